@@ -1,6 +1,7 @@
 # What `cmake --install` puts below a prefix: the program, the public headers, libinflight.so with its CMake package and
-# pkg-config file, documents and licence (docs/embedding.md), the scripts of the old guides (docs/migrating.md), and the
-# program's bill of materials (scripts/sbom.py).
+# pkg-config file, documents and licence (docs/embedding.md), the scripts of the old guides (docs/migrating.md), the demo
+# model, what deploy/ has, manual pages and completion of shells, and the program's bill of materials (scripts/sbom.py).
+# scripts/packages.py makes packages of the component `program` of it.
 #
 # The library is shared: what it links (fmt, spdlog, PCRE2, ...) stays its own affair, so that a consumer needs the
 # public headers and one file. It is made of the objects that the program links, and exports the functions of
@@ -8,16 +9,35 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-install(TARGETS inflight RUNTIME)
-install(FILES LICENSE README.md TYPE DOC)
-install(DIRECTORY docs TYPE DOC)
+install(TARGETS inflight RUNTIME COMPONENT program)
+install(FILES LICENSE README.md TYPE DOC COMPONENT program)
+install(DIRECTORY docs TYPE DOC COMPONENT program)
 install(DIRECTORY examples TYPE DOC)
 
 # What `inflight compat install` lays out: beside the installed program, and beside that of the build directory.
-install(DIRECTORY compat DESTINATION "${CMAKE_INSTALL_DATADIR}/inflight" USE_SOURCE_PERMISSIONS
-  PATTERN __pycache__ EXCLUDE)
+set(data "${CMAKE_INSTALL_DATADIR}/inflight")
+install(DIRECTORY compat DESTINATION "${data}" COMPONENT program USE_SOURCE_PERMISSIONS PATTERN __pycache__ EXCLUDE)
+install(DIRECTORY deploy DESTINATION "${data}" COMPONENT program USE_SOURCE_PERMISSIONS)
+install(DIRECTORY models/demo DESTINATION "${data}" COMPONENT program PATTERN "*.py" EXCLUDE PATTERN "*.jsonl" EXCLUDE)
 file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/share/inflight")
 file(CREATE_LINK "${CMAKE_SOURCE_DIR}/compat" "${CMAKE_BINARY_DIR}/share/inflight/compat" SYMBOLIC)
+file(CREATE_LINK "${CMAKE_SOURCE_DIR}/models/demo" "${CMAKE_BINARY_DIR}/share/inflight/demo" SYMBOLIC)
+
+# Written by the program itself: the one of the build folder, which finds its libraries.
+if(NOT CMAKE_CROSSCOMPILING)
+  install(CODE "
+    set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
+    set(built \"${CMAKE_BINARY_DIR}/bin/inflight\")
+    execute_process(COMMAND_ERROR_IS_FATAL ANY
+      COMMAND \"\${built}\" man --output-dir \"\${prefix}/${CMAKE_INSTALL_MANDIR}/man1\")
+    set(bash_file bash-completion/completions/inflight)
+    set(fish_file fish/vendor_completions.d/inflight.fish)
+    set(zsh_file zsh/site-functions/_inflight)
+    foreach(shell bash fish zsh)
+      execute_process(COMMAND_ERROR_IS_FATAL ANY COMMAND \"\${built}\" completion \"\${shell}\" OUTPUT_VARIABLE script)
+      file(WRITE \"\${prefix}/${CMAKE_INSTALL_DATADIR}/\${\${shell}_file}\" \"\${script}\")
+    endforeach()" COMPONENT program)
+endif()
 
 # Made of the program as it was installed, since that has other bytes than the one in the build folder.
 find_program(PYTHON3 python3)
@@ -27,7 +47,7 @@ if(PYTHON3 AND DPKG_QUERY AND CMAKE_GENERATOR STREQUAL "Ninja")
     set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
     execute_process(COMMAND_ERROR_IS_FATAL ANY COMMAND \"${PYTHON3}\" \"${CMAKE_SOURCE_DIR}/scripts/sbom.py\" \"${CMAKE_BINARY_DIR}\"
       --program \"\${prefix}/${CMAKE_INSTALL_BINDIR}/inflight\"
-      --output \"\${prefix}/${CMAKE_INSTALL_DOCDIR}/inflight.spdx.json\")")
+      --output \"\${prefix}/${CMAKE_INSTALL_DOCDIR}/inflight.spdx.json\")" COMPONENT program)
 endif()
 
 if(NOT INFLIGHT_LIBRARY)

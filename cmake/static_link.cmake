@@ -11,3 +11,13 @@ set(Protobuf_USE_STATIC_LIBS ON)
 add_link_options(-static-libstdc++ -static-libgcc)
 # cuBLASLt beside the program, or where the toolkit and its container images have it.
 list(APPEND CMAKE_BUILD_RPATH "$ORIGIN" /usr/local/cuda/lib64 /usr/local/cuda/targets/x86_64-linux/lib)
+
+# The same bytes in any folder, with ccache or without. __FILE__ is an absolute path, or with ccache one that is relative to the
+# build folder; of maps that fit, the last one counts.
+file(RELATIVE_PATH to_source "${CMAKE_BINARY_DIR}" "${CMAKE_SOURCE_DIR}")
+string(REGEX REPLACE "/$" "" to_source "${to_source}")
+file(RELATIVE_PATH to_static_deps "${CMAKE_BINARY_DIR}" "${static_deps}")
+foreach(map "${CMAKE_SOURCE_DIR}/=" "${to_source}/=" "${CMAKE_BINARY_DIR}/=" "${static_deps}/=static-deps/"
+            "${to_static_deps}/=static-deps/")
+  add_compile_options("$<${host_only}:-fmacro-prefix-map=${map}>")
+endforeach()

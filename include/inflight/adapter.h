@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adapters of low rank (LoRA, arXiv:2106.09685) as clients send them: pairs of factors that are
-// added to a model's linears, y += B (A x), for the tokens of one request.
+// added to a model's linears, y += B (A x), for the tokens of one request, and biases with them.
 //
 // Layout and module ids: docs/reference/adapters.md.
 #pragma once
@@ -30,6 +30,15 @@ struct LoraTensors {
   LoraDType dtype = LoraDType::kFloat16;
   int64_t width = 0;               // elements
   std::vector<std::byte> weights;  // [rows.size(), width] of dtype
+
+  // Of models on a CPU. A module has at most one of each kind.
+  struct Bias {
+    int module = 0;
+    int layer = 0;
+    bool replaces = false;      // the model's own bias, which is there; else it is added to y
+    std::vector<float> values;  // [out]
+  };
+  std::vector<Bias> biases;
 };
 
 // Which adapter a request wants. The executor keeps those that came, by id, and forgets the one

@@ -28,6 +28,7 @@ class ChatTemplate {
  public:
   // From chat_template.jinja of a model directory, else from "chat_template" of its
   // tokenizer_config.json (a text, or a list of {name, template} of which "default" counts).
+  // Of a GGUF file, or a directory with a tokenizer.gguf, it is tokenizer.chat_template.
   // `file`, where not empty, is read instead. kNotFound where there is none; errors name the file.
   static Result<ChatTemplate> Load(const std::filesystem::path& model_dir,
                                    const std::filesystem::path& file = {});

@@ -66,9 +66,13 @@ enum class ChunkingPolicy : uint8_t {
 // Who proposes tokens that a step of the model then verifies, several at once
 // (docs/reference/speculation.md).
 enum class DraftSource : uint8_t {
-  kNone = 0,
-  kNgram = 1,  // the text itself: what followed its last tokens when they stood there before
-  kModel = 2,  // a smaller model (OpenOptions::draft_model)
+  kAuto = 0,  // kEagle where there is such a head, kMedusa of a model that has heads, else kNone
+  kNone = 1,
+  kNgram = 2,   // the text itself: what followed its last tokens when they stood there before
+  kMedusa = 3,  // the model's own heads
+  kSuffix = 4,  // texts: that of the sequence, and outputs that ended lately, whosever they are
+  kEagle = 5,   // a head of EAGLE beside the model (OpenOptions::draft_model)
+  kModel = 6,   // a smaller model (the same)
 };
 
 // Gauges and counters as of the last completed step. Counters grow from load.
@@ -117,6 +121,14 @@ struct ExecutorStats {
   int64_t heartbeat_ns = 0;  // monotonic time of the step loop's last turn (also when idle)
 };
 
+// The adapters (LoRA) that an executor keeps.
+struct AdapterStats {
+  // Of those whose ids the program gave (LoraUse::is_own), the newest use first.
+  std::vector<uint64_t> own_ids;
+  // How many of the present ones' mean size it has memory for; 0 where it runs none.
+  int max_adapters = 0;
+};
+
 // One number per step, for histograms; called on the step loop's thread, so it must not block or
 // allocate.
 class StepObserver {
@@ -125,13 +137,22 @@ class StepObserver {
   virtual void OnStep(int64_t step_ns, int num_rows, int num_tokens) = 0;
 };
 
+// Of the weights of a model's layers, what stays in a GPU's memory. The other layers lie in pinned
+// host memory, and each step copies them while earlier ones are computed (docs/cuda.md, "Weights
+// that do not fit").
+struct GpuWeights {
+  double fraction = 1;          // [0, 1] of the layers; what is no layer's always stays
+  bool as_many_as_fit = false;  // in place of the fraction: all, where there is room
+};
+
 struct ExecutorOptions {
   std::optional<int> max_batch_size = {};     // default and upper bound: the engine's
   std::optional<int> max_num_tokens = {};     // default and upper bound: the engine's
   std::optional<int64_t> max_kv_tokens = {};  // cap on KV cache tokens
   double kv_cache_free_memory_fraction =
-      0.9;              // of memory free after weights and workspace; 0 < f < 1
-  int block_size = 64;  // 16, 32, 64 or 128 tokens
+      0.9;                      // of memory free after weights and workspace; 0 < f < 1
+  int block_size = 64;          // 16, 32, 64 or 128 tokens
+  GpuWeights gpu_weights = {};  // other than all: GPUs only
   // Tokens that each layer attends to, repeated over the layers; 0, or as many as a sequence has,
   // is all. The first sink_tokens of a sequence are always among them (arXiv:2309.17453).
   std::vector<int> attention_windows = {};
@@ -139,8 +160,8 @@ struct ExecutorOptions {
   // Host memory where reusable blocks are kept that the KV cache has no room for.
   uint64_t kv_cache_host_bytes = 0;
   // Memory for the adapters (LoRA) of requests. Where either is set it is taken at load, on the CPU
-  // as many bytes as the second says, or else the first; without, at most 1 GiB and a twentieth of
-  // what is left, when the first adapter comes.
+  // as many bytes as the second says, or else the first; on a GPU the first alone counts. Without,
+  // a twentieth of what is left, on the CPU at most 1 GiB, when the first adapter comes.
   std::optional<double> adapter_memory_fraction = {};  // [0, 1) of what KV cache and this share
   std::optional<uint64_t> adapter_host_bytes = {};
   // The largest rank, over all modules, that these must hold one adapter of; 0 = any.
@@ -149,10 +170,13 @@ struct ExecutorOptions {
   bool enable_chunked_prefill = true;
   SchedulerPolicy scheduler_policy = SchedulerPolicy::kGuaranteedNoEvict;
   ChunkingPolicy chunking_policy = ChunkingPolicy::kFirstComeFirstServed;
-  DraftSource drafts = DraftSource::kNone;
-  // Draft tokens of a row of a step at most, below block_size. Default: the engine's, or 4 where
-  // that is 0 and there are drafts.
+  DraftSource drafts = DraftSource::kAuto;
+  // Draft tokens of a row of a step at most, below block_size. Default: the engine's, or where that
+  // is 0 and there are drafts 4, and of a tree as many as it has nodes.
   std::optional<int> max_draft_len = {};
+  // The tree of kMedusa, a path for each node (docs/reference/speculation.md, "Medusa"); empty: the
+  // 63 nodes that are upstream's default, or as many as max_draft_len and block_size allow.
+  std::vector<std::vector<int>> medusa_choices = {};
   int max_queue_size = 0;  // requests that wait for their start; 0 = 4096
   // A request that finds room may wait this long for others to start with it: until as many wait as
   // can still join, or the oldest has waited so long. 0 = starts at once.
@@ -190,6 +214,7 @@ class Executor {
 
   virtual const ExecutorLimits& limits() const = 0;
   virtual ExecutorStats stats() const = 0;
+  virtual AdapterStats adapter_stats() const { return {}; }  // thread-safe
 
   // Appends a record for each step since the last call, oldest first: stats() as they were right
   // after it, heartbeat_ns being when it was collected. When nothing is left to do, one more record

@@ -37,6 +37,10 @@ namespace inflight {
 // of CPU threads. Opaque; thread-safe.
 class Devices;
 
+// The processes of a group that compute a model together, as `inflight serve` joins or starts them.
+// Opaque.
+class RankProcesses;
+
 // "auto" is the first GPU where there is one that has kernels for a model, else the CPU, and for an
 // engine the kind of device that it was built for; "cpu", "cuda" (the first GPU) and "cuda:1" name
 // one for all models. `num_threads` of the CPU pools: 0 = the usable cores. kInvalidArgument for
@@ -66,8 +70,17 @@ struct OpenOptions {
   // Called on Open's thread with the part of the work that is done, [0, 1], and what is being done.
   std::function<void(double fraction, std::string_view what)> progress = nullptr;
 
-  // A smaller model of the same vocabulary that proposes tokens, as directories are given to Open;
-  // empty: none. On a CPU alone, and not beside other `executor.drafts`.
+  // Ranks that compute a part of the model each, on the CPU (docs/multi-gpu.md): so many share
+  // every layer, of so many stages of layers. Unset: an engine's own, 1 of others. An engine runs
+  // on the ranks that it was built for alone.
+  std::optional<int> tensor_parallel_size = std::nullopt;
+  std::optional<int> pipeline_parallel_size = std::nullopt;
+  // Gives the processes that are a model's ranks, this one the first of them, where there are
+  // several; null: threads of this process are.
+  std::function<Result<std::shared_ptr<RankProcesses>>(int num_ranks)> rank_processes = nullptr;
+
+  // A smaller model of the same vocabulary that proposes tokens, as directories are given to Open,
+  // or, on a CPU, a head of EAGLE for the model; empty: none. Not beside other `executor.drafts`.
   std::filesystem::path draft_model = {};
 
   ExecutorOptions executor = {};
@@ -89,6 +102,7 @@ struct ModelInfo {
   std::string device;                   // "cpu", "cuda:0"
   std::vector<TokenId> end_ids;         // that end an answer; all are in the vocabulary
   ExecutorLimits limits;                // of the executor
+  DraftSource drafts = DraftSource::kNone;  // who proposes tokens; never kAuto
   ModelMemory memory;
 };
 

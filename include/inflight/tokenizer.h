@@ -4,7 +4,8 @@
 //
 // Read from the first of these that a directory has: `tokenizer.json` (byte-level BPE; BPE with
 // byte fallback), `vocab.json` + `merges.txt` (GPT-2), `tokenizer.model` or `spiece.model`
-// (SentencePiece BPE and Unigram; load_sentencepiece.h says how they are dressed). Kinds that are
+// (SentencePiece BPE and Unigram; load_sentencepiece.h says how they are dressed),
+// `tokenizer.gguf`. A model may be a GGUF file instead of a directory (load_gguf.h). Kinds that are
 // not supported are refused by name at load. Special-token settings come from
 // tokenizer_config.json, special_tokens_map.json and added_tokens.json where they exist.
 //
@@ -27,12 +28,14 @@ namespace inflight {
 
 class Tokenizer {
  public:
-  // From a model directory. kNotFound names the files looked for; kInvalidArgument names the file
-  // and what is wrong with it.
+  // From a model directory or a GGUF file. kNotFound names the files looked for; kInvalidArgument
+  // names the file and what is wrong with it.
   static Result<std::shared_ptr<const Tokenizer>> Load(const std::filesystem::path& dir);
-  // From the content of a tokenizer.json, or of a tokenizer.model alone; for tests and fuzzers.
+  // From the content of a tokenizer.json, of a tokenizer.model or of a GGUF file alone; for tests
+  // and fuzzers.
   static Result<std::shared_ptr<const Tokenizer>> FromJson(std::string_view tokenizer_json);
   static Result<std::shared_ptr<const Tokenizer>> FromSentencePiece(std::string_view model);
+  static Result<std::shared_ptr<const Tokenizer>> FromGguf(std::span<const std::byte> file);
 
   virtual ~Tokenizer() = default;
 

@@ -2,6 +2,7 @@
 """Makes the demo model from nothing: tokenizer, corpus, training, export, score.
 
     python models/demo/train.py --out models/demo --minutes 4        # one recent GPU
+    python models/demo/train.py --out /tmp/draft --size draft --minutes 3        # models/demo-draft
     python models/demo/train.py --out /tmp/try --steps 20 --shards 1 --shard-tokens 50000 --batch 4      # a trial on a CPU
 
 Needs torch, transformers, tokenizers, safetensors. The corpus is the same on every machine; the weights of two runs
@@ -29,6 +30,12 @@ from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
 IGNORE = -100
+SIZES = {
+    "demo": {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 8, "num_attention_heads": 4,
+             "num_key_value_heads": 2},
+    "draft": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 2,
+              "num_key_value_heads": 1},
+}
 START = time.time()
 
 
@@ -36,10 +43,9 @@ def say(text: str) -> None:
     print(f"[{time.time() - START:6.1f} s] {text}", flush=True)
 
 
-def model_config(tokenizer: Tokenizer) -> LlamaConfig:
+def model_config(tokenizer: Tokenizer, size: str) -> LlamaConfig:
     return LlamaConfig(
-        vocab_size=tokenizer.get_vocab_size(), hidden_size=256, intermediate_size=768, num_hidden_layers=8,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=64, max_position_embeddings=vocabulary.MAX_LENGTH,
+        **SIZES[size], vocab_size=tokenizer.get_vocab_size(), head_dim=64, max_position_embeddings=vocabulary.MAX_LENGTH,
         rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=True, attention_bias=False, mlp_bias=False,
         bos_token_id=tokenizer.token_to_id(corpus.BEGIN), eos_token_id=end_ids(tokenizer), initializer_range=0.02)
 
@@ -163,6 +169,7 @@ def export(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the model files")
+    parser.add_argument("--size", choices=SIZES, default="demo", help="draft: a small model that proposes tokens for the demo")
     parser.add_argument("--minutes", type=float, default=4.0, help="training time; the number of steps follows from the speed")
     parser.add_argument("--steps", type=int, help="number of steps, instead of --minutes")
     parser.add_argument("--batch", type=int, default=32, help="rows of 1,024 tokens in a step")
@@ -186,7 +193,7 @@ def main() -> None:
     say(f"corpus made: {rows.numel() / 1e6:.1f} M tokens, {100 * (rows >= 0).float().mean().item():.0f} % of them learned")
 
     torch.manual_seed(corpus.SEED)
-    model = LlamaForCausalLM(model_config(tokenizer)).to(device)
+    model = LlamaForCausalLM(model_config(tokenizer, args.size)).to(device)
     num_parameters = sum(p.numel() for p in model.parameters())
     say(f"{num_parameters / 1e6:.2f} M parameters")
     sample = corpus.held_out_set(24)

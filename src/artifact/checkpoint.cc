@@ -15,9 +15,24 @@ namespace {
 
 constexpr int64_t kMaxRanks = 1 << 12;  // in each direction
 
+Status RemoveFrom(const std::filesystem::path& dir, int rank, std::string (*name_of)(int)) {
+  for (;; ++rank) {
+    std::error_code error;
+    const std::filesystem::path path = dir / name_of(rank);
+    if (!std::filesystem::remove(path, error))
+      return error ? Internal(fmt::format("{}: cannot remove: {}", path.string(), error.message()))
+                   : Status::Ok();
+  }
+}
+
 }  // namespace
 
+std::string RankMapping::ToString() const {
+  return fmt::format("{} ranks (tp_size {} * pp_size {})", num_ranks(), tp_size, pp_size);
+}
+
 std::string RankFileName(int rank) { return fmt::format("rank{}.safetensors", rank); }
+std::string EngineFileName(int rank) { return fmt::format("rank{}.engine", rank); }
 
 Result<RankMapping> ReadMapping(const nlohmann::json& config, const std::string& where) {
   JsonFields fields(where, config);
@@ -53,8 +68,7 @@ nlohmann::json MappingToJson(const RankMapping& mapping) {
 Result<std::vector<TensorSet>> OpenRankFiles(const std::filesystem::path& dir,
                                              const RankMapping& mapping) {
   const auto counted = [&] {
-    return fmt::format("config.json's mapping has {} ranks (tp_size {} * pp_size {})",
-                       mapping.num_ranks(), mapping.tp_size, mapping.pp_size);
+    return fmt::format("config.json's mapping has {}", mapping.ToString());
   };
   if (const std::string next = RankFileName(mapping.num_ranks()); FileExists(dir / next))
     return InvalidArgument(fmt::format("{}: holds {}, {}", dir.string(), next, counted()));
@@ -71,13 +85,11 @@ Result<std::vector<TensorSet>> OpenRankFiles(const std::filesystem::path& dir,
 }
 
 Status RemoveFurtherRankFiles(const std::filesystem::path& dir, int num_ranks) {
-  for (int rank = num_ranks;; ++rank) {
-    std::error_code error;
-    const std::filesystem::path path = dir / RankFileName(rank);
-    if (!std::filesystem::remove(path, error))
-      return error ? Internal(fmt::format("{}: cannot remove: {}", path.string(), error.message()))
-                   : Status::Ok();
-  }
+  return RemoveFrom(dir, num_ranks, RankFileName);
+}
+
+Status RemoveFurtherEngineFiles(const std::filesystem::path& dir, int num_ranks) {
+  return RemoveFrom(dir, num_ranks, EngineFileName);
 }
 
 Status CreateDirectory(const std::filesystem::path& dir) {

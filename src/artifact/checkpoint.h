@@ -12,20 +12,23 @@
 namespace inflight::artifact {
 
 inline constexpr char kConfigFile[] = "config.json";
-inline constexpr char kEngineFile[] = "rank0.engine";
 inline constexpr char kTuningFile[] = "rank0.tuning";  // hints for one kind of GPU; may be absent
 
-// How many ranks a checkpoint is split over. File r belongs to rank r = pp_rank * tp_size +
-// tp_rank.
+// How many ranks a checkpoint or an engine is split over. File r belongs to rank r = pp_rank *
+// tp_size + tp_rank.
 struct RankMapping {
   int tp_size = 1;
   int pp_size = 1;
 
   int num_ranks() const { return tp_size * pp_size; }
   int rank(int pp_rank, int tp_rank) const { return pp_rank * tp_size + tp_rank; }
+  bool operator==(const RankMapping&) const = default;
+  // "2 ranks (tp_size 2 * pp_size 1)"
+  std::string ToString() const;
 };
 
-std::string RankFileName(int rank);  // "rank3.safetensors"
+std::string RankFileName(int rank);    // "rank3.safetensors"
+std::string EngineFileName(int rank);  // "rank3.engine"
 
 // "mapping" of a checkpoint's config.json, one rank where it is absent. kInvalidArgument if
 // world_size is not their product; context parallelism (cp_size) is kUnimplemented.
@@ -36,8 +39,10 @@ nlohmann::json MappingToJson(const RankMapping& mapping);
 Result<std::vector<TensorSet>> OpenRankFiles(const std::filesystem::path& dir,
                                              const RankMapping& mapping);
 
-// Removes rank files that a checkpoint of `num_ranks` ranks does not have and an earlier one left.
+// Removes rank files that a checkpoint, or an engine, of `num_ranks` ranks does not have and an
+// earlier one left.
 Status RemoveFurtherRankFiles(const std::filesystem::path& dir, int num_ranks);
+Status RemoveFurtherEngineFiles(const std::filesystem::path& dir, int num_ranks);
 
 // Creates `dir` if need be and checks that it is a directory.
 Status CreateDirectory(const std::filesystem::path& dir);

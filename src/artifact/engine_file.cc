@@ -207,6 +207,7 @@ Result<EngineTable> Parse(std::span<const std::byte> begin, uint64_t file_bytes)
       std::string(header.target.data(), strnlen(header.target.data(), header.target.size()));
   table.data_offset = header.data_offset;
   table.file_bytes = file_bytes;
+  table.checksum = header.table_checksum;
   TableReader reader(encoded);
   for (uint64_t i = 0; i < header.num_tensors; ++i) {
     ASSIGN_OR_RETURN(EngineTensor tensor, DecodeTensor(reader));

@@ -44,6 +44,8 @@ struct EngineTable {
   std::vector<EngineTensor> tensors;
   uint64_t data_offset = 0;  // of the first tensor
   uint64_t file_bytes = 0;
+  uint64_t checksum = 0;  // of the table as the file has it, those of its tensors among it: which
+                          // content this is
 };
 
 // Reads header and table from the file's first bytes and checks every promise of them: magic,

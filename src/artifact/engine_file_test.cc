@@ -128,11 +128,28 @@ TEST_F(EngineFileTest, DataIsVerifiedOnItsWayToAGpu) {
   ASSERT_TRUE(gpu.Copy(loaded.data(), buffer->data(), loaded.size()).ok());
   EXPECT_EQ(loaded, file_.substr(table->data_offset));
 
+  // The second tensor in host memory.
+  const uint64_t second = table->tensors[1].offset_bytes - table->data_offset;
+  const uint64_t num_bytes = table->file_bytes - table->data_offset - second;
+  const auto pinned = PinnedBuffer::AllocateLarge(gpu, num_bytes);
+  const auto alone = Buffer::Allocate(gpu, "weights", second);
+  ASSERT_TRUE(pinned.ok() && alone.ok());
+  const LoadTarget targets[] = {
+      {.num_bytes = second, .data = alone->data()},
+      {.offset_bytes = second, .num_bytes = num_bytes, .data = pinned->data(), .is_on_host = true}};
+  ASSERT_TRUE(LoadEngineData(path_, *table, targets, gpu).ok());
+  loaded.assign(second, '\0');
+  ASSERT_TRUE(gpu.Copy(loaded.data(), alone->data(), second).ok());
+  loaded.append(reinterpret_cast<const char*>(pinned->data()), num_bytes);
+  EXPECT_EQ(loaded, file_.substr(table->data_offset));
+
   file_[table->tensors[1].offset_bytes + large_.size() - 1] ^= 1;
   ASSERT_TRUE(WriteFile(path_, file_).ok());
-  const Status status = LoadEngineData(path_, *table, buffer->data(), gpu);
-  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(status.message(), HasSubstr("b: checksum"));
+  for (const Status& status : {LoadEngineData(path_, *table, buffer->data(), gpu),
+                               LoadEngineData(path_, *table, targets, gpu)}) {
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    EXPECT_THAT(status.message(), HasSubstr("b: checksum"));
+  }
 }
 
 TEST_F(EngineFileTest, EveryTruncationIsAnError) {

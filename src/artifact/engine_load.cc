@@ -70,14 +70,21 @@ struct Piece {
   size_t first = 0;
   size_t num_chunks = 0;
   Chunk bytes;
+  const LoadTarget* target = nullptr;
 };
 
-std::vector<Piece> PiecesOf(const std::vector<Chunk>& chunks, size_t max_bytes) {
+std::vector<Piece> PiecesOf(const std::vector<Chunk>& chunks, uint64_t data_offset,
+                            std::span<const LoadTarget> targets, size_t max_bytes) {
   std::vector<Piece> pieces;
   for (size_t i = 0; i < chunks.size(); ++i) {
     const uint64_t end = chunks[i].offset_bytes + chunks[i].num_bytes;
-    if (pieces.empty() || end - pieces.back().bytes.offset_bytes > max_bytes)
-      pieces.push_back({i, 0, {chunks[i].offset_bytes, 0}});
+    while (chunks[i].offset_bytes - data_offset >=
+           targets.front().offset_bytes + targets.front().num_bytes)
+      targets = targets.subspan(1);
+    const LoadTarget* const target = targets.data();
+    if (pieces.empty() || pieces.back().target != target ||
+        end - pieces.back().bytes.offset_bytes > max_bytes)
+      pieces.push_back({i, 0, {chunks[i].offset_bytes, 0}, target});
     Piece& piece = pieces.back();
     ++piece.num_chunks;
     piece.bytes.num_bytes = end - piece.bytes.offset_bytes;
@@ -85,20 +92,33 @@ std::vector<Piece> PiecesOf(const std::vector<Chunk>& chunks, size_t max_bytes) 
   return pieces;
 }
 
+// Where the bytes of a piece are to be read while they are compared with their checksums.
+Result<const std::byte*> LoadPiece(const MappedFile& file, const Piece& piece, uint64_t data_offset,
+                                   UploadLane& lane) {
+  const LoadTarget& target = *piece.target;
+  std::byte* const to =
+      target.data + (piece.bytes.offset_bytes - data_offset - target.offset_bytes);
+  if (target.is_on_host) {
+    RETURN_IF_ERROR(Read(file, piece.bytes, to));
+    return to;
+  }
+  ASSIGN_OR_RETURN(std::byte* const bytes, lane.NextPiece());
+  RETURN_IF_ERROR(Read(file, piece.bytes, bytes));
+  RETURN_IF_ERROR(lane.Send(to, piece.bytes.num_bytes));
+  return bytes;
+}
+
 Status LoadToGpu(const MappedFile& file, const std::vector<Chunk>& chunks, uint64_t data_offset,
-                 std::byte* target, Device& device, const LoadProgress& progress,
+                 std::span<const LoadTarget> targets, Device& device, const LoadProgress& progress,
                  std::vector<uint64_t>& checksums) {
   static_assert(kChecksumChunkBytes <= UploadLane::kPieceBytes);
-  const std::vector<Piece> pieces = PiecesOf(chunks, UploadLane::kPieceBytes);
+  const std::vector<Piece> pieces = PiecesOf(chunks, data_offset, targets, UploadLane::kPieceBytes);
   std::mutex mutex;
   size_t num_done = 0;  // under mutex
   return UploadAll(
       device, static_cast<int64_t>(pieces.size()), [&](UploadLane& lane, int64_t i) -> Status {
         const Piece& piece = pieces[static_cast<size_t>(i)];
-        ASSIGN_OR_RETURN(std::byte* const bytes, lane.NextPiece());
-        RETURN_IF_ERROR(Read(file, piece.bytes, bytes));
-        RETURN_IF_ERROR(
-            lane.Send(target + (piece.bytes.offset_bytes - data_offset), piece.bytes.num_bytes));
+        ASSIGN_OR_RETURN(const std::byte* const bytes, LoadPiece(file, piece, data_offset, lane));
         for (size_t c = piece.first; c < piece.first + piece.num_chunks; ++c)
           checksums[c] = ChunkChecksum(
               {bytes + (chunks[c].offset_bytes - piece.bytes.offset_bytes), chunks[c].num_bytes});
@@ -125,16 +145,23 @@ Status VerifyEngineData(std::span<const std::byte> bytes, const EngineTable& tab
 
 Status LoadEngineData(const std::filesystem::path& path, const EngineTable& table,
                       std::byte* target, Device& device, const LoadProgress& progress) {
+  const LoadTarget all = {.num_bytes = table.file_bytes - table.data_offset, .data = target};
+  return LoadEngineData(path, table, std::span(&all, 1), device, progress);
+}
+
+Status LoadEngineData(const std::filesystem::path& path, const EngineTable& table,
+                      std::span<const LoadTarget> targets, Device& device,
+                      const LoadProgress& progress) {
   ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
   if (file.bytes().size() != table.file_bytes)
     return DataLoss(path.string() + ": changed while it was opened; try again");
   const std::vector<Chunk> chunks = ChunksOf(table);
   std::vector<uint64_t> checksums(chunks.size());
   const uint64_t offset = table.data_offset;
-  RETURN_IF_ERROR(
-      device.kind() == DeviceKind::kCuda
-          ? LoadToGpu(file, chunks, offset, target, device, progress, checksums)
-          : LoadToHost(file, chunks, offset, target, device.cpu_pool(), progress, checksums));
+  RETURN_IF_ERROR(device.kind() == DeviceKind::kCuda
+                      ? LoadToGpu(file, chunks, offset, targets, device, progress, checksums)
+                      : LoadToHost(file, chunks, offset, targets.front().data, device.cpu_pool(),
+                                   progress, checksums));
   return CompareAll(table, checksums, path.string());
 }
 

@@ -6,15 +6,17 @@
 #include <span>
 #include <string>
 
+#include "artifact/block_codec.h"
 #include "tensor/tensor_view.h"
 
 namespace inflight::artifact {
 
 struct StoredTensor {
   std::string name;
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;  // of packed elements float32, which they are read as
   Shape shape;
-  std::span<const std::byte> data;  // dense, row-major, little-endian; at any address
+  std::span<const std::byte> data;    // dense, row-major, little-endian; at any address
+  const BlockCodec* codec = nullptr;  // of packed elements; null: each is one of `dtype`
 };
 
 }  // namespace inflight::artifact

@@ -54,6 +54,14 @@ Result<TensorSet> TensorSet::OpenModel(const std::filesystem::path& dir) {
       dir.string()));
 }
 
+TensorSet TensorSet::Of(MappedFile file, std::vector<StoredTensor> tensors) {
+  TensorSet set;
+  for (size_t i = 0; i < tensors.size(); ++i) set.by_name_.emplace(tensors[i].name, i);
+  set.tensors_ = std::move(tensors);
+  set.files_.push_back(std::move(file));
+  return set;
+}
+
 Result<std::vector<StoredTensor>> TensorSet::Parse(const MappedFile& file, std::string_view name,
                                                    Format format) {
   if (format == Format::kSafetensors) return ParseSafetensors(file.bytes(), name);

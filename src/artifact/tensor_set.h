@@ -30,6 +30,9 @@ class TensorSet {
   // of them that is there.
   static Result<TensorSet> OpenModel(const std::filesystem::path& dir);
 
+  // Tensors of a file that was parsed elsewhere, under unique names; their data lies in `file`.
+  static TensorSet Of(MappedFile file, std::vector<StoredTensor> tensors);
+
   const StoredTensor* Find(std::string_view name) const;
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
 

@@ -2,32 +2,30 @@
 // Checkpoint or Hugging Face directory -> engine, on disk or in memory.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-
 #include "artifact/checkpoint.h"
+#include "artifact/engine_file.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "builder/builder.h"
+#include "builder/engine_config.h"
 #include "builder/engine_memory.h"
 #include "builder/engine_writer.h"
 #include "builder/merge.h"
 #include "builder/model_files.h"
 #include "builder/pack.h"
+#include "builder/rank_source.h"
 #include "builder/tune.h"
 #include "builder/upload.h"
 #include "builder/weight_source.h"
-#include "inflight/version.h"
-#include "model/config_json.h"
 #include "model/limits.h"
 #include "model/supported.h"
 
 namespace inflight::builder {
 namespace {
 
-// The sizes must equal the checkpoint's, as of trtllm-build.
+// The sizes must equal a checkpoint's, as of trtllm-build.
 Status CheckMapping(const WeightSource& source, const BuildOptions& options) {
   const auto check = [&](const char* name, std::optional<int> asked, int found,
                          const char* parallelism) {
@@ -39,6 +37,26 @@ Status CheckMapping(const WeightSource& source, const BuildOptions& options) {
   };
   RETURN_IF_ERROR(check("tp_size", options.tp_size, source.ranks.tp_size, "tensor"));
   return check("pp_size", options.pp_size, source.ranks.pp_size, "pipeline");
+}
+
+// Those of the engine.
+Result<artifact::RankMapping> RanksToBuild(const WeightSource& source,
+                                           const BuildOptions& options) {
+  ASSIGN_OR_RETURN(const SourceKind kind, Detect(options.checkpoint_dir));
+  artifact::RankMapping ranks = source.ranks;
+  if (kind == SourceKind::kHuggingFace)
+    ranks = {.tp_size = options.tp_size.value_or(1), .pp_size = options.pp_size.value_or(1)};
+  else
+    RETURN_IF_ERROR(CheckMapping(source, options));
+  if (options.merge_ranks || ranks.num_ranks() == 1) return artifact::RankMapping{};
+  const Status on_ranks = CheckRunsOnRanks(source.config);
+  const char* why = nullptr;
+  if (options.target == DeviceKind::kCuda) why = "one GPU computes a model";
+  if (!on_ranks.ok()) why = "a model with Medusa's heads runs on one rank";
+  if (why == nullptr) return ranks;
+  logging::Info("the ranks become one engine",
+                {{"path", source.where}, {"ranks", ranks.num_ranks()}, {"reason", why}});
+  return artifact::RankMapping{};
 }
 
 // This machine's first GPU, for what it does better than the host; null where there is none.
@@ -83,29 +101,74 @@ void NoteDType(const WeightSource& source) {
                   {{"path", source.where}});
 }
 
+Result<std::unique_ptr<WeightSource>> OpenWhole(const std::filesystem::path& dir,
+                                                const OpenOptions& options, DeviceKind target) {
+  return OpenWeightSource(dir, {.dtype = options.dtype,
+                                .quant_algo = options.quant_algo,
+                                .fp8_kv_cache = options.fp8_kv_cache,
+                                .quantize_lm_head = options.quantize_lm_head,
+                                .target = target});
+}
+
+// Leaves what the rank of `options` holds.
+Status TakeRankOf(const OpenOptions& options, WeightSource& source) {
+  if (options.ranks.num_ranks() == 1) return Status::Ok();
+  RETURN_IF_ERROR(CheckRunsOnRanks(source.config));
+  const Result<Sharding> sharding = DivideOver(options.ranks, source);
+  if (!sharding.ok())
+    return sharding.status().WithPrefix("tensor_parallel_size, pipeline_parallel_size");
+  TakeRank(*sharding, options.rank, source);
+  return Status::Ok();
+}
+
 Result<std::shared_ptr<const model::Engine>> OpenSource(const std::filesystem::path& dir,
                                                         Device& device, const OpenOptions& options,
                                                         const Progress& progress) {
-  ASSIGN_OR_RETURN(const auto source,
-                   OpenWeightSource(dir, {.dtype = options.dtype,
-                                          .quant_algo = options.quant_algo,
-                                          .fp8_kv_cache = options.fp8_kv_cache,
-                                          .quantize_lm_head = options.quantize_lm_head,
-                                          .target = device.kind()}));
+  ASSIGN_OR_RETURN(const auto source, OpenWhole(dir, options, device.kind()));
   RETURN_IF_ERROR(model::CheckRuns(source->config, device));
   NoteDType(*source);
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,
       model::ResolveLimits(source->config, options.limits.value_or(model::ServedAsItIs())));
-  RETURN_IF_ERROR(CheckCopies(*source, device.cpu_pool()));
+  if (options.rank == 0) RETURN_IF_ERROR(CheckCopies(*source, device.cpu_pool()));
+  RETURN_IF_ERROR(TakeRankOf(options, *source));
   const auto fill = [&](std::span<const PlacedSlot> slots) {
     if (device.kind() == DeviceKind::kCuda) return UploadSlots(*source, slots, device, progress);
     PackSlots(*source, slots, device, progress);
     return Status::Ok();
   };
-  return MakeEngine(
-      {.config = source->config, .limits = limits, .tokenizer_dir = TokenizerDir(dir)}, device,
-      fill, progress);
+  return MakeEngine({.config = source->config,
+                     .limits = limits,
+                     .tokenizer_dir = TokenizerDir(dir),
+                     .streamed_layers = options.streamed_layers},
+                    device, fill, progress);
+}
+
+// Writes the files of all ranks, of which each is cut out of the whole model, and says what
+// config.json has to. Leaves `source` as the last rank's.
+Result<EngineConfig> WriteRanks(const Sharding& sharding, const BuildOptions& options, Device& host,
+                                Device* gpu, const Progress& progress, WeightSource& source) {
+  const int num_ranks = sharding.ranks.num_ranks();
+  EngineConfig written{
+      .model = source.config, .sharding = sharding, .rank_checksums = {}, .limits = {}};
+  const std::unordered_map<std::string, WeightRecipe> whole = source.recipes;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    if (num_ranks > 1) {
+      source.config = written.model;
+      source.recipes = whole;
+      TakeRank(sharding, rank, source);
+    }
+    const std::filesystem::path path = options.output_dir / artifact::EngineFileName(rank);
+    const auto report = [&](double fraction, std::string_view what) {
+      if (progress) progress((rank + fraction) / num_ranks, what);
+    };
+    RETURN_IF_ERROR(WriteEngineFile(source, path, options.target, host, gpu, report));
+    if (num_ranks == 1) continue;
+    ASSIGN_OR_RETURN(const artifact::EngineTable table, artifact::ReadEngineTable(path));
+    written.rank_checksums.push_back(table.checksum);
+  }
+  RETURN_IF_ERROR(artifact::RemoveFurtherEngineFiles(options.output_dir, num_ranks));
+  return written;
 }
 
 }  // namespace
@@ -126,23 +189,27 @@ Status Build(const BuildOptions& options, const Progress& progress) {
   // lack shows when the engine is opened there.
   RETURN_IF_ERROR(model::CheckSupported(source->config, model::FactsOf(options.target)));
   NoteDType(*source);
-  RETURN_IF_ERROR(CheckMapping(*source, options));
+  ASSIGN_OR_RETURN(const artifact::RankMapping ranks, RanksToBuild(*source, options));
   ASSIGN_OR_RETURN(const model::EngineLimits limits,
                    model::ResolveLimits(source->config, options.limits));
   const std::unique_ptr<Device> device = Device::Cpu();
   RETURN_IF_ERROR(CheckCopies(*source, device->cpu_pool()));
+  Sharding sharding;
+  if (ranks.num_ranks() > 1) {
+    ASSIGN_OR_RETURN(sharding, DivideOver(ranks, *source));
+  }
   if (options.dry_run) return Status::Ok();
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
   const std::unique_ptr<Device> gpu = GpuOf(options.target);
-  RETURN_IF_ERROR(WriteEngineFile(*source, options.output_dir / artifact::kEngineFile,
-                                  options.target, *device, gpu.get(), progress));
+  ASSIGN_OR_RETURN(EngineConfig written,
+                   WriteRanks(sharding, options, *device, gpu.get(), progress, *source));
   RETURN_IF_ERROR(
       options.tokenizer_dir.empty()
           ? CopyModelFiles(options.checkpoint_dir, options.output_dir)
           : CopyModelFiles(options.checkpoint_dir, options.tokenizer_dir, options.output_dir));
-  RETURN_IF_ERROR(WriteTuning(source->config, limits, options, gpu.get(), progress));
-  RETURN_IF_ERROR(
-      WriteEngineConfig(options.output_dir, source->config, source->further_config.get(), limits));
+  RETURN_IF_ERROR(WriteTuning(written.model, limits, options, gpu.get(), progress));
+  written.limits = limits;
+  RETURN_IF_ERROR(WriteEngineConfig(options.output_dir, written, source->further_config.get()));
   if (progress) progress(1.0, "done");
   return Status::Ok();
 }
@@ -165,15 +232,18 @@ Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& d
   return engine;
 }
 
+Result<artifact::RankMapping> RanksOf(const std::filesystem::path& dir, std::optional<int> tp_size,
+                                      std::optional<int> pp_size) {
+  ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
+  if (kind == SourceKind::kEngine) return EngineRanks(dir, tp_size, pp_size);
+  return artifact::RankMapping{.tp_size = tp_size.value_or(1), .pp_size = pp_size.value_or(1)};
+}
+
 Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
   if (kind == SourceKind::kEngine) return DescribeEngine(dir, options);
-  ASSIGN_OR_RETURN(const auto source,
-                   OpenWeightSource(dir, {.dtype = options.dtype,
-                                          .quant_algo = options.quant_algo,
-                                          .fp8_kv_cache = options.fp8_kv_cache,
-                                          .quantize_lm_head = options.quantize_lm_head,
-                                          .target = options.target}));
+  ASSIGN_OR_RETURN(const auto source, OpenWhole(dir, options, options.target));
+  RETURN_IF_ERROR(TakeRankOf(options, *source));
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,
       model::ResolveLimits(source->config, options.limits.value_or(model::ServedAsItIs())));
@@ -181,7 +251,9 @@ Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions
                      .target = options.target,
                      .config = source->config,
                      .limits = limits,
+                     .ranks = source->ranks,
                      .weight_bytes = EngineBytes(source->config, options.target),
+                     .layer_bytes = LayerBytes(source->config, options.target),
                      .tokenizer_dir = TokenizerDir(dir)};
 }
 

@@ -296,7 +296,7 @@ TEST_F(BuilderTest, DetectSaysWhatADirectoryIs) {
   ASSERT_TRUE(WriteFile(dir_ / "config.ini", "[gpt]").ok());
   EXPECT_THAT(Detect(dir_).status().message(), HasSubstr("convert the Hugging Face model again"));
   EXPECT_THAT(Convert({.model_dir = engine(), .output_dir = dir_ / "x"}).message(),
-              HasSubstr("an engine; a Hugging Face directory is needed"));
+              HasSubstr("an engine; a Hugging Face directory or a GGUF file is needed"));
 }
 
 TEST_F(BuilderTest, EngineConfigHasUpstreamsKeys) {

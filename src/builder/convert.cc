@@ -15,6 +15,7 @@
 #include "builder/quantize.h"
 #include "builder/sharding.h"
 #include "builder/weight_source.h"
+#include "gguf/file.h"
 #include "model/config_json.h"
 
 namespace inflight::builder {
@@ -35,12 +36,22 @@ Result<DType> ChooseDType(const std::string& name, std::optional<DType> stored,
       fmt::format("dtype: got '{}', auto, float32, bfloat16 or float16 is needed", name));
 }
 
+// The dtype that the model's configuration says, or that a GGUF file is opened in.
+Result<std::optional<DType>> SaidDType(const std::filesystem::path& dir) {
+  if (gguf::IsGgufFile(dir)) {
+    ASSIGN_OR_RETURN(const auto source, OpenWeightSource(dir, {}));
+    return std::optional(source->config.dtype);
+  }
+  ASSIGN_OR_RETURN(const HfConfig hf, ReadHfConfig(dir));
+  return hf.dtype;
+}
+
 Status CheckOptions(const ConvertOptions& options) {
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(options.model_dir));
-  if (kind != SourceKind::kHuggingFace)
-    return InvalidArgument(fmt::format("model_dir: got {}, {}; a Hugging Face directory is needed",
-                                       options.model_dir.string(),
-                                       kind == SourceKind::kEngine ? "an engine" : "a checkpoint"));
+  if (kind != SourceKind::kHuggingFace && kind != SourceKind::kGguf)
+    return InvalidArgument(fmt::format(
+        "model_dir: got {}, {}; a Hugging Face directory or a GGUF file is needed",
+        options.model_dir.string(), kind == SourceKind::kEngine ? "an engine" : "a checkpoint"));
   return CheckDistinct(options.model_dir, options.output_dir);
 }
 
@@ -160,14 +171,15 @@ Status WriteRanks(const WeightSource& source, const Layout& layout,
 
 Status Convert(const ConvertOptions& options, const Progress& progress) {
   RETURN_IF_ERROR(CheckOptions(options));
-  ASSIGN_OR_RETURN(const HfConfig hf, ReadHfConfig(options.model_dir));
-  ASSIGN_OR_RETURN(const DType dtype, ChooseDType(options.dtype, hf.dtype, options.quant_algo));
+  ASSIGN_OR_RETURN(const std::optional<DType> said, SaidDType(options.model_dir));
+  ASSIGN_OR_RETURN(const DType dtype, ChooseDType(options.dtype, said, options.quant_algo));
   ASSIGN_OR_RETURN(
       const auto source,
       OpenWeightSource(options.model_dir, {.dtype = dtype,
                                            .quant_algo = options.quant_algo,
                                            .fp8_kv_cache = options.fp8_kv_cache,
-                                           .quantize_lm_head = options.quantize_lm_head}));
+                                           .quantize_lm_head = options.quantize_lm_head,
+                                           .medusa = options.medusa}));
   ASSIGN_OR_RETURN(const Layout layout, ChooseLayout(options, source->config));
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
   if (!options.save_config_only)

@@ -9,12 +9,14 @@
 #include "base/status_macros.h"
 #include "builder/builder.h"
 #include "builder/tensorrt_engine.h"
+#include "gguf/file.h"
 
 namespace inflight::builder {
 
 Result<SourceKind> Detect(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / artifact::kConfigFile;
   if (!FileExists(dir)) return NotFound(fmt::format("{}: no such directory", dir.string()));
+  if (gguf::IsGgufFile(dir)) return SourceKind::kGguf;
   if (!FileExists(path) && FileExists(dir / "config.ini"))
     return Unimplemented(fmt::format(
         "{}: weights as releases before 0.8 converted them (config.ini and .bin arrays) "
@@ -22,8 +24,8 @@ Result<SourceKind> Detect(const std::filesystem::path& dir) {
         dir.string()));
   if (!FileExists(path))
     return NotFound(
-        fmt::format("{}: no config.json; a Hugging Face directory, a checkpoint or an "
-                    "engine directory is needed",
+        fmt::format("{}: no config.json; a Hugging Face directory, a checkpoint, an engine "
+                    "directory or a .gguf file is needed",
                     dir.string()));
   ASSIGN_OR_RETURN(const nlohmann::json json, artifact::ReadJsonFile(path));
   if (json.contains("pretrained_config")) return SourceKind::kEngine;

@@ -3,22 +3,23 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "artifact/checkpoint.h"
 #include "artifact/engine_load.h"
-#include "artifact/json_file.h"
+#include "artifact/fingerprint.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "builder/engine_config.h"
 #include "builder/engine_memory.h"
 #include "builder/model_files.h"
-#include "builder/tensorrt_engine.h"
-#include "model/config_json.h"
-#include "model/limits.h"
+#include "builder/rank_source.h"
+#include "builder/weight_memory.h"
 #include "model/supported.h"
 
 namespace inflight::builder {
@@ -33,35 +34,6 @@ using model::WeightSlot;
 constexpr uint64_t kMaxMappedBytes = uint64_t{64} << 20;
 
 constexpr uint64_t kMaxTuningBytes = uint64_t{16} << 20;  // some 30 KB in practice
-
-constexpr char kRebuild[] =
-    "rebuild it with `inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE`";
-
-struct EngineConfig {
-  model::ModelConfig model;
-  model::EngineLimits limits;
-};
-
-Result<EngineConfig> ReadConfig(const std::filesystem::path& dir) {
-  RETURN_IF_ERROR(RefuseTensorRtEngine(dir));
-  const std::filesystem::path path = dir / artifact::kConfigFile;
-  ASSIGN_OR_RETURN(const nlohmann::json json, artifact::ReadJsonFile(path));
-  artifact::JsonFields fields(path.string(), json);
-  for (const char* name : {"version", "pretrained_config", "build_config"})
-    if (!fields.Has(name)) fields.Fail(name, fmt::format("is missing; {}", kRebuild));
-  RETURN_IF_ERROR(fields.status());
-  EngineConfig config;
-  ASSIGN_OR_RETURN(config.model,
-                   model::ConfigFromCheckpoint(*fields.Find("pretrained_config"),
-                                               path.string() + ": pretrained_config"));
-  ASSIGN_OR_RETURN(config.limits, model::LimitsFromJson(*fields.Find("build_config"),
-                                                        path.string() + ": build_config"));
-  // What can be asked of an engine is what was built; a hand-edited limit meets the same bounds.
-  Result<model::EngineLimits> limits = model::ResolveLimits(config.model, config.limits);
-  if (!limits.ok()) return limits.status().WithPrefix(path.string());
-  config.limits = *limits;
-  return config;
-}
 
 std::string_view NameOf(model::QuantAlgo algo) {
   return algo == model::QuantAlgo::kNone ? "none" : model::QuantAlgoName(algo);
@@ -104,9 +76,11 @@ Status CheckTensor(const EngineTensor& tensor, const model::ModelConfig& config,
       fmt::format("{}: expected {}, found {}; {}", slot.name, expected, found, kRebuild));
 }
 
-// Compares each slot with its tensor and binds them. `data` is where the file's first tensor lies;
-// null compares only.
-Status BindAll(const EngineTable& table, DeviceKind device, const std::byte* data,
+// Where the byte of that offset from the file's first tensor lies.
+using PlaceOf = std::function<const std::byte*(uint64_t offset_bytes)>;
+
+// Compares each slot with its tensor and binds them; without `place` it compares only.
+Status BindAll(const EngineTable& table, DeviceKind device, const PlaceOf& place,
                model::Engine& engine) {
   std::map<std::string_view, const EngineTensor*> by_name;
   for (const EngineTensor& tensor : table.tensors) by_name.emplace(tensor.name, &tensor);
@@ -118,9 +92,9 @@ Status BindAll(const EngineTable& table, DeviceKind device, const std::byte* dat
       continue;
     }
     RETURN_IF_ERROR(CheckTensor(*found->second, engine.config, slot, device));
-    if (data != nullptr)
+    if (place)
       model::Bind(engine.config, slot, device,
-                  data + (found->second->offset_bytes - table.data_offset));
+                  place(found->second->offset_bytes - table.data_offset));
   }
   if (!missing.empty())
     return InvalidArgument(fmt::format("Required but not provided tensors:{}", missing));
@@ -136,10 +110,86 @@ Status CheckTarget(const std::filesystem::path& path, std::string_view target, D
       path.string(), target, TargetName(device), TargetName(device)));
 }
 
-Result<EngineTable> ReadTable(const std::filesystem::path& path, DeviceKind device) {
+// A rank's file is the one that config.json was written with: neither of an earlier build nor of
+// another rank, which may have the same shapes.
+Result<EngineTable> ReadTable(const std::filesystem::path& dir, const EngineConfig& config,
+                              int rank) {
+  const std::filesystem::path path = dir / artifact::EngineFileName(rank);
+  const bool is_one_of_several = !config.rank_checksums.empty();
+  if (is_one_of_several && !FileExists(path))
+    return NotFound(fmt::format(
+        "{}: {} is missing, config.json's mapping has {}; copy the engine again, or {}",
+        dir.string(), path.filename().string(), config.sharding.ranks.ToString(), kRebuild));
   ASSIGN_OR_RETURN(EngineTable table, artifact::ReadEngineTable(path));
-  RETURN_IF_ERROR(CheckTarget(path, table.target, device));
+  if (!is_one_of_several) return table;
+  const uint64_t expected = config.rank_checksums[static_cast<size_t>(rank)];
+  if (table.checksum != expected)
+    return Status(
+        StatusCode::kDataLoss,
+        fmt::format("{}: is not the file that config.json was written with (its table's checksum "
+                    "is {:016x}, rank_checksums has {:016x}): it is of another build, or of "
+                    "another rank; copy the engine again, or {}",
+                    path.string(), table.checksum, expected, kRebuild));
   return table;
+}
+
+Status CheckRankSize(const char* name, std::optional<int> asked, int own, const char* flag,
+                     const std::filesystem::path& dir) {
+  if (asked.value_or(own) == own) return Status::Ok();
+  return FailedPrecondition(fmt::format(
+      "{}: got {}, {} is an engine for {}; leave it out, or build the engine of a checkpoint that "
+      "was converted with {} {}",
+      name, *asked, dir.string(), own, flag, *asked));
+}
+
+Result<artifact::RankMapping> CheckRanks(const std::filesystem::path& dir,
+                                         const artifact::RankMapping& own,
+                                         std::optional<int> tp_size, std::optional<int> pp_size) {
+  RETURN_IF_ERROR(CheckRankSize("tensor_parallel_size", tp_size, own.tp_size, "--tp-size", dir));
+  RETURN_IF_ERROR(CheckRankSize("pipeline_parallel_size", pp_size, own.pp_size, "--pp-size", dir));
+  return own;
+}
+
+// The bytes of each of `layers` in the file, whose tensors have to lie side by side.
+Result<std::vector<LayerRange>> RangesInFile(const std::filesystem::path& path,
+                                             const EngineTable& table,
+                                             const model::ModelConfig& config,
+                                             std::span<const int> layers) {
+  std::map<std::string, int> layer_of;  // those of `layers`, by the tensor's name
+  model::DecoderWeights unused;
+  for (const WeightSlot& slot : model::WeightSlots(config, unused))
+    if (std::ranges::binary_search(layers, slot.layer)) layer_of.emplace(slot.name, slot.layer);
+  std::vector<const EngineTensor*> tensors;
+  for (const EngineTensor& tensor : table.tensors) tensors.push_back(&tensor);
+  std::ranges::sort(tensors, {}, &EngineTensor::offset_bytes);
+  std::vector<LayerRange> ranges;
+  int layer_before = -1;  // that the tensor before is of
+  for (const EngineTensor* tensor : tensors) {
+    const auto found = layer_of.find(tensor->name);
+    const uint64_t offset = tensor->offset_bytes - table.data_offset;
+    const int layer = found == layer_of.end() ? -1 : found->second;
+    const bool begins = layer != layer_before;
+    layer_before = layer;
+    if (layer < 0) continue;
+    if (begins) ranges.push_back({.layer = layer, .offset_bytes = offset});
+    ranges.back().num_bytes = std::min(artifact::EngineAlignUp(offset + tensor->num_bytes),
+                                       table.file_bytes - table.data_offset) -
+                              ranges.back().offset_bytes;
+  }
+  if (ranges.size() != layers.size() || !std::ranges::is_sorted(ranges, {}, &LayerRange::layer))
+    return FailedPrecondition(
+        fmt::format("{}: gpu_weights_percent needs the tensors of each layer side by side, and the "
+                    "layers in their order; {}",
+                    path.string(), kRebuild));
+  return ranges;
+}
+
+Result<DeviceKind> TargetOf(const std::filesystem::path& path, const EngineTable& table) {
+  for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
+    if (table.target == TargetName(device)) return device;
+  return FailedPrecondition(
+      fmt::format("{}: built for target '{}', this program runs cpu and cuda; {}", path.string(),
+                  table.target, kRebuild));
 }
 
 Result<const std::byte*> MapData(const std::filesystem::path& path, const EngineTable& table,
@@ -157,16 +207,16 @@ Result<const std::byte*> MapData(const std::filesystem::path& path, const Engine
   return data;
 }
 
-Result<const std::byte*> ReadData(const std::filesystem::path& path, const EngineTable& table,
-                                  Device& device, const Progress& progress, model::Engine& engine) {
-  ASSIGN_OR_RETURN(Buffer buffer, AllocateWeights(device, table.file_bytes - table.data_offset));
+Result<WeightMemory> ReadData(const std::filesystem::path& path, const EngineTable& table,
+                              Device& device, std::span<const LayerRange> host,
+                              const Progress& progress) {
+  ASSIGN_OR_RETURN(WeightMemory memory,
+                   WeightMemory::Allocate(device, table.file_bytes - table.data_offset, host));
   const auto report = [&](double fraction) {
     if (progress) progress(fraction, "loading weights");
   };
-  RETURN_IF_ERROR(artifact::LoadEngineData(path, table, buffer.data(), device, report));
-  const std::byte* data = buffer.data();
-  engine.buffers.push_back(std::move(buffer));
-  return data;
+  RETURN_IF_ERROR(artifact::LoadEngineData(path, table, memory.parts(), device, report));
+  return memory;
 }
 
 }  // namespace
@@ -178,11 +228,16 @@ std::string_view TargetName(DeviceKind device) {
 Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::path& dir,
                                                         Device& device, const OpenOptions& options,
                                                         const Progress& progress) {
-  ASSIGN_OR_RETURN(EngineConfig config, ReadConfig(dir));
+  ASSIGN_OR_RETURN(EngineConfig config, ReadEngineConfig(dir));
   RETURN_IF_ERROR(CheckOptions(dir, config.model, options));
+  const artifact::RankMapping& ranks = config.sharding.ranks;
+  RETURN_IF_ERROR(CheckRanks(dir, ranks, options.ranks.tp_size, options.ranks.pp_size).status());
   config.model.fp8_kv_cache = options.fp8_kv_cache.value_or(config.model.fp8_kv_cache);
-  const std::filesystem::path path = dir / artifact::kEngineFile;
-  ASSIGN_OR_RETURN(const EngineTable table, ReadTable(path, device.kind()));
+  const std::filesystem::path path = dir / artifact::EngineFileName(options.rank);
+  ASSIGN_OR_RETURN(const EngineTable table, ReadTable(dir, config, options.rank));
+  RETURN_IF_ERROR(CheckTarget(path, table.target, device.kind()));
+  if (ranks.num_ranks() > 1)
+    config.model = ConfigOfRank(std::move(config.model), config.sharding, options.rank);
   RETURN_IF_ERROR(model::CheckRuns(config.model, device));
 
   auto engine = std::make_shared<model::Engine>();
@@ -194,14 +249,20 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
     ASSIGN_OR_RETURN(engine->kernel_tuning, ReadFile(dir / artifact::kTuningFile, kMaxTuningBytes));
   }
   // The table is compared with the configuration before any data is read.
-  if (const Status bound = BindAll(table, device.kind(), nullptr, *engine); !bound.ok())
+  if (const Status bound = BindAll(table, device.kind(), {}, *engine); !bound.ok())
     return bound.WithPrefix(path.string());
-  const bool is_mapped =
-      device.kind() == DeviceKind::kCpu && engine->weight_bytes <= kMaxMappedBytes;
-  ASSIGN_OR_RETURN(const std::byte* data, is_mapped
-                                              ? MapData(path, table, device, *engine)
-                                              : ReadData(path, table, device, progress, *engine));
-  RETURN_IF_ERROR(BindAll(table, device.kind(), data, *engine));
+  if (device.kind() == DeviceKind::kCpu && engine->weight_bytes <= kMaxMappedBytes) {
+    ASSIGN_OR_RETURN(const std::byte* const data, MapData(path, table, device, *engine));
+    RETURN_IF_ERROR(BindAll(
+        table, device.kind(), [data](uint64_t offset) { return data + offset; }, *engine));
+  } else {
+    ASSIGN_OR_RETURN(const std::vector<LayerRange> host,
+                     RangesInFile(path, table, config.model, options.streamed_layers));
+    ASSIGN_OR_RETURN(WeightMemory memory, ReadData(path, table, device, host, progress));
+    RETURN_IF_ERROR(BindAll(
+        table, device.kind(), [&memory](uint64_t offset) { return memory.At(offset); }, *engine));
+    memory.GiveTo(engine.get());
+  }
   if (progress) progress(1.0, "ready");
   return std::shared_ptr<const model::Engine>(std::move(engine));
 }
@@ -209,32 +270,53 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
 Status CheckOpensOn(DeviceKind device, const std::filesystem::path& dir,
                     const Description& description) {
   if (description.kind != SourceKind::kEngine) return Status::Ok();
-  return CheckTarget(dir / artifact::kEngineFile, TargetName(description.target), device);
+  return CheckTarget(dir / artifact::EngineFileName(0), TargetName(description.target), device);
 }
 
-Result<DeviceKind> EngineTarget(const std::filesystem::path& dir) {
-  RETURN_IF_ERROR(RefuseTensorRtEngine(dir));
-  const std::filesystem::path path = dir / artifact::kEngineFile;
-  ASSIGN_OR_RETURN(const EngineTable table, artifact::ReadEngineTable(path));
-  for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
-    if (table.target == TargetName(device)) return device;
-  return FailedPrecondition(
-      fmt::format("{}: built for target '{}', this program runs cpu and cuda; {}", path.string(),
-                  table.target, kRebuild));
+Result<artifact::RankMapping> EngineRanks(const std::filesystem::path& dir,
+                                          std::optional<int> tp_size, std::optional<int> pp_size) {
+  ASSIGN_OR_RETURN(const EngineConfig config, ReadEngineConfig(dir));
+  return CheckRanks(dir, config.sharding.ranks, tp_size, pp_size);
+}
+
+Result<DeviceKind> EngineTarget(const std::filesystem::path& dir, int rank) {
+  ASSIGN_OR_RETURN(const EngineConfig config, ReadEngineConfig(dir));
+  ASSIGN_OR_RETURN(const EngineTable table, ReadTable(dir, config, rank));
+  return TargetOf(dir / artifact::EngineFileName(rank), table);
+}
+
+Result<uint64_t> RanksFingerprint(const std::filesystem::path& dir) {
+  ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
+  if (kind == SourceKind::kGguf) return artifact::FileFingerprint(dir);
+  if (kind != SourceKind::kEngine) return artifact::Fingerprint(dir);
+  return artifact::FileFingerprint(dir / artifact::kConfigFile);
 }
 
 Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenOptions& options) {
-  ASSIGN_OR_RETURN(EngineConfig config, ReadConfig(dir));
+  ASSIGN_OR_RETURN(EngineConfig config, ReadEngineConfig(dir));
   RETURN_IF_ERROR(CheckOptions(dir, config.model, options));
   config.model.fp8_kv_cache = options.fp8_kv_cache.value_or(config.model.fp8_kv_cache);
-  ASSIGN_OR_RETURN(const DeviceKind target, EngineTarget(dir));
-  ASSIGN_OR_RETURN(const EngineTable table, artifact::ReadEngineTable(dir / artifact::kEngineFile));
-  return Description{.kind = SourceKind::kEngine,
-                     .target = target,
-                     .config = std::move(config.model),
-                     .limits = config.limits,
-                     .weight_bytes = table.file_bytes - table.data_offset,
-                     .tokenizer_dir = TokenizerDir(dir)};
+  const artifact::RankMapping& ranks = config.sharding.ranks;
+  const bool is_whole = options.ranks.num_ranks() == 1;
+  Description description{.kind = SourceKind::kEngine,
+                          .target = DeviceKind::kCpu,
+                          .config = config.model,
+                          .limits = config.limits,
+                          .ranks = ranks,
+                          .tokenizer_dir = TokenizerDir(dir)};
+  if (!is_whole) {
+    RETURN_IF_ERROR(CheckRanks(dir, ranks, options.ranks.tp_size, options.ranks.pp_size).status());
+    description.config = ConfigOfRank(std::move(config.model), config.sharding, options.rank);
+  }
+  const int first = is_whole ? 0 : options.rank;
+  const int end = is_whole ? ranks.num_ranks() : options.rank + 1;
+  for (int rank = first; rank < end; ++rank) {
+    ASSIGN_OR_RETURN(const EngineTable table, ReadTable(dir, config, rank));
+    ASSIGN_OR_RETURN(description.target, TargetOf(dir / artifact::EngineFileName(rank), table));
+    description.weight_bytes += table.file_bytes - table.data_offset;
+  }
+  description.layer_bytes = LayerBytes(description.config, description.target);
+  return description;
 }
 
 }  // namespace inflight::builder

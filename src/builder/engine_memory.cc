@@ -3,19 +3,50 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "artifact/engine_file.h"
 #include "base/status_macros.h"
+#include "builder/weight_memory.h"
 
 namespace inflight::builder {
-uint64_t EngineBytes(const model::ModelConfig& config, DeviceKind device) {
+namespace {
+
+template <typename Counts>
+uint64_t BytesOfSlots(const model::ModelConfig& config, DeviceKind device, const Counts& counts) {
   model::DecoderWeights unused;
   uint64_t total = 0;
   for (const model::WeightSlot& slot : model::WeightSlots(config, unused))
-    total += artifact::EngineAlignUp(model::StoredBytes(config, slot, device));
+    if (counts(slot)) total += artifact::EngineAlignUp(model::StoredBytes(config, slot, device));
   return total;
+}
+
+// Of layers whose slots follow each other: those of the list `layers`.
+std::vector<LayerRange> RangesOf(std::span<const PlacedSlot> slots, std::span<const uint64_t> at,
+                                 std::span<const int> layers) {
+  std::vector<LayerRange> ranges;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const int layer = slots[i].slot.layer;
+    if (layer < 0 || !std::ranges::binary_search(layers, layer)) continue;
+    if (ranges.empty() || ranges.back().layer != layer)
+      ranges.push_back({.layer = layer, .offset_bytes = at[i]});
+    ranges.back().num_bytes =
+        at[i] + artifact::EngineAlignUp(slots[i].num_bytes) - ranges.back().offset_bytes;
+  }
+  return ranges;
+}
+
+}  // namespace
+
+uint64_t EngineBytes(const model::ModelConfig& config, DeviceKind device) {
+  return BytesOfSlots(config, device, [](const model::WeightSlot&) { return true; });
+}
+
+uint64_t LayerBytes(const model::ModelConfig& config, DeviceKind device) {
+  return BytesOfSlots(config, device,
+                      [](const model::WeightSlot& slot) { return slot.layer == 0; });
 }
 
 Result<Buffer> AllocateWeights(Device& device, uint64_t num_bytes) {
@@ -42,19 +73,25 @@ Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device&
   engine->tokenizer_dir = std::move(head.tokenizer_dir);
   engine->kernel_tuning = std::move(head.kernel_tuning);
   const model::ModelConfig& config = engine->config;
-  engine->weight_bytes = EngineBytes(config, device.kind());
-  ASSIGN_OR_RETURN(Buffer buffer, AllocateWeights(device, engine->weight_bytes));
   std::vector<PlacedSlot> slots;
-  std::byte* target = buffer.data();
+  std::vector<uint64_t> offsets;  // of each slot
   for (model::WeightSlot& slot : model::WeightSlots(config, engine->weights)) {
     const uint64_t num_bytes = model::StoredBytes(config, slot, device.kind());
-    model::Bind(config, slot, device.kind(), target);
-    slots.push_back({std::move(slot), target, num_bytes});
-    target += artifact::EngineAlignUp(num_bytes);
+    offsets.push_back(engine->weight_bytes);
+    engine->weight_bytes += artifact::EngineAlignUp(num_bytes);
+    slots.push_back({.slot = std::move(slot), .num_bytes = num_bytes});
+  }
+  ASSIGN_OR_RETURN(WeightMemory memory,
+                   WeightMemory::Allocate(device, engine->weight_bytes,
+                                          RangesOf(slots, offsets, head.streamed_layers)));
+  for (size_t i = 0; i < slots.size(); ++i) {
+    slots[i].target = memory.At(offsets[i]);
+    slots[i].is_on_host = memory.PartOf(offsets[i]).is_on_host;
+    model::Bind(config, slots[i].slot, device.kind(), slots[i].target);
   }
   RETURN_IF_ERROR(fill(slots));
   if (config.tied_embeddings) engine->weights.lm_head = engine->weights.vocab_embedding;
-  engine->buffers.push_back(std::move(buffer));
+  memory.GiveTo(engine.get());
   if (progress) progress(1.0, "ready");
   return std::shared_ptr<const model::Engine>(std::move(engine));
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "builder/builder.h"
 #include "builder/weight_source.h"
@@ -15,18 +16,20 @@ struct EngineHead {
   model::ModelConfig config;
   model::EngineLimits limits;  // resolved
   std::filesystem::path tokenizer_dir;
-  std::string kernel_tuning;  // model::Engine's
+  std::string kernel_tuning;         // model::Engine's
+  std::vector<int> streamed_layers;  // as of OpenOptions
 };
 
-// A slot and its place in memory of the device.
+// A slot and its place in memory of the device, or of a GPU's layers that are streamed in pinned
+// host memory.
 struct PlacedSlot {
   model::WeightSlot slot;
   std::byte* target = nullptr;
   uint64_t num_bytes = 0;
+  bool is_on_host = false;
 };
 
-// An engine whose weights lie in one new buffer of the device, slot after slot, all written by
-// `fill`.
+// An engine whose weights lie in new memory, slot after slot (WeightMemory), all written by `fill`.
 using FillSlots = std::function<Status(std::span<const PlacedSlot> slots)>;
 Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device& device,
                                                         const FillSlots& fill,
@@ -36,9 +39,6 @@ Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device&
 // what helps.
 Result<Buffer> AllocateWeights(Device& device, uint64_t num_bytes);
 
-// Bytes of a model's weights as MakeEngine lays them out.
-uint64_t EngineBytes(const model::ModelConfig& config, DeviceKind device);
-
 // "cpu" or "cuda": what an engine file says of the device whose layouts it has.
 std::string_view TargetName(DeviceKind device);
 
@@ -47,8 +47,11 @@ std::string_view TargetName(DeviceKind device);
 Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::path& dir,
                                                         Device& device, const OpenOptions& options,
                                                         const Progress& progress);
-// The kind of device whose layouts an engine directory has.
-Result<DeviceKind> EngineTarget(const std::filesystem::path& dir);
+// The kind of device whose layouts an engine directory has, by the file of `rank`.
+Result<DeviceKind> EngineTarget(const std::filesystem::path& dir, int rank);
+// RanksOf of builder.h, of engines.
+Result<artifact::RankMapping> EngineRanks(const std::filesystem::path& dir,
+                                          std::optional<int> tp_size, std::optional<int> pp_size);
 
 // kFailedPrecondition where `dir` is an engine for another kind of device.
 Status CheckOpensOn(DeviceKind device, const std::filesystem::path& dir,

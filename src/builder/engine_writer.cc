@@ -2,7 +2,6 @@
 #include "builder/engine_writer.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,13 +12,9 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "builder/engine_memory.h"
-#include "builder/model_files.h"
 #include "builder/pack.h"
 #include "builder/slot_runs.h"
 #include "builder/upload.h"
-#include "inflight/version.h"
-#include "model/config_json.h"
-#include "model/limits.h"
 #include "model/weight_slots.h"
 
 namespace inflight::builder {
@@ -155,18 +150,6 @@ Status WriteEngineFile(const WeightSource& source, const std::filesystem::path& 
 Status WriteEngineFile(const model::ModelConfig& config, const std::filesystem::path& path,
                        DeviceKind target, Device& host, const MakeSlot& make) {
   return Writer(config, target, {}).Write(path, host, make);
-}
-
-Status WriteEngineConfig(const std::filesystem::path& dir, const model::ModelConfig& config,
-                         const nlohmann::json* further, const model::EngineLimits& limits) {
-  if (TokenizerDir(dir).empty())
-    logging::Warning("the engine has no tokenizer; name one with tokenizer_dir",
-                     {{"path", dir.string()}});
-  nlohmann::json pretrained_config = model::ConfigToCheckpoint(config);
-  if (further != nullptr) pretrained_config.update(*further);
-  return artifact::WriteConfig(dir, {{"version", kVersion},
-                                     {"pretrained_config", std::move(pretrained_config)},
-                                     {"build_config", model::LimitsToJson(config, limits)}});
 }
 
 }  // namespace inflight::builder

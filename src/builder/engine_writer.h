@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 
 #include "builder/builder.h"
 #include "builder/engine_memory.h"
@@ -25,10 +24,5 @@ using MakeSlot = std::function<Status(const PlacedSlot&)>;
 // Writes the slots that `make` makes, one after the other.
 Status WriteEngineFile(const model::ModelConfig& config, const std::filesystem::path& path,
                        DeviceKind target, Device& host, const MakeSlot& make);
-
-// config.json of an engine, which is written last: it is what makes the directory an engine.
-// `further`: keys of a checkpoint's that ModelConfig does not hold, or null.
-Status WriteEngineConfig(const std::filesystem::path& dir, const model::ModelConfig& config,
-                         const nlohmann::json* further, const model::EngineLimits& limits);
 
 }  // namespace inflight::builder

@@ -22,18 +22,28 @@ using nlohmann::json;
 
 constexpr char kGenerationConfig[] = "generation_config.json";
 
-Result<const model::Family*> FamilyOf(JsonFields& fields) {
+// A family, and the name that it was found by.
+struct Named {
+  const model::Family* family = nullptr;
+  std::string name;
+};
+
+Result<Named> FamilyOf(JsonFields& fields) {
   const json* list = fields.Find("architectures");
-  if (list != nullptr && list->is_array() && list->size() == 1 && (*list)[0].is_string())
-    return model::FamilyOfHuggingFace((*list)[0].get<std::string>());
+  if (list != nullptr && list->is_array() && list->size() == 1 && (*list)[0].is_string()) {
+    Named named = {.family = nullptr, .name = (*list)[0].get<std::string>()};
+    ASSIGN_OR_RETURN(named.family, model::FamilyOfHuggingFace(named.name));
+    return named;
+  }
   if (list != nullptr) {
     fields.Fail("architectures",
                 "got " + artifact::Abbreviate(*list) + ", a list of one name is needed");
     return fields.status();
   }
-  const std::string type = fields.String("model_type");
+  Named named = {.family = nullptr, .name = fields.String("model_type")};
   RETURN_IF_ERROR(fields.status());
-  return model::FamilyOfModelType(type);
+  ASSIGN_OR_RETURN(named.family, model::FamilyOfModelType(named.name));
+  return named;
 }
 
 Status ParseDType(JsonFields& fields, std::optional<DType>& out) {
@@ -67,13 +77,25 @@ Status ParseTokenIds(const json& object, const std::string& where, ModelConfig& 
 
 Result<HfConfig> ParseHfConfig(const json& object, const std::string& where) {
   JsonFields fields(where, object);
-  const Result<const model::Family*> family = FamilyOf(fields);
+  const Result<Named> named = FamilyOf(fields);
   RETURN_IF_ERROR(fields.status());
-  if (!family.ok()) return family.status().WithPrefix(where);
-  HfConfig hf{.config = (*family)->config, .dtype = std::nullopt};
+  if (!named.ok()) return named.status().WithPrefix(where);
+  const model::Family& family = *named->family;
+  HfConfig hf{.config = family.config, .dtype = std::nullopt};
   RETURN_IF_ERROR(ParseDType(fields, hf.dtype));
-  for (const model::Field& field : (*family)->hugging_face)
-    RETURN_IF_ERROR(field.read(fields, hf.config));
+  const std::string_view part = model::ConfigFieldOf(family, named->name);
+  const json* const described = part.empty() ? &object : fields.FindObject(part);
+  RETURN_IF_ERROR(fields.status());
+  if (described == nullptr) return InvalidArgument(fmt::format("{}: {}: is missing", where, part));
+  JsonFields text(part.empty() ? where : fmt::format("{}: {}", where, part), *described);
+  for (const model::Field& field : family.hugging_face) {
+    RETURN_IF_ERROR(field.read(text, hf.config));
+    if (field.name == "quantization_config") RETURN_IF_ERROR(field.read(fields, hf.config));
+  }
+  if (!part.empty()) {
+    if (!hf.dtype) RETURN_IF_ERROR(ParseDType(text, hf.dtype));
+    RETURN_IF_ERROR(ParseTokenIds(*described, text.where(), hf.config));
+  }
   RETURN_IF_ERROR(ParseTokenIds(object, where, hf.config));
   if (const Status valid = model::Validate(hf.config); !valid.ok()) return valid.WithPrefix(where);
   return hf;

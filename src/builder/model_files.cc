@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "gguf/file.h"
 
 namespace inflight::builder {
 namespace {
@@ -22,7 +23,8 @@ constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                            "tokenizer.model",
                                            "spiece.model",
                                            "chat_template.jinja",
-                                           "chat_template.json"};
+                                           "chat_template.json",
+                                           gguf::kTokenizerFile};
 constexpr char kGenerationConfig[] = "generation_config.json";
 constexpr char kMoreTemplates[] = "additional_chat_templates";  // a folder of NAME.jinja
 
@@ -50,9 +52,33 @@ Status CopyTemplates(const std::filesystem::path& from, const std::filesystem::p
   return Status::Ok();
 }
 
+bool HasTokenizer(const gguf::Metadata& metadata) {
+  return metadata.Find("tokenizer.ggml.model") != nullptr;
+}
+
+Status RemoveTokenizerFiles(const std::filesystem::path& dir) {
+  for (const char* name : kTokenizerFiles) {
+    std::error_code error;
+    std::filesystem::remove(dir / name, error);
+    if (error)
+      return Internal(fmt::format("{}: cannot remove: {}", (dir / name).string(), error.message()));
+  }
+  return Status::Ok();
+}
+
+// The metadata of a GGUF file, where a tokenizer is in it.
+Status CopyMetadata(const std::filesystem::path& from, const std::filesystem::path& to) {
+  ASSIGN_OR_RETURN(const MappedFile mapped, MappedFile::Open(from));
+  ASSIGN_OR_RETURN(const gguf::File file, gguf::Parse(mapped.bytes(), from.string()));
+  RETURN_IF_ERROR(RemoveTokenizerFiles(to));
+  if (!HasTokenizer(file.metadata)) return Status::Ok();
+  return WriteFile(to / gguf::kTokenizerFile, gguf::WithoutTensors(file));
+}
+
 }  // namespace
 
 Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (gguf::IsGgufFile(from)) return CopyMetadata(from, to);
   RETURN_IF_ERROR(CopyFile(from / kGenerationConfig, to / kGenerationConfig));
   for (const char* name : kTokenizerFiles) RETURN_IF_ERROR(CopyFile(from / name, to / name));
   if (FileExists(from / kMoreTemplates))
@@ -63,12 +89,8 @@ Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::
 Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::path& tokenizer,
                       const std::filesystem::path& to) {
   RETURN_IF_ERROR(CopyFile(from / kGenerationConfig, to / kGenerationConfig));
-  for (const char* name : kTokenizerFiles) {
-    std::error_code error;
-    if (!FileExists(tokenizer / name)) std::filesystem::remove(to / name, error);
-    if (error)
-      return Internal(fmt::format("{}: cannot remove: {}", (to / name).string(), error.message()));
-  }
+  std::error_code error;
+  if (!std::filesystem::equivalent(tokenizer, to, error)) RETURN_IF_ERROR(RemoveTokenizerFiles(to));
   return CopyModelFiles(tokenizer, to);
 }
 
@@ -80,7 +102,14 @@ Status CheckDistinct(const std::filesystem::path& from, const std::filesystem::p
 }
 
 std::filesystem::path TokenizerDir(const std::filesystem::path& dir) {
-  for (const char* name : {"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model"})
+  if (gguf::IsGgufFile(dir)) {
+    const Result<MappedFile> mapped = MappedFile::Open(dir);
+    if (!mapped.ok()) return {};
+    const Result<gguf::File> file = gguf::Parse(mapped->bytes(), dir.string());
+    return file.ok() && HasTokenizer(file->metadata) ? dir : std::filesystem::path();
+  }
+  for (const char* name :
+       {"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model", gguf::kTokenizerFile})
     if (FileExists(dir / name)) return dir;
   return {};
 }

@@ -9,7 +9,7 @@
 
 namespace inflight::builder {
 
-// Copies those of them that `from` has.
+// Copies those of them that `from` has. Of a GGUF file they are one, tokenizer.gguf: its metadata.
 Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // The same with the tokenizer and its chat templates from another directory, and of no other one:
@@ -17,7 +17,7 @@ Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::
 Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::path& tokenizer,
                       const std::filesystem::path& to);
 
-// `dir` if a tokenizer's files are in it, else empty.
+// `dir` if a tokenizer's files are in it or it is a GGUF file with one, else empty.
 std::filesystem::path TokenizerDir(const std::filesystem::path& dir);
 
 // kInvalidArgument if both name one directory: its config.json would be overwritten.

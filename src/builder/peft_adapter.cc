@@ -50,17 +50,21 @@ constexpr auto kLinears = std::to_array<Linear>({
     {"mlp.c_proj", 6},
 });
 
-// What a weight file's tensor is: one factor of a linear.
+enum class Kind : uint8_t { kA, kB, kBiasOfB, kBias };
+
+// What a weight file's tensor is: one factor of a linear, or a bias.
 struct Key {
   std::string module_name;  // "model.layers.0.self_attn.q_proj"
   int layer = 0;
   int module = 0;
-  bool is_b = false;
+  Kind kind = Kind::kA;
 };
 
 struct Settings {
   double alpha = 0;
   bool use_rslora = false;
+  bool has_biases = false;       // of the model
+  bool has_biases_of_b = false;  // `lora_bias`
   std::vector<std::pair<std::string, double>> alpha_pattern;
 
   double ScaleOf(const std::string& module_name, int rank) const {
@@ -91,11 +95,6 @@ Status CheckSupported(const fs::path& path, artifact::JsonFields& fields) {
     return Unsupported(path, "peft_type", "got " + type + ", only LORA is supported");
   if (fields.BoolOr("use_dora", false))
     return Unsupported(path, "use_dora", "adapters with magnitudes (DoRA) are not supported");
-  const std::string bias = fields.StringOr("bias", "none");
-  if (bias != "none")
-    return Unsupported(path, "bias", "got " + bias + ", biases of adapters are not supported");
-  if (fields.BoolOr("lora_bias", false))
-    return Unsupported(path, "lora_bias", "biases of adapters are not supported");
   if (IsSet(fields.Find("modules_to_save")))
     return Unsupported(path, "modules_to_save",
                        "adapters that replace modules of the model are not supported");
@@ -120,6 +119,11 @@ Result<Settings> ReadSettings(const fs::path& path) {
   const int64_t rank = fields.IntOr("r", 8, 1, ops::kMaxLoraRank);
   out.alpha = fields.NumberOr("lora_alpha", static_cast<double>(rank));
   out.use_rslora = fields.BoolOr("use_rslora", false);
+  const std::string bias = fields.StringOr("bias", "none");
+  if (bias != "none" && bias != "all" && bias != "lora_only")
+    fields.Fail("bias", "got " + bias + ", must be none, all or lora_only");
+  out.has_biases = bias != "none";
+  out.has_biases_of_b = fields.BoolOr("lora_bias", false);
   RETURN_IF_ERROR(fields.status());
   const nlohmann::json* patterns = fields.Find("alpha_pattern");
   if (!IsSet(patterns)) return out;
@@ -153,6 +157,28 @@ bool SplitLayer(std::string_view name, int* layer, std::string_view* rest) {
   return false;
 }
 
+bool CutEnd(std::string_view end, std::string_view* name) {
+  if (!name->ends_with(end)) return false;
+  name->remove_suffix(end.size());
+  return true;
+}
+
+// What a tensor is by its name, of which the module's is left. A module that has factors holds the
+// model's own as its `base_layer`.
+std::optional<Kind> CutKind(std::string_view* name) {
+  const size_t a = name->find(".lora_A.");
+  const size_t b = name->find(".lora_B.");
+  const bool is_bias = CutEnd(".bias", name);
+  if (a == std::string_view::npos && b == std::string_view::npos) {
+    CutEnd(".base_layer", name);
+    return is_bias ? std::optional(Kind::kBias) : std::nullopt;
+  }
+  if (!is_bias && !CutEnd(".weight", name)) return std::nullopt;
+  *name = name->substr(0, std::min(a, b));
+  if (b == std::string_view::npos) return is_bias ? std::nullopt : std::optional(Kind::kA);
+  return is_bias ? Kind::kBiasOfB : Kind::kB;
+}
+
 Result<Key> ParseKey(const std::string& tensor, const std::string& where) {
   const auto unsupported = [&](std::string_view what) {
     return Unimplemented(fmt::format("{}: {}: {}", where, tensor, what));
@@ -164,15 +190,9 @@ Result<Key> ParseKey(const std::string& tensor, const std::string& where) {
     return unsupported("adapters of embeddings are not supported");
   if (name.find("lm_head") != std::string_view::npos)
     return unsupported("adapters of lm_head are not supported");
-  Key key;
-  const size_t a = name.find(".lora_A.");
-  const size_t b = name.find(".lora_B.");
-  if (a == std::string_view::npos && b == std::string_view::npos)
-    return unsupported("is no factor of an adapter (lora_A or lora_B)");
-  key.is_b = a == std::string_view::npos;
-  const size_t dot = key.is_b ? b : a;
-  if (!name.ends_with(".weight")) return unsupported("biases of adapters are not supported");
-  name = name.substr(0, dot);
+  const std::optional<Kind> kind = CutKind(&name);
+  if (!kind) return unsupported("is no factor of an adapter (lora_A or lora_B) and no bias");
+  Key key = {.kind = *kind};
   for (const std::string_view prefix : {"base_model.model.", "base_model."})
     if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
   key.module_name = name;
@@ -185,13 +205,30 @@ Result<Key> ParseKey(const std::string& tensor, const std::string& where) {
       key.module = known.module;
       return key;
     }
-  return unsupported(fmt::format("{} is no linear that adapters are supported for", linear));
+  return unsupported(fmt::format("{} is no linear that adapters are supported for{}", linear,
+                                 *kind == Kind::kBias ? " (bias lora_only leaves it out)" : ""));
 }
 
 struct Pair {
   std::string module_name;
-  const artifact::StoredTensor* a = nullptr;  // [rank, in]
-  const artifact::StoredTensor* b = nullptr;  // [out, rank]
+  const artifact::StoredTensor* a = nullptr;          // [rank, in]
+  const artifact::StoredTensor* b = nullptr;          // [out, rank]
+  const artifact::StoredTensor* bias_of_b = nullptr;  // [out]
+  const artifact::StoredTensor* bias = nullptr;       // [out]
+
+  const artifact::StoredTensor*& Of(Kind kind) {
+    switch (kind) {
+      case Kind::kA:
+        return a;
+      case Kind::kB:
+        return b;
+      case Kind::kBiasOfB:
+        return bias_of_b;
+      case Kind::kBias:
+        break;
+    }
+    return bias;
+  }
 };
 using Pairs = std::map<std::pair<int, int>, Pair>;  // layer, module
 
@@ -200,37 +237,57 @@ bool IsFactorDType(DType dtype) {
          dtype == DType::kF64;
 }
 
-Result<Pairs> PairsOf(const artifact::TensorSet& set, const std::string& where) {
-  Pairs pairs;
-  for (const artifact::StoredTensor& tensor : set.tensors()) {
-    ASSIGN_OR_RETURN(Key key, ParseKey(tensor.name, where));
-    if (tensor.shape.rank() != 2 || !IsFactorDType(tensor.dtype))
-      return InvalidArgument(fmt::format("{}: {}: got {} {}, must be floats of two dimensions",
-                                         where, tensor.name, DTypeName(tensor.dtype),
-                                         tensor.shape.ToString()));
-    Pair& pair = pairs[{key.layer, key.module}];
-    const artifact::StoredTensor*& factor = key.is_b ? pair.b : pair.a;
-    if (factor != nullptr)
-      return InvalidArgument(fmt::format("{}: {}: {} is the same factor of the same layer", where,
-                                         tensor.name, factor->name));
-    factor = &tensor;
-    pair.module_name = std::move(key.module_name);
-  }
-  for (const auto& [place, pair] : pairs) {
-    const auto* known = pair.a == nullptr ? pair.b : pair.a;
-    if (pair.a == nullptr || pair.b == nullptr)
-      return InvalidArgument(fmt::format("{}: {}: has no {} beside it", where, known->name,
-                                         pair.a == nullptr ? "lora_A" : "lora_B"));
-    const int64_t rank = pair.a->shape[0];
-    if (pair.b->shape[1] != rank || rank < 1 || rank > ops::kMaxLoraRank)
-      return InvalidArgument(fmt::format("{}: {}: got {} and {}, both need one rank in [1, {}]",
-                                         where, known->name, pair.a->shape.ToString(),
-                                         pair.b->shape.ToString(), ops::kMaxLoraRank));
-  }
-  if (pairs.empty()) return InvalidArgument(where + ": has no factors of an adapter");
-  return pairs;
+// Biases that the settings do not tell of are none that training left there.
+Status CheckBias(Kind kind, const Settings& settings, const std::string& tensor,
+                 const std::string& where) {
+  if (kind == Kind::kBiasOfB && !settings.has_biases_of_b)
+    return InvalidArgument(
+        fmt::format("{}: {}: got a bias, and {} says no lora_bias", where, tensor, kConfig));
+  if (kind == Kind::kBias && !settings.has_biases)
+    return InvalidArgument(
+        fmt::format("{}: {}: got a bias, and {} says bias none", where, tensor, kConfig));
+  return Status::Ok();
 }
 
+Status CheckPair(const Pair& pair, const std::string& where) {
+  if (pair.a == nullptr && pair.b == nullptr && pair.bias_of_b == nullptr) return Status::Ok();
+  const auto* known = pair.a != nullptr ? pair.a : pair.b != nullptr ? pair.b : pair.bias_of_b;
+  if (pair.a == nullptr || pair.b == nullptr)
+    return InvalidArgument(fmt::format("{}: {}: has no {} beside it", where, known->name,
+                                       pair.a == nullptr ? "lora_A" : "lora_B"));
+  const int64_t rank = pair.a->shape[0];
+  if (pair.b->shape[1] != rank || rank < 1 || rank > ops::kMaxLoraRank)
+    return InvalidArgument(fmt::format("{}: {}: got {} and {}, both need one rank in [1, {}]",
+                                       where, known->name, pair.a->shape.ToString(),
+                                       pair.b->shape.ToString(), ops::kMaxLoraRank));
+  return Status::Ok();
+}
+
+Result<Pairs> PairsOf(const artifact::TensorSet& set, const Settings& settings,
+                      const std::string& where) {
+  Pairs pairs;
+  bool has_factors = false;
+  for (const artifact::StoredTensor& tensor : set.tensors()) {
+    ASSIGN_OR_RETURN(Key key, ParseKey(tensor.name, where));
+    RETURN_IF_ERROR(CheckBias(key.kind, settings, tensor.name, where));
+    const bool is_factor = key.kind == Kind::kA || key.kind == Kind::kB;
+    if (tensor.shape.rank() != (is_factor ? 2 : 1) || !IsFactorDType(tensor.dtype))
+      return InvalidArgument(fmt::format(
+          "{}: {}: got {} {}, must be floats of {}", where, tensor.name, DTypeName(tensor.dtype),
+          tensor.shape.ToString(), is_factor ? "two dimensions" : "one dimension"));
+    Pair& pair = pairs[{key.layer, key.module}];
+    const artifact::StoredTensor*& place = pair.Of(key.kind);
+    if (place != nullptr)
+      return InvalidArgument(fmt::format("{}: {}: {} is the same {} of the same layer", where,
+                                         tensor.name, place->name, is_factor ? "factor" : "bias"));
+    place = &tensor;
+    pair.module_name = std::move(key.module_name);
+    has_factors |= is_factor;
+  }
+  for (const auto& [place, pair] : pairs) RETURN_IF_ERROR(CheckPair(pair, where));
+  if (!has_factors) return InvalidArgument(where + ": has no factors of an adapter");
+  return pairs;
+}
 void Append(const artifact::StoredTensor& tensor, double scale, float** to) {
   const int64_t n = tensor.shape.num_elements();
   for (int64_t i = 0; i < n; ++i)
@@ -241,17 +298,29 @@ LoraTensors Join(const Pairs& pairs, const Settings& settings) {
   LoraTensors out;
   out.dtype = LoraDType::kFloat32;
   for (const auto& [place, pair] : pairs) {
+    if (pair.a == nullptr) continue;
     const auto rank = static_cast<int>(pair.a->shape[0]);
     out.rows.push_back({.module = place.second, .layer = place.first, .rank = rank});
     out.width = std::max(out.width, rank * (pair.a->shape[1] + pair.b->shape[0]));
   }
-  out.weights.resize(pairs.size() * static_cast<size_t>(out.width) * sizeof(float));
+  out.weights.resize(out.rows.size() * static_cast<size_t>(out.width) * sizeof(float));
   auto* row = reinterpret_cast<float*>(out.weights.data());
   for (const auto& [place, pair] : pairs) {
+    const auto add_bias = [&](const artifact::StoredTensor& tensor, double scale, bool replaces) {
+      LoraTensors::Bias& bias = out.biases.emplace_back();
+      bias = {.module = place.second, .layer = place.first, .replaces = replaces, .values = {}};
+      bias.values.resize(static_cast<size_t>(tensor.shape.num_elements()));
+      float* to = bias.values.data();
+      Append(tensor, scale, &to);
+    };
+    if (pair.bias != nullptr) add_bias(*pair.bias, 1, /*replaces=*/true);
+    if (pair.a == nullptr) continue;
+    const double scale = settings.ScaleOf(pair.module_name, static_cast<int>(pair.a->shape[0]));
     float* to = row;
     Append(*pair.a, 1, &to);
-    Append(*pair.b, settings.ScaleOf(pair.module_name, static_cast<int>(pair.a->shape[0])), &to);
+    Append(*pair.b, scale, &to);
     row += out.width;
+    if (pair.bias_of_b != nullptr) add_bias(*pair.bias_of_b, scale, /*replaces=*/false);
   }
   return out;
 }
@@ -269,7 +338,7 @@ Result<LoraTensors> ReadPeftAdapter(const fs::path& dir) {
   Result<artifact::TensorSet> set =
       is_torch ? artifact::TensorSet::OpenTorchFile(path) : artifact::TensorSet::OpenFile(path);
   if (!set.ok()) return set.status();
-  ASSIGN_OR_RETURN(const Pairs pairs, PairsOf(*set, path.string()));
+  ASSIGN_OR_RETURN(const Pairs pairs, PairsOf(*set, settings, path.string()));
   return Join(pairs, settings);
 }
 

@@ -76,7 +76,7 @@ DType CheckpointDType(const model::ModelConfig& config, const WeightSlot& slot) 
   if (slot.is_quantized) return LinearDType(config);
   const bool has_fp8_scales = slot.kind == WeightSlot::Kind::kScales &&
                               config.quant_algo == model::QuantAlgo::kFp8PerChannelPerToken;
-  return has_fp8_scales ? DType::kF32 : config.dtype;
+  return has_fp8_scales || slot.is_one_centered ? DType::kF32 : config.dtype;
 }
 
 artifact::TensorSpec FileSpec(std::string name, DType dtype, const Shape& shape) {

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "builder/builder.h"
+#include "builder/engine_config.h"
 #include "builder/engine_memory.h"
 #include "builder/engine_writer.h"
 #include "builder/model_files.h"
@@ -139,7 +140,8 @@ class RandomWeights {
 
 Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& config,
                                                     const model::EngineLimits& limits,
-                                                    uint64_t seed, Device& device, bool tune) {
+                                                    uint64_t seed, Device& device, bool tune,
+                                                    std::vector<int> streamed_layers) {
   RETURN_IF_ERROR(model::Validate(config));
   RETURN_IF_ERROR(model::CheckRuns(config, device));
   ASSIGN_OR_RETURN(const model::EngineLimits resolved, model::ResolveLimits(config, limits));
@@ -148,7 +150,10 @@ Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& co
     for (const PlacedSlot& placed : slots) RETURN_IF_ERROR(weights.Fill(placed));
     return device.Wait();
   };
-  EngineHead head = {.config = config, .limits = resolved, .tokenizer_dir = {}};
+  EngineHead head = {.config = config,
+                     .limits = resolved,
+                     .tokenizer_dir = {},
+                     .streamed_layers = std::move(streamed_layers)};
   if (tune && device.kind() == DeviceKind::kCuda) {
     ASSIGN_OR_RETURN(head.kernel_tuning, TuneProducts(config, resolved, device));
   }
@@ -166,12 +171,15 @@ Status BuildRandom(const model::ModelConfig& config, const BuildOptions& options
   const std::unique_ptr<Device> host = Device::Cpu();
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
   RandomWeights weights(config, seed, *host, options.target);
-  RETURN_IF_ERROR(WriteEngineFile(config, options.output_dir / artifact::kEngineFile,
+  RETURN_IF_ERROR(WriteEngineFile(config, options.output_dir / artifact::EngineFileName(0),
                                   options.target, *host,
                                   [&](const PlacedSlot& placed) { return weights.Fill(placed); }));
   if (!options.tokenizer_dir.empty())
     RETURN_IF_ERROR(CopyModelFiles(options.tokenizer_dir, options.output_dir));
-  return WriteEngineConfig(options.output_dir, config, nullptr, limits);
+  RETURN_IF_ERROR(artifact::RemoveFurtherEngineFiles(options.output_dir, 1));
+  return WriteEngineConfig(
+      options.output_dir, {.model = config, .sharding = {}, .rank_checksums = {}, .limits = limits},
+      nullptr);
 }
 
 }  // namespace inflight::builder

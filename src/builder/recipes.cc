@@ -10,8 +10,10 @@
 #include <string_view>
 #include <utility>
 
+#include "artifact/printable.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "builder/medusa_files.h"
 #include "builder/quantize.h"
 #include "model/families/families.h"
 
@@ -25,10 +27,16 @@ using model::WeightSlot;
 
 constexpr std::string_view kLayers = "transformer.layers.";
 
-// The stored names of checkpoint tensor `name`, prefix included.
-std::vector<std::string> StoredNames(const TensorNames& table, std::string_view prefix,
-                                     const std::string& name) {
-  if (name == "lm_head.weight") return {name};
+// The stored tensors that make a checkpoint's: names, prefix included, and which share of their
+// rows (TensorRow).
+struct Stored {
+  std::vector<std::string> names;
+  int share = 0;
+  int num_shares = 1;
+};
+
+Stored StoredOf(const TensorNames& table, std::string_view prefix, const std::string& name) {
+  if (name == "lm_head.weight") return {.names = {fmt::format("{}.weight", table.head)}};
   const size_t suffix_at = name.rfind('.');
   const std::string suffix = name.substr(suffix_at);
   std::string stem = name.substr(0, suffix_at);
@@ -41,12 +49,15 @@ std::vector<std::string> StoredNames(const TensorNames& table, std::string_view 
     stem = stem.substr(dot + 1);
     rows = &table.layer_rows;
   }
-  std::vector<std::string> names;
-  for (const TensorRow& row : *rows)
-    if (row.checkpoint == stem)
-      for (const std::string_view stored : row.stored)
-        names.push_back(fmt::format("{}{}{}", stored_prefix, stored, suffix));
-  return names;
+  Stored found;
+  for (const TensorRow& row : *rows) {
+    if (row.checkpoint != stem) continue;
+    found.share = row.share;
+    found.num_shares = row.num_shares;
+    for (const std::string_view stored : row.stored)
+      found.names.push_back(fmt::format("{}{}{}", stored_prefix, stored, suffix));
+  }
+  return found;
 }
 
 bool IsFloat(DType dtype) {
@@ -85,7 +96,8 @@ class TensorFinder {
     return tensor;
   }
 
-  Status Finish(const std::vector<std::string_view>& ignorable) const {
+  Status Finish(const std::vector<std::string_view>& ignorable,
+                bool refuses_unexpected = false) const {
     if (!missing_.empty())
       return InvalidArgument(
           fmt::format("{}: Required but not provided tensors:{}", source_.where, missing_));
@@ -94,6 +106,10 @@ class TensorFinder {
       for (const StoredTensor& tensor : source_.files[file].tensors())
         if (!used_[file].contains(tensor.name) && !IsIgnorable(tensor.name, ignorable))
           unexpected.push_back(Label(file, tensor.name));
+    if (!unexpected.empty() && refuses_unexpected)
+      return Unimplemented(fmt::format("{}: {}: {} has no such tensor", source_.where,
+                                       artifact::Printable(unexpected.front()),
+                                       source_.config.architecture));
     if (!unexpected.empty())
       logging::Warning(
           "unexpected tensors are not used",
@@ -109,9 +125,9 @@ class TensorFinder {
   }
 
   std::string Label(size_t file, std::string_view name) const {
-    return source_.files.size() == 1
-               ? std::string(name)
-               : fmt::format("{}: {}", artifact::RankFileName(static_cast<int>(file)), name);
+    if (source_.ranks.num_ranks() > 1)
+      return fmt::format("{}: {}", artifact::RankFileName(static_cast<int>(file)), name);
+    return file == 0 ? std::string(name) : fmt::format("{}: {}", kMedusaFile, name);
   }
 
   WeightSource& source_;
@@ -127,10 +143,21 @@ std::vector<int64_t> PartRows(const model::ModelConfig& config, const WeightSlot
   return {int64_t{config.num_heads} * config.head_dim, kv_rows, kv_rows};
 }
 
+// Whether "blk.3.attn_q.weight" is one of the table's names of such tensors.
+bool IsPaired(const TensorNames& table, std::string_view name) {
+  const std::string_view stem = name.substr(0, name.rfind('.'));
+  return std::ranges::any_of(table.paired, [&](std::string_view paired) {
+    return stem.ends_with(paired) && stem[stem.size() - paired.size() - 1] == '.';
+  });
+}
+
 // Models saved without their head lack the prefix ("wte.weight").
 std::string_view PrefixInFiles(const TensorNames& table, const artifact::TensorSet& tensors) {
   const std::string bare = fmt::format("{}.weight", table.model_rows.front().stored.front());
-  return tensors.Find(bare) != nullptr ? std::string_view() : table.prefix;
+  if (tensors.Find(bare) != nullptr) return {};
+  for (const std::string_view prefix : table.other_prefixes)
+    if (tensors.Find(fmt::format("{}{}", prefix, bare)) != nullptr) return prefix;
+  return table.prefix;
 }
 
 // The shards of a tensor have one dtype: its parts are read alike, and copies compared by bytes.
@@ -150,6 +177,46 @@ Status CheckOneDType(const WeightSource& source, const std::vector<Shard>& shard
           "model again",
           source.where, artifact::RankFileName(shard.rank), shard.name, DTypeName(tensor->dtype),
           artifact::RankFileName(first->rank), DTypeName(expected)));
+  }
+  return Status::Ok();
+}
+
+// Recipes of tensors under a family's names: each is one stored tensor, or several one above
+// another.
+Status StackTensors(const TensorNames& table, std::string_view prefix, TensorFinder& finder,
+                    WeightSource& source) {
+  const model::ModelConfig& config = source.config;
+  model::DecoderWeights unused;
+  for (const WeightSlot& slot : model::WeightSlots(config, unused)) {
+    const bool is_medusa = slot.name.starts_with(model::kMedusaHeads);
+    const Stored stored = is_medusa
+                              ? Stored{.names = {MedusaName(slot.name, config.num_medusa_layers)}}
+                              : StoredOf(table, prefix, slot.name);
+    const std::vector<std::string>& names = stored.names;
+    const std::vector<int64_t> part_rows = PartRows(config, slot, names.size());
+    const int64_t width = slot.shape.rank() == 1 ? 1 : slot.shape[1];
+    const bool is_transposed = table.has_conv1d && slot.name.starts_with(kLayers) &&
+                               slot.kind == WeightSlot::Kind::kMatrix;
+    WeightRecipe recipe{.shape = slot.shape,
+                        .parts = {},
+                        .added = slot.is_one_centered && !table.has_whole_norms ? 1.0F : 0.0F};
+    int64_t row = 0;
+    for (size_t i = 0; i < names.size(); row += part_rows[i], ++i) {
+      const int64_t stored_rows = stored.num_shares * part_rows[i];
+      const Shape expected = slot.shape.rank() == 1 ? Shape{stored_rows}
+                             : is_transposed        ? Shape{width, stored_rows}
+                                                    : Shape{stored_rows, width};
+      ASSIGN_OR_RETURN(const StoredTensor* tensor,
+                       finder.Find(is_medusa ? 1 : 0, names[i], expected, /*quantized=*/{}));
+      recipe.parts.push_back({.tensor = tensor,
+                              .row = row,
+                              .num_rows = part_rows[i],
+                              .num_columns = width,
+                              .stored_row = stored.share * part_rows[i],
+                              .is_transposed = is_transposed,
+                              .pair_rows = IsPaired(table, names[i]) ? config.head_dim : 0});
+    }
+    source.recipes.emplace(slot.name, std::move(recipe));
   }
   return Status::Ok();
 }
@@ -199,39 +266,23 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
 
 Status MakeHuggingFaceRecipes(WeightSource& source) {
   model::ModelConfig& config = source.config;
-  const artifact::TensorSet& tensors = source.files.front();
   ASSIGN_OR_RETURN(const model::Family* family, model::FamilyOf(config.architecture));
   const TensorNames& table = family->tensors;
-  const std::string_view prefix = PrefixInFiles(table, tensors);
-  if (tensors.Find("lm_head.weight") == nullptr) config.tied_embeddings = true;
-
+  const artifact::TensorSet& tensors = source.files.front();
+  if (tensors.Find(fmt::format("{}.weight", table.head)) == nullptr) config.tied_embeddings = true;
   TensorFinder finder(source);
-  model::DecoderWeights unused;
-  for (const WeightSlot& slot : model::WeightSlots(config, unused)) {
-    const std::vector<std::string> names = StoredNames(table, prefix, slot.name);
-    const std::vector<int64_t> part_rows = PartRows(config, slot, names.size());
-    const int64_t width = slot.shape.rank() == 1 ? 1 : slot.shape[1];
-    const bool is_transposed = table.has_conv1d && slot.name.starts_with(kLayers) &&
-                               slot.kind == WeightSlot::Kind::kMatrix;
-    WeightRecipe recipe{.shape = slot.shape, .parts = {}};
-    int64_t row = 0;
-    for (size_t i = 0; i < names.size(); row += part_rows[i], ++i) {
-      const Shape expected = slot.shape.rank() == 1 ? Shape{part_rows[i]}
-                             : is_transposed        ? Shape{width, part_rows[i]}
-                                                    : Shape{part_rows[i], width};
-      ASSIGN_OR_RETURN(const StoredTensor* tensor,
-                       finder.Find(0, names[i], expected, /*quantized=*/{}));
-      recipe.parts.push_back({.tensor = tensor,
-                              .row = row,
-                              .num_rows = part_rows[i],
-                              .num_columns = width,
-                              .is_transposed = is_transposed});
-    }
-    source.recipes.emplace(slot.name, std::move(recipe));
-  }
+  RETURN_IF_ERROR(StackTensors(table, PrefixInFiles(table, tensors), finder, source));
   std::vector<std::string_view> ignorable = table.ignorable;
   if (config.tied_embeddings) ignorable.emplace_back("lm_head.weight");  // the same data again
   return finder.Finish(ignorable);
+}
+
+Status MakeGgufRecipes(WeightSource& source) {
+  ASSIGN_OR_RETURN(const model::Family* family, model::FamilyOf(source.config.architecture));
+  const TensorNames& table = family->gguf.tensors;
+  TensorFinder finder(source);
+  RETURN_IF_ERROR(StackTensors(table, table.prefix, finder, source));
+  return finder.Finish(table.ignorable, /*refuses_unexpected=*/true);
 }
 
 }  // namespace inflight::builder

@@ -19,5 +19,8 @@ inline constexpr std::string_view kKvScale = ".kv_cache_scaling_factor";
 // kDataLoss.
 Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source);
 Status MakeHuggingFaceRecipes(WeightSource& source);
+// The same of a GGUF file, where unexpected tensors are kUnimplemented: its metadata may leave
+// unsaid what they are for.
+Status MakeGgufRecipes(WeightSource& source);
 
 }  // namespace inflight::builder

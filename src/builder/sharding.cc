@@ -52,7 +52,9 @@ enum class Rule : uint8_t { kWhole, kRows, kHeads, kColumns };
 Rule RuleOf(const Sharding& sharding, std::string_view name) {
   const auto is = [&](std::string_view stem) { return name.find(stem) != std::string_view::npos; };
   if (is(".attention.qkv.")) return Rule::kHeads;
-  if (is(".mlp.fc.") || is(".mlp.gate.") || name.starts_with("lm_head.")) return Rule::kRows;
+  if (is(".mlp.fc.") || is(".mlp.gate.") || name.starts_with("lm_head.") ||
+      name.starts_with(model::kMedusaHeads))
+    return Rule::kRows;
   if (name.ends_with(".attention.dense.weight") || name.ends_with(".mlp.proj.weight"))
     return Rule::kColumns;
   if (name == "transformer.vocab_embedding.weight" && sharding.use_parallel_embedding)
@@ -65,7 +67,7 @@ std::vector<RowRange> HeadRows(const ModelConfig& config, int tp_size, int tp_ra
   const int64_t head = config.head_dim;
   const int64_t query_rows = config.num_heads / tp_size * head;
   const int64_t num_kv_heads = std::max(config.num_kv_heads / tp_size, 1);
-  const int64_t first_kv_head = int64_t{tp_rank} * config.num_kv_heads / tp_size;
+  const int64_t first_kv_head = model::FirstKvHead(config.num_kv_heads, tp_size, tp_rank);
   const int64_t keys = config.num_heads * head;
   const int64_t values = keys + config.num_kv_heads * head;
   return {{tp_rank * query_rows, query_rows},
@@ -115,6 +117,10 @@ Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
     return InvalidArgument(
         fmt::format("tp_size: got {}, it must divide num_key_value_heads {} or be a multiple of it",
                     tp_size, config.num_kv_heads));
+  if (tp_size > 1 && config.has_wide_qk_norm)
+    return Unimplemented(
+        "tp_size: norms of all heads of q and k together are supported on one rank of tensor "
+        "parallelism; give 1, and pp_size for more ranks");
   RETURN_IF_ERROR(CheckDivides("intermediate_size", config.intermediate_size, tp_size));
   if (LinearDType(config) == DType::kI4 && config.intermediate_size / tp_size % 2 != 0)
     return Unimplemented(fmt::format(

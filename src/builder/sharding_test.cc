@@ -202,14 +202,15 @@ TEST_F(ShardingTest, ShardsMergeBackToTheSameWeights) {
   }
 }
 
-TEST_F(ShardingTest, EnginesOfShardedCheckpointsAreThoseOfOneRank) {
+TEST_F(ShardingTest, EnginesOfMergedCheckpointsAreThoseOfOneRank) {
   TestModel model = Llama({});
   model.is_wavy = true;
   model.Write(hf());
   for (const auto algo :
        {model::QuantAlgo::kNone, model::QuantAlgo::kW8A16, model::QuantAlgo::kW4A16}) {
     ASSERT_TRUE(ConvertTo({.quant_algo = algo, .tp_size = 4, .pp_size = 2}).ok());
-    BuildOptions options{.checkpoint_dir = checkpoint(), .output_dir = dir_ / "sharded"};
+    BuildOptions options{
+        .checkpoint_dir = checkpoint(), .output_dir = dir_ / "sharded", .merge_ranks = true};
     const Status sharded = Build(options);
     ASSERT_TRUE(sharded.ok()) << sharded.ToString();
     ASSERT_TRUE(ConvertTo({.quant_algo = algo}).ok());
@@ -383,8 +384,8 @@ TEST_F(ShardingTest, KeysThatNobodyKnowsAreKept) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("keys=producer\"\n"));
   const auto engine = nlohmann::json::parse(*ReadFile(dir_ / "engine" / "config.json"));
   EXPECT_EQ(engine["pretrained_config"]["producer"]["name"], "somebody");
-  EXPECT_EQ(engine["pretrained_config"]["mapping"]["world_size"], 1);
-  EXPECT_FALSE(engine["pretrained_config"].contains("pipeline_layers"));
+  EXPECT_EQ(engine["pretrained_config"]["mapping"], config["mapping"]);
+  EXPECT_EQ(engine["pretrained_config"]["pipeline_layers"], config["pipeline_layers"]);
 }
 
 TEST_F(ShardingTest, ConfigAloneCanBeSaved) {

@@ -72,7 +72,7 @@ class Cutter {
       const DType stored = part.tensor->dtype;
       const bool is_read = stored == dtype || stored == DType::kF32 || stored == DType::kF16 ||
                            stored == DType::kBF16;
-      return is_read && !part.is_transposed && part.num_columns == width &&
+      return is_read && !part.is_transposed && part.tensor->shape[1] == width &&
              static_cast<int64_t>(BytesOf(stored, width)) <= kPieceBytes;
     });
   }
@@ -158,7 +158,16 @@ Status Convert(const WeightSource& source, const Piece& piece, UploadLane& lane)
                                lane.stream());
 }
 
+// What lies in host memory afterwards, too; what the GPU converts it writes there itself.
+Status FillOnHost(const WeightSource& source, const Piece& piece) {
+  if (piece.kind == Piece::Kind::kAsStored) return ReadStored(source, piece.stored, piece.target);
+  PackRows(source, piece.placed->slot, piece.row, piece.num_rows, piece.target);
+  return Status::Ok();
+}
+
 Status Upload(const WeightSource& source, const Piece& piece, UploadLane& lane) {
+  if (piece.placed->is_on_host && piece.kind != Piece::Kind::kConvert)
+    return FillOnHost(source, piece);
   ASSIGN_OR_RETURN(std::byte* const bytes, lane.NextPiece());
   if (piece.kind == Piece::Kind::kOnHost) {
     const PlacedSlot& placed = *piece.placed;

@@ -58,19 +58,38 @@ class UploadTest : public testing::Test {
     }
     const auto buffer = Buffer::Allocate(*gpu_, "weights", offset);
     ASSERT_TRUE(buffer.ok()) << buffer.status().ToString();
-    for (PlacedSlot& placed : slots)
-      placed.target = buffer->data() + reinterpret_cast<uintptr_t>(placed.target);
+    std::vector<std::vector<std::byte>> wanted;
+    for (const PlacedSlot& placed : slots)
+      PackSlot(**source, placed.slot, DeviceKind::kCuda, gpu_->cpu_pool(),
+               wanted.emplace_back(placed.num_bytes).data());
+    ExpectSameAt(buffer->data(), /*is_on_host=*/false, **source, slots, wanted);
+    const auto pinned = PinnedBuffer::AllocateLarge(*gpu_, offset);
+    ASSERT_TRUE(pinned.ok()) << pinned.status().ToString();
+    ExpectSameAt(pinned->data(), /*is_on_host=*/true, **source, slots, wanted);
+    EXPECT_GE(gpu_->ledger().free_bytes() + buffer->size(), gpu_->ledger().capacity_bytes())
+        << "nothing else is kept";
+  }
+
+  // The targets of `slots` count from `base`.
+  void ExpectSameAt(std::byte* base, bool is_on_host, const WeightSource& source,
+                    std::vector<PlacedSlot> slots,
+                    const std::vector<std::vector<std::byte>>& wanted) {
+    const model::ModelConfig& config = source.config;
+    for (PlacedSlot& placed : slots) {
+      placed.target = base + reinterpret_cast<uintptr_t>(placed.target);
+      placed.is_on_host = is_on_host;
+    }
     double done = 0;
     const Status uploaded =
-        UploadSlots(**source, slots, *gpu_, [&](double fraction, std::string_view) {
+        UploadSlots(source, slots, *gpu_, [&](double fraction, std::string_view) {
           EXPECT_GE(fraction, done);
           done = fraction;
         });
     ASSERT_TRUE(uploaded.ok()) << uploaded.ToString();
-    for (const PlacedSlot& placed : slots) {
-      std::vector<std::byte> want(placed.num_bytes);
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const PlacedSlot& placed = slots[i];
+      std::vector<std::byte> want = wanted[i];
       std::vector<std::byte> got(placed.num_bytes);
-      PackSlot(**source, placed.slot, DeviceKind::kCuda, gpu_->cpu_pool(), want.data());
       ASSERT_TRUE(gpu_->Copy(got.data(), placed.target, got.size()).ok());
       if (placed.slot.kind == model::WeightSlot::Kind::kScales)
         for (std::vector<std::byte>* scales : {&want, &got}) UnifyNaNs(scales);
@@ -79,10 +98,8 @@ class UploadTest : public testing::Test {
           << placed.slot.name << " of " << DTypeName(config.dtype) << " "
           << model::QuantAlgoName(config.quant_algo) << ": byte " << differs.in1 - want.begin()
           << " of " << want.size() << " is " << static_cast<int>(*differs.in2) << ", not "
-          << static_cast<int>(*differs.in1);
+          << static_cast<int>(*differs.in1) << (is_on_host ? ", on the host" : "");
     }
-    EXPECT_GE(gpu_->ledger().free_bytes() + buffer->size(), gpu_->ledger().capacity_bytes())
-        << "nothing else is kept";
   }
 
   // TinyLlama, as wide as FP8 wants it, with tables of several pieces.

@@ -5,16 +5,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "artifact/checkpoint.h"
+#include "artifact/gguf_model.h"
 #include "artifact/json_file.h"
+#include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "builder/builder.h"
+#include "builder/gguf_config.h"
 #include "builder/hf_config.h"
+#include "builder/medusa_files.h"
 #include "builder/merge.h"
 #include "builder/recipes.h"
 #include "builder/sharding.h"
@@ -38,11 +43,48 @@ void ConvertStrided(const std::byte* from, DType from_dtype, size_t stride_bytes
   }
 }
 
-// The dtype of a model whose configuration does not say one: its embedding's.
+// Where row `row` of a part's tensor is stored.
+int64_t StoredRow(const WeightPart& part, int64_t row) {
+  if (part.pair_rows == 0) return row;
+  const int64_t in_head = row % part.pair_rows;
+  const int64_t half = part.pair_rows / 2;
+  return row - in_head + 2 * (in_head % half) + in_head / half;
+}
+
+void CopyPlain(const std::byte* from, DType from_dtype, int64_t n, DType dtype, std::byte* to) {
+  if (from_dtype == dtype)
+    std::memcpy(to, from, BytesOf(dtype, n));
+  else
+    ConvertStrided(from, from_dtype, SizeOf(from_dtype), n, dtype, to);
+}
+
+// `n` elements from element `first` of a packed tensor on become consecutive ones of `dtype`.
+void DecodeRun(const StoredTensor& tensor, int64_t first, int64_t n, DType dtype, std::byte* to) {
+  constexpr int64_t kMost = artifact::BlockCodec::kMaxElements;  // a multiple of every block
+  std::array<float, kMost> values;
+  while (n > 0) {
+    const int64_t taken = std::min(n, kMost - first % kMost);
+    artifact::DecodeBlocks(*tensor.codec, tensor.data.data(), first, taken, values.data());
+    CopyPlain(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, taken, dtype, to);
+    to += BytesOf(dtype, taken);
+    first += taken;
+    n -= taken;
+  }
+}
+
+// `n` elements from `first` on, counted over all of a tensor, become consecutive ones of `dtype`.
+void CopyRun(const StoredTensor& tensor, int64_t first, int64_t n, DType dtype, std::byte* to) {
+  if (tensor.codec != nullptr) return DecodeRun(tensor, first, n, dtype, to);
+  CopyPlain(tensor.data.data() + BytesOf(tensor.dtype, first), tensor.dtype, n, dtype, to);
+}
+
+// The dtype of a model whose configuration does not say one: its embedding's. What is packed
+// becomes bfloat16, which takes half of float32's memory and has its range.
 DType StoredDType(const WeightSource& source) {
-  const DType dtype =
-      source.recipes.at("transformer.vocab_embedding.weight").parts.front().tensor->dtype;
-  return dtype == DType::kF64 ? DType::kF32 : dtype;
+  const StoredTensor& table =
+      *source.recipes.at("transformer.vocab_embedding.weight").parts.front().tensor;
+  if (table.codec != nullptr) return DType::kBF16;
+  return table.dtype == DType::kF64 ? DType::kF32 : table.dtype;
 }
 
 // The quantisation that the stored weights themselves have, whatever the configuration asks for.
@@ -53,15 +95,35 @@ model::QuantAlgo StoredQuantAlgo(const WeightSource& source) {
 }
 
 Result<std::unique_ptr<WeightSource>> OpenHuggingFace(const std::filesystem::path& dir,
-                                                      std::optional<DType> dtype) {
+                                                      const SourceOptions& options) {
   auto source = std::make_unique<WeightSource>();
   source->where = dir.string();
   ASSIGN_OR_RETURN(HfConfig hf, ReadHfConfig(dir));
   ASSIGN_OR_RETURN(artifact::TensorSet tensors, artifact::TensorSet::OpenModel(dir));
   source->files.push_back(std::move(tensors));
   source->config = std::move(hf.config);
+  RETURN_IF_ERROR(AddMedusaHeads(options.medusa, *source));
   RETURN_IF_ERROR(MakeHuggingFaceRecipes(*source));
-  source->config.dtype = dtype.value_or(hf.dtype.value_or(StoredDType(*source)));
+  source->config.dtype = options.dtype.value_or(hf.dtype.value_or(StoredDType(*source)));
+  return source;
+}
+
+Result<std::unique_ptr<WeightSource>> OpenGguf(const std::filesystem::path& path,
+                                               const SourceOptions& options) {
+  if (options.target == DeviceKind::kCuda)
+    return Unimplemented(fmt::format(
+        "{}: a GGUF file is opened on the CPU alone; for a GPU write a checkpoint of it with "
+        "`inflight convert` and open that",
+        path.string()));
+  if (!options.medusa.dir.empty())
+    return Unimplemented(path.string() + ": Medusa's heads beside a GGUF file are not supported");
+  auto source = std::make_unique<WeightSource>();
+  source->where = path.string();
+  ASSIGN_OR_RETURN(artifact::GgufModel model, artifact::OpenGguf(path));
+  ASSIGN_OR_RETURN(source->config, ReadGgufConfig(model));
+  source->files.push_back(std::move(model.tensors));
+  RETURN_IF_ERROR(MakeGgufRecipes(*source));
+  source->config.dtype = options.dtype.value_or(StoredDType(*source));
   return source;
 }
 
@@ -127,6 +189,7 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path
 
 void CopyBlock(const WeightRecipe& recipe, const WeightBlock& block, DType dtype, void* out) {
   const size_t to_row_bytes = BytesOf(dtype, block.num_columns);
+  if (recipe.is_padded) std::memset(out, 0, static_cast<size_t>(block.num_rows) * to_row_bytes);
   for (const WeightPart& part : recipe.parts) {
     const int64_t begin = std::max(block.row, part.row);
     const int64_t end = std::min(block.row + block.num_rows, part.row + part.num_rows);
@@ -141,7 +204,7 @@ void CopyBlock(const WeightRecipe& recipe, const WeightBlock& block, DType dtype
                static_cast<size_t>(begin - block.row) * to_row_bytes +
                BytesOf(dtype, left - block.column);
     const int64_t stored_row = part.stored_row + begin - part.row;
-    const int64_t stored_column = left - part.column;
+    const int64_t stored_column = part.stored_column + left - part.column;
     int64_t num_rows = end - begin;
     int64_t run = right - left;  // elements that follow each other in both
     if (part.is_transposed) {
@@ -152,19 +215,17 @@ void CopyBlock(const WeightRecipe& recipe, const WeightBlock& block, DType dtype
         ConvertStrided(from, tensor.dtype, stored_row_bytes, run, dtype, to);
       continue;
     }
-    const std::byte* from =
-        tensor.data.data() + BytesOf(tensor.dtype, stored_row * stored_width + stored_column);
-    if (run == block.num_columns && run == stored_width) {
+    if (run == block.num_columns && run == stored_width && part.pair_rows == 0) {
       run *= num_rows;
       num_rows = 1;
     }
-    for (; num_rows > 0; --num_rows, from += stored_row_bytes, to += to_row_bytes) {
-      if (tensor.dtype == dtype)
-        std::memcpy(to, from, BytesOf(dtype, run));
-      else
-        ConvertStrided(from, tensor.dtype, SizeOf(tensor.dtype), run, dtype, to);
-    }
+    for (int64_t row = stored_row; row < stored_row + num_rows; ++row, to += to_row_bytes)
+      CopyRun(tensor, StoredRow(part, row) * stored_width + stored_column, run, dtype, to);
   }
+  if (recipe.added == 0) return;
+  CHECK(dtype == DType::kF32);
+  for (int64_t i = 0; i < block.num_rows * block.num_columns; ++i)
+    static_cast<float*>(out)[i] += recipe.added;
 }
 
 void CopyRows(const WeightRecipe& recipe, int64_t row, int64_t num_rows, DType dtype, void* out) {
@@ -182,11 +243,13 @@ Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::pa
                                                        const SourceOptions& options) {
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
   if (kind == SourceKind::kEngine)
-    return InvalidArgument(fmt::format(
-        "{}: is an engine; a checkpoint or a Hugging Face directory is needed", dir.string()));
-  ASSIGN_OR_RETURN(auto source, kind == SourceKind::kCheckpoint
-                                    ? OpenCheckpoint(dir, options.dtype)
-                                    : OpenHuggingFace(dir, options.dtype));
+    return InvalidArgument(
+        fmt::format("{}: is an engine; a checkpoint, a Hugging Face directory or a GGUF file is "
+                    "needed",
+                    dir.string()));
+  ASSIGN_OR_RETURN(auto source, kind == SourceKind::kCheckpoint ? OpenCheckpoint(dir, options.dtype)
+                                : kind == SourceKind::kGguf     ? OpenGguf(dir, options)
+                                                                : OpenHuggingFace(dir, options));
   model::ModelConfig& config = source->config;
   const model::QuantAlgo stored = StoredQuantAlgo(*source);
   if (stored != model::QuantAlgo::kNone && options.quant_algo.value_or(stored) != stored)

@@ -14,6 +14,7 @@
 
 #include "artifact/checkpoint.h"
 #include "artifact/tensor_set.h"
+#include "builder/builder.h"
 #include "model/config.h"
 #include "model/weight_slots.h"
 #include "tensor/device.h"
@@ -27,14 +28,20 @@ struct WeightPart {
   int64_t num_rows = 0;
   int64_t column = 0;
   int64_t num_columns = 1;
-  int64_t stored_row = 0;      // that holds `row`; all stored columns are used
+  int64_t stored_row = 0;      // that holds `row`
+  int64_t stored_column = 0;   // that holds `column`
   bool is_transposed = false;  // stored [in, out]: `stored_row` counts stored columns then
+  int pair_rows = 0;  // > 0: rows are heads of so many, and of each head rows i and i + pair_rows /
+                      // 2 are stored side by side; `stored_row` counts rows as if they were not
 };
 
-// A checkpoint tensor made of stored ones: parts that tile it.
+// A checkpoint tensor made of stored ones: parts that tile it, or all of it but padding behind its
+// rows, which is zeros.
 struct WeightRecipe {
   Shape shape;  // of the checkpoint tensor
   std::vector<WeightPart> parts;
+  bool is_padded = false;
+  float added = 0;  // to each stored element; of vectors that are read as float32
 };
 
 // Whether the stored weights are int8, int4 or FP8 with scales of their own.
@@ -67,7 +74,9 @@ struct WeightSource {
   model::ModelConfig config;
   std::string where;                                      // directory, for messages
   artifact::RankMapping ranks;                            // of the checkpoint
-  std::vector<artifact::TensorSet> files;                 // one per rank
+  std::vector<artifact::TensorSet> files;                 // one per rank; of Hugging Face
+                                                          // directories the model, then Medusa's
+                                                          // heads where it has some
   std::deque<artifact::StoredTensor> int4_tensors;        // of files: as recipes read them
   std::unordered_map<std::string, WeightRecipe> recipes;  // by checkpoint name
   std::vector<WeightCopy> copies;                         // for CheckCopies
@@ -82,12 +91,13 @@ struct SourceOptions {
                                                // so (asking for none is kFailedPrecondition)
   std::optional<bool> fp8_kv_cache = {};       // likewise
   std::optional<bool> quantize_lm_head = {};   // likewise
+  MedusaOptions medusa = {};                   // of a Hugging Face directory
   // Where the model will run. Without a `dtype`, what is not supported there (float32 on CUDA or
   // beside FP8) becomes bfloat16.
   std::optional<DeviceKind> target = {};
 };
 
-// Opens a Hugging Face directory or a checkpoint.
+// Opens a Hugging Face directory, a GGUF file or a checkpoint.
 Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::path& dir,
                                                        const SourceOptions& options);
 

@@ -4,10 +4,14 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <utility>
+
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "chat_template/parser.h"
 #include "chat_template/template.h"
+#include "gguf/file.h"
 
 namespace inflight::chat_template {
 namespace {
@@ -65,6 +69,36 @@ Result<const std::string*> TemplateOf(const Value& config) {
       "chat_template: needs a text, or a list with one that is named \"default\"");
 }
 
+struct Source {
+  std::optional<std::string> text;
+  Variables special_tokens;
+};
+
+// Of a GGUF file's metadata.
+Result<Source> ReadGguf(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(const MappedFile mapped, MappedFile::Open(path));
+  ASSIGN_OR_RETURN(const gguf::File file, gguf::Parse(mapped.bytes(), path.string()));
+  Source source;
+  ASSIGN_OR_RETURN(const auto text, file.metadata.Text("tokenizer.chat_template"));
+  if (text && text->size() > kMaxTemplateBytes)
+    return InvalidArgument(fmt::format("{}: tokenizer.chat_template: got {} bytes, {} are allowed",
+                                       path.string(), text->size(), kMaxTemplateBytes));
+  if (text) source.text = std::string(*text);
+  ASSIGN_OR_RETURN(const auto tokens, file.metadata.Texts("tokenizer.ggml.tokens"));
+  if (!tokens) return source;
+  constexpr std::pair<const char*, const char*> kNames[] = {
+      {"bos_token", "bos"},       {"eos_token", "eos"},     {"unk_token", "unknown"},
+      {"sep_token", "seperator"}, {"pad_token", "padding"}, {"mask_token", "mask"}};
+  for (const auto& [name, key] : kNames) {
+    ASSIGN_OR_RETURN(const auto id,
+                     file.metadata.SpecialId(key, static_cast<int64_t>(tokens->size())));
+    if (id)
+      source.special_tokens.emplace_back(name,
+                                         Value(std::string((*tokens)[static_cast<size_t>(*id)])));
+  }
+  return source;
+}
+
 // What a template finds under a name: the first entry of that name.
 void Set(std::string name, Value value, Variables& variables) {
   std::erase_if(variables, [&](const auto& variable) { return variable.first == name; });
@@ -94,25 +128,31 @@ Result<ChatTemplate> ChatTemplate::Load(const std::filesystem::path& model_dir,
   ASSIGN_OR_RETURN(const Value config, chat_template::ReadJsonObject(config_path));
   ASSIGN_OR_RETURN(const Value map,
                    chat_template::ReadJsonObject(model_dir / "special_tokens_map.json"));
+  chat_template::Source source{.text = {},
+                               .special_tokens = chat_template::SpecialTokens(config, map)};
   std::filesystem::path path = file.empty() ? model_dir / "chat_template.jinja" : file;
-  std::string source;
-  if (!file.empty() || FileExists(path)) {
-    ASSIGN_OR_RETURN(source, ReadFile(path, chat_template::kMaxTemplateBytes));
-  } else {
+  const std::filesystem::path gguf = gguf::TokenizerFileOf(model_dir);
+  if (!gguf.empty()) {
+    ASSIGN_OR_RETURN(source, chat_template::ReadGguf(gguf));
+    if (file.empty() && !FileExists(path)) path = gguf;
+  }
+  if (!file.empty() || (path != gguf && FileExists(path))) {
+    ASSIGN_OR_RETURN(source.text, ReadFile(path, chat_template::kMaxTemplateBytes));
+  } else if (gguf.empty()) {
     path = config_path;
     const Result<const std::string*> found = chat_template::TemplateOf(config);
     if (!found.ok()) return found.status().WithPrefix(path.string());
-    if (*found == nullptr)
-      return NotFound(
-          fmt::format("{}: no chat template: neither chat_template.jinja nor \"chat_template\" in "
-                      "tokenizer_config.json",
-                      model_dir.string()));
-    source = **found;
+    if (*found != nullptr) source.text = **found;
   }
-  Result<Template> parsed = Template::Parse(source);
+  if (!source.text)
+    return NotFound(
+        fmt::format("{}: no chat template: neither chat_template.jinja nor \"chat_template\" in "
+                    "tokenizer_config.json, nor tokenizer.chat_template in a GGUF file",
+                    model_dir.string()));
+  Result<Template> parsed = Template::Parse(*source.text);
   if (!parsed.ok()) return parsed.status().WithPrefix(path.string() + ": chat template");
   return ChatTemplate(
-      std::make_shared<const Parts>(*std::move(parsed), chat_template::SpecialTokens(config, map)));
+      std::make_shared<const Parts>(*std::move(parsed), std::move(source.special_tokens)));
 }
 
 Result<std::string> ChatTemplate::Render(std::span<const ChatMessage> messages) const {

@@ -68,17 +68,6 @@ std::optional<bool> ParseBool(std::string_view text) {
   return std::nullopt;
 }
 
-std::string Details(const OptionInfo& info) {
-  std::string details;
-  if (!info.default_text.empty()) details = "default " + info.default_text;
-  if (const std::string allowed = Allowed(info); !allowed.empty())
-    details += (details.empty() ? "" : "; ") + allowed;
-  if (info.repeatable) details += details.empty() ? "repeatable" : "; repeatable";
-  for (const std::string& alias : info.aliases)
-    details += fmt::format("{}also {}", details.empty() ? "" : "; ", alias);
-  return details;
-}
-
 }  // namespace
 
 std::string OptionInfo::flag() const { return FlagOf(name); }
@@ -155,6 +144,23 @@ std::string ToText(const std::string& value) { return value; }
 
 }  // namespace internal
 
+std::string Details(const OptionInfo& info) {
+  std::string details;
+  if (!info.default_text.empty()) details = "default " + info.default_text;
+  if (const std::string allowed = Allowed(info); !allowed.empty())
+    details += (details.empty() ? "" : "; ") + allowed;
+  if (info.repeatable) details += details.empty() ? "repeatable" : "; repeatable";
+  for (const std::string& alias : info.aliases)
+    details += fmt::format("{}also {}", details.empty() ? "" : "; ", alias);
+  return details;
+}
+
+std::string ValueWord(const OptionInfo& info) {
+  if (info.type == "boolean") return "BOOL";
+  if (info.type == "integer") return "INT";
+  return info.type == "number" ? "NUM" : "TEXT";
+}
+
 std::string ToMarkdown(const std::vector<OptionInfo>& options) {
   std::string out;
   std::string section;
@@ -180,19 +186,14 @@ std::string ToHelp(const std::vector<OptionInfo>& options) {
   std::string out;
   std::string section;
   for (const OptionInfo& info : options) {
-    if (!info.supported || !info.has_effect) continue;
+    if (!info.is_shown()) continue;
     if (info.section != section) {
       section = info.section;
       out += fmt::format("\n{}:\n", section);
     }
     const std::string details = Details(info);
-    out += fmt::format("  {:<34} {}{}\n",
-                       info.flag() + (info.type == "text"      ? " TEXT"
-                                      : info.type == "boolean" ? " BOOL"
-                                      : info.type == "integer" ? " INT"
-                                      : info.type == "number"  ? " NUM"
-                                                               : " TEXT"),
-                       info.help, details.empty() ? "" : " (" + details + ")");
+    out += fmt::format("  {:<34} {}{}\n", info.flag() + " " + ValueWord(info), info.help,
+                       details.empty() ? "" : " (" + details + ")");
   }
   return out;
 }

@@ -66,6 +66,8 @@ struct OptionInfo {
   std::vector<std::string> aliases;  // further flags, with their dashes
 
   std::string flag() const;  // "--http-port"
+  // In help, manual pages and completion.
+  bool is_shown() const { return supported && has_effect; }
 };
 
 // An option that was given and changes nothing.
@@ -323,6 +325,12 @@ class Schema {
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, std::string>> aliases_;
 };
+
+// "default 8000; 0 to 65535; also -p": what manuals say of an option beside its meaning.
+std::string Details(const OptionInfo& info);
+
+// What stands for the option's value in manuals: TEXT, INT, NUM or BOOL.
+std::string ValueWord(const OptionInfo& info);
 
 // Rows of a Markdown table for docs/configuration.md, a table per section.
 std::string ToMarkdown(const std::vector<OptionInfo>& options);

@@ -9,8 +9,9 @@
 namespace inflight::contract {
 namespace {
 
-constexpr auto kNames = std::to_array<std::string_view>(
-    {"auto", "top_k", "top_p", "top_k_top_p", "beam_search"});  // in the order of the enum
+constexpr auto kNames =
+    std::to_array<std::string_view>({"auto", "top_k", "top_p", "top_k_top_p", "beam_search",
+                                     "medusa"});  // in the order of the enum
 
 std::string_view NameOf(DecodingMode mode) { return kNames.at(static_cast<size_t>(mode)); }
 
@@ -24,6 +25,16 @@ std::string_view NucleusInput(const SamplingParams& sampling) {
   return "runtime_top_p";
 }
 
+// Where the mode and the model say different things of Medusa.
+std::string MedusaReason(DecodingMode asked, bool has_medusa) {
+  const bool asks = asked == DecodingMode::kMedusa;
+  if (asks == has_medusa) return "";
+  return asks
+             ? "medusa is replaced by auto, since no Medusa heads propose tokens"
+             : "the model's Medusa heads propose tokens, which medusa would say; no answer depends "
+               "on it";
+}
+
 }  // namespace
 
 std::optional<DecodingMode> FindDecodingMode(std::string_view name) {
@@ -33,7 +44,11 @@ std::optional<DecodingMode> FindDecodingMode(std::string_view name) {
   return std::nullopt;
 }
 
-DecodingMode ResolveDecodingMode(DecodingMode asked, int max_beam_width, KeyReport* report) {
+DecodingMode ResolveDecodingMode(DecodingMode asked, int max_beam_width, bool has_medusa,
+                                 KeyReport* report) {
+  const std::string medusa = MedusaReason(asked, has_medusa);
+  if (!medusa.empty()) logging::Warning("decoding_mode: " + medusa);
+  if (asked == DecodingMode::kMedusa) asked = DecodingMode::kAuto;
   DecodingMode mode = asked;
   std::string reason;
   if (max_beam_width > 1) {
@@ -47,6 +62,7 @@ DecodingMode ResolveDecodingMode(DecodingMode asked, int max_beam_width, KeyRepo
   if (asked == DecodingMode::kBeamSearch && mode != asked) {
     logging::Warning("decoding_mode beam_search is replaced by top_k_top_p: max_beam_width is 1");
   }
+  if (!medusa.empty()) reason = medusa + (reason.empty() ? "" : "; ") + reason;
   if (report == nullptr || reason.empty()) return mode;
   for (KeyLine& line : *report) {
     if (line.key == "decoding_mode") line.reason += (line.reason.empty() ? "" : "; ") + reason;
@@ -62,12 +78,14 @@ Status CheckDecodingMode(DecodingMode mode, const SamplingParams& sampling,
   };
   constexpr std::string_view kTakeAuto = "set decoding_mode to auto in its configuration";
   const bool has_beams = sampling.beam_width > 1;
-  const bool serves_beams = mode == DecodingMode::kAuto || mode == DecodingMode::kBeamSearch;
+  const bool serves_beams = mode == DecodingMode::kAuto || mode == DecodingMode::kMedusa ||
+                            mode == DecodingMode::kBeamSearch;
   if (has_beams && !serves_beams) return refuse("beam_width", kTakeAuto);
   if (has_beams || !parameters::IsDrawn(sampling)) return Status::Ok();
   const bool has_top_k = sampling.top_k.value_or(0) > 1;
   switch (mode) {
     case DecodingMode::kAuto:
+    case DecodingMode::kMedusa:
     case DecodingMode::kTopKTopP:
       return Status::Ok();
     case DecodingMode::kTopK:

@@ -22,13 +22,17 @@ enum class DecodingMode : uint8_t {
   kTopP,
   kTopKTopP,
   kBeamSearch,
+  kMedusa,  // of a model whose Medusa heads propose tokens: as kAuto
 };
 
 std::optional<DecodingMode> FindDecodingMode(std::string_view name);
 
 // What takes effect where no request may ask for more beams: without beams "auto" and "beam_search"
-// are top_k_top_p. The line of the key in `report` says so.
-DecodingMode ResolveDecodingMode(DecodingMode asked, int max_beam_width, KeyReport* report);
+// are top_k_top_p. "medusa" is auto, and says who proposes tokens: where it is not what the model
+// does (`has_medusa`: its heads propose some), a line in the log says so. The line of the key in
+// `report` says all of that.
+DecodingMode ResolveDecodingMode(DecodingMode asked, int max_beam_width, bool has_medusa,
+                                 KeyReport* report);
 
 // kInvalidArgument where no sampler of the mode serves the request; `name_of` says how the client
 // calls an input of the LLM.

@@ -68,7 +68,7 @@ TEST(DecodingMode, EachServesWhatItsSamplersCan) {
 TEST(DecodingMode, WithoutBeamsAutoAndBeamSearchAreTopKTopP) {
   const auto resolve = [](DecodingMode asked, int max_beam_width) {
     KeyReport report = {{.key = "decoding_mode", .value = "as written"}};
-    const DecodingMode mode = ResolveDecodingMode(asked, max_beam_width, &report);
+    const DecodingMode mode = ResolveDecodingMode(asked, max_beam_width, false, &report);
     EXPECT_EQ(report.front().value, "as written");
     return std::pair(mode, report.front().reason);
   };
@@ -85,7 +85,25 @@ TEST(DecodingMode, WithoutBeamsAutoAndBeamSearchAreTopKTopP) {
 TEST(DecodingMode, NamesAreUpstreams) {
   EXPECT_EQ(FindDecodingMode("top_k_top_p"), kTopKTopP);
   EXPECT_EQ(FindDecodingMode("beam_search"), kBeamSearch);
-  EXPECT_EQ(FindDecodingMode("medusa"), std::nullopt);
+  EXPECT_EQ(FindDecodingMode("medusa"), DecodingMode::kMedusa);
+  EXPECT_EQ(FindDecodingMode("eagle"), std::nullopt);
+}
+
+TEST(DecodingMode, MedusaIsAutoAndSaysWhereTheModelDiffers) {
+  const auto reason = [](DecodingMode asked, bool has_medusa) {
+    KeyReport report = {{.key = "decoding_mode", .value = "as written"}};
+    const DecodingMode mode = ResolveDecodingMode(asked, 2, has_medusa, &report);
+    EXPECT_EQ(mode, asked == DecodingMode::kMedusa ? kAuto : asked);
+    return report.front().reason;
+  };
+  const std::string beams = "beam_search where beam_width is above 1, else top_k_top_p";
+  EXPECT_EQ(reason(DecodingMode::kMedusa, true), beams);
+  EXPECT_EQ(reason(DecodingMode::kMedusa, false),
+            "medusa is replaced by auto, since no Medusa heads propose tokens; " + beams);
+  EXPECT_EQ(reason(kTopK, true),
+            "the model's Medusa heads propose tokens, which medusa would say; no answer depends on "
+            "it");
+  EXPECT_EQ(reason(kTopK, false), "");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "base/letter_case.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "contract/medusa_choices.h"
 #include "contract/parameter_table.h"
 #include "contract/parameter_values.h"
 
@@ -102,6 +103,27 @@ Status FreeMemoryFraction(const std::string& value, Context& context) {
   return Status::Ok();
 }
 
+Status GpuWeightsFraction(const std::string& value, Context& context) {
+  GpuWeights& weights = context.out.executor.gpu_weights;
+  if (AsciiLower(value) == "auto") {  // ours
+    weights = {.as_many_as_fit = true};
+    return Status::Ok();
+  }
+  const auto fraction = LeadingDouble(value);
+  if (!fraction) {
+    WarnDefault(value, context);
+    return Status::Ok();
+  }
+  if (!(*fraction >= 0 && *fraction <= 1)) {
+    return InvalidArgument("gpu_weights_percent",
+                           "got " + value +
+                               ", must be between 0 and 1 (the part of the layers' weights that "
+                               "stays in the GPU's memory), or auto");
+  }
+  weights = {.fraction = *fraction};
+  return Status::Ok();
+}
+
 Status MaxKvTokens(const std::string& value, Context& context) {
   const auto tokens = LeadingInt(value);
   if (!tokens) {
@@ -159,11 +181,15 @@ Status DecodingMode(const std::string& value, Context& context) {
     context.out.decoding_mode = *mode;
     return Status::Ok();
   }
-  for (const std::string_view mode :
-       {"medusa", "redrafter", "lookahead", "eagle", "explicit_draft_tokens"}) {
+  for (const std::string_view mode : {"redrafter", "lookahead", "eagle", "explicit_draft_tokens"}) {
     if (value == mode) return NotSupported(value, context, "use top_k_top_p");
   }
   WarnDefault(value, context);
+  return Status::Ok();
+}
+
+Status MedusaChoices(const std::string& value, Context& context) {
+  ASSIGN_OR_RETURN(context.out.executor.medusa_choices, ParseMedusaChoices(value));
   return Status::Ok();
 }
 
@@ -251,9 +277,10 @@ Status Overlap(const std::string& value, Context& context) {
   return Status::Ok();
 }
 
-// Upstream's list is the ranks of one engine, and of several instances behind each ';'.
-Status DeviceIds(const std::string& value, Context& context) {
-  std::string_view rest = value;
+// "0", "0,1", "0;1,"; none where a part is no id. Upstream's list is the ranks of one engine, and
+// of several instances behind each ';'.
+std::optional<std::vector<int>> IdList(std::string_view rest) {
+  std::vector<int> ids;
   while (!rest.empty()) {
     const size_t end = std::min(rest.find_first_of(",;"), rest.size());
     const std::string_view part = rest.substr(0, end);
@@ -261,16 +288,38 @@ Status DeviceIds(const std::string& value, Context& context) {
     if (IsUnfilled(part)) continue;  // after the last comma
     constexpr int64_t kMany = 1 << 20;
     const auto id = LeadingInt(part);
-    if (!id || *id < 0 || *id > kMany) {
-      context.out.gpu_device_id.reset();
-      WarnDefault(value, context);
-      return Status::Ok();
-    }
-    if (context.out.gpu_device_id) {
-      return NotSupported(value, context, "an engine runs on one GPU; name that one");
-    }
-    context.out.gpu_device_id = static_cast<int>(*id);
+    if (!id || *id < 0 || *id > kMany) return std::nullopt;
+    ids.push_back(static_cast<int>(*id));
   }
+  return ids;
+}
+
+Status DeviceIds(const std::string& value, Context& context) {
+  auto ids = IdList(value);
+  if (!ids) WarnDefault(value, context);
+  if (ids) context.out.gpu_device_ids = *std::move(ids);
+  return Status::Ok();
+}
+
+Status ParticipantIds(const std::string& value, Context& context) {
+  auto ids = IdList(value);
+  if (!ids || ids->empty())
+    return InvalidArgument(context.key, "got '" + value + "', must be numbers, as 1,2");
+  context.out.participant_ids = *std::move(ids);
+  return Status::Ok();
+}
+
+// Upstream's workers, which its templates name wherever they are or are not, mean the server's own.
+Status WorkerPath(const std::string& value, Context& context) {
+  constexpr auto kUpstreams =
+      std::to_array<std::string_view>({"trtllmExecutorWorker", "triton_tensorrtllm_worker"});
+  const std::string_view name = std::string_view(value).substr(value.rfind('/') + 1);
+  if (std::ranges::find(kUpstreams, name) != kUpstreams.end()) return Status::Ok();
+  std::string& program = context.out.worker_program;
+  if (!program.empty() && program != value)
+    return InvalidArgument(context.key, "got '" + value + "' beside executor_worker_path '" +
+                                            program + "'; leave one of both out");
+  program = value;
   return Status::Ok();
 }
 
@@ -308,10 +357,19 @@ std::string ShowMode(const LlmParameters&) { return "auto"; }
 std::string ShowBeamWidth(const LlmParameters& p) {
   return p.max_beam_width ? std::to_string(*p.max_beam_width) : "the engine's";
 }
+std::string ShowMedusaChoices(const LlmParameters&) {
+  return "of a model with Medusa heads, 63 nodes";
+}
 std::string ShowUnset(const LlmParameters&) { return "unset"; }
 std::string ShowFraction(const LlmParameters& p) {
   std::string text = std::to_string(p.executor.kv_cache_free_memory_fraction);
   return text.substr(0, text.find_last_not_of('0') + 1);
+}
+std::string ShowGpuWeights(const LlmParameters& p) {
+  if (p.executor.gpu_weights.as_many_as_fit) return "auto";
+  std::string text = std::to_string(p.executor.gpu_weights.fraction);
+  text.erase(text.find_last_not_of('0') + 1);
+  return text.ends_with('.') ? text + "0" : text;
 }
 std::string ShowKvTokens(const LlmParameters& p) {
   return p.executor.max_kv_tokens ? std::to_string(*p.executor.max_kv_tokens) : "unlimited";
@@ -363,11 +421,11 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"encoder_model_path", RefuseIfSet},
     {"engine_dir", ModelPath},
     {"exclude_input_in_output", Flag<&LlmParameters::exclude_input_in_output>, {}, ShowExclude},
-    {"executor_worker_path", Accept, "there are no worker processes"},
+    {"executor_worker_path", WorkerPath},
     {"gpt_model_path", ModelPath, {}, ShowPath},
     {"gpt_model_type", ModelType, {}, ShowType},
     {"gpu_device_ids", DeviceIds},
-    {"gpu_weights_percent", RefuseUnlessOne},
+    {"gpu_weights_percent", GpuWeightsFraction, {}, ShowGpuWeights},
     {"guided_decoding_backend", RefuseIfSet},
     {"iter_stats_max_iterations",
      NumRecords<&ExecutorOptions::iter_stats_max_iterations>,
@@ -391,11 +449,11 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"max_kv_cache_length", AttentionWindows},
     {"max_num_sequences", MaxNumSequences, {}, ShowSequences},
     {"max_tokens_in_paged_kv_cache", MaxKvTokens, {}, ShowKvTokens},
-    {"medusa_choices", RefuseIfSet},
+    {"medusa_choices", MedusaChoices, {}, ShowMedusaChoices},
     {"multi_block_mode", Accept, "kernels are chosen at load"},
     {"normalize_log_probs", Flag<&LlmParameters::normalize_log_probs>, {}, ShowNormalize},
     {"num_nodes", RefuseUnlessOne},
-    {"participant_ids", RefuseIfSet},
+    {"participant_ids", ParticipantIds},
     {"recv_poll_period_ms", Accept, "nothing is polled"},
     {"request_stats_max_iterations",
      NumRecords<&ExecutorOptions::request_stats_max_iterations>,
@@ -405,7 +463,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"speculative_decoding_fast_logits", RefuseIfTrue},
     {"stats_check_period_ms", StatsPeriod, {}, ShowStatsPeriod},
     {"tokenizer_dir", Accept, "only guided decoding needs it here, whose requests are refused"},
-    {"worker_path", Accept, "there are no worker processes"},
+    {"worker_path", WorkerPath},
     {"xgrammar_tokenizer_info_path", Accept, "requests with guided decoding are refused"},
 });
 

@@ -26,7 +26,9 @@ struct LlmParameters {
   bool onboards_blocks = true;  // kv_cache_onboard_blocks
   int stats_check_period_ms = 100;
   DecodingMode decoding_mode = DecodingMode::kAuto;
-  std::optional<int> gpu_device_id;   // unset = where --device says
+  std::vector<int> gpu_device_ids;    // of each rank; empty = where --device says
+  std::vector<int> participant_ids;   // processes of the launcher; empty = none are named
+  std::string worker_program;         // executor_worker_path; empty = the server's own
   ExecutorOptions executor;           // the server's, changed where the parameters say so
   std::vector<std::string> warnings;  // accepted, but worth a line in the log
 };

@@ -93,8 +93,8 @@ TEST(LlmParameters, SchedulingReachesTheExecutor) {
 }
 
 TEST(LlmParameters, WhatIsNotSupportedIsRefusedByName) {
-  const std::vector<Map> refused = {{{"decoding_mode", "medusa"}},
-                                    {{"gpu_weights_percent", "0.5"}},
+  const std::vector<Map> refused = {{{"decoding_mode", "eagle"}},
+                                    {{"num_nodes", "2"}},
                                     {{"encoder_model_path", "/enc"}},
                                     {{"guided_decoding_backend", "xgrammar"}}};
   for (const Map& parameters : refused) {
@@ -103,6 +103,16 @@ TEST(LlmParameters, WhatIsNotSupportedIsRefusedByName) {
     EXPECT_THAT(parsed.status().message(), HasSubstr(parameters.begin()->first));
     EXPECT_THAT(parsed.status().message(), HasSubstr(parameters.begin()->second));
   }
+}
+
+TEST(LlmParameters, MedusaIsAModeWithATree) {
+  const auto parsed =
+      ParseLlmParameters({{"decoding_mode", "medusa"}, {"medusa_choices", "[[0], [0, 1]]"}}, {});
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->decoding_mode, DecodingMode::kMedusa);
+  EXPECT_EQ(parsed->executor.medusa_choices, (std::vector<std::vector<int>>{{0}, {0, 1}}));
+  EXPECT_EQ(ParseLlmParameters({{"medusa_choices", "{0"}}, {}).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST(LlmParameters, InvalidOnesAreErrors) {
@@ -149,6 +159,34 @@ TEST(LlmParameters, WindowsSinksAndTheHostPoolAreTheExecutors) {
             "kv_cache_host_memory_bytes: got -5, must be at least 0");
 }
 
+TEST(LlmParameters, ThePartOfTheWeightsThatStaysIsAFractionOrAsManyAsFit) {
+  const auto parse = [](const char* value, KeyReport* report = nullptr) {
+    return ParseLlmParameters({{"gpu_weights_percent", value}}, {}, report);
+  };
+  KeyReport report;
+  EXPECT_EQ(parse("0.5", &report)->executor.gpu_weights.fraction, 0.5);
+  EXPECT_EQ(LineOf(report, "gpu_weights_percent").value, "0.5");
+  EXPECT_EQ(LineOf(report, "gpu_weights_percent").effect, KeyEffect::kHonoured);
+  EXPECT_EQ(parse("0")->executor.gpu_weights.fraction, 0);
+  EXPECT_EQ(parse("1")->executor.gpu_weights.fraction, 1);
+  EXPECT_FALSE(parse("1.0")->executor.gpu_weights.as_many_as_fit);
+  EXPECT_TRUE(parse("auto")->executor.gpu_weights.as_many_as_fit);
+  EXPECT_EQ(parse("${gpu_weights_percent}")->executor.gpu_weights.fraction, 1);
+  EXPECT_EQ(parse("half")->warnings.size(), 1U);
+  for (const char* value : {"50", "-0.1", "1.01"}) {
+    const Status status = parse(value).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << value;
+    EXPECT_EQ(status.field(), "gpu_weights_percent") << value;
+    EXPECT_THAT(status.message(), HasSubstr(std::string("got ") + value)) << value;
+    EXPECT_THAT(status.message(), HasSubstr("between 0 and 1")) << value;
+  }
+  // The file goes before the server's options.
+  const ExecutorOptions base = {.gpu_weights = {.as_many_as_fit = true}};
+  EXPECT_FALSE(ParseLlmParameters({{"gpu_weights_percent", "0.5"}}, base)
+                   ->executor.gpu_weights.as_many_as_fit);
+  EXPECT_TRUE(ParseLlmParameters({}, base)->executor.gpu_weights.as_many_as_fit);
+}
+
 TEST(LlmParameters, WhatTheEngineRefusesIsInTheReport) {
   KeyReport report;
   ASSERT_TRUE(ParseLlmParameters({{"max_attention_window_size", "64"}}, {}, &report).ok());
@@ -183,12 +221,12 @@ TEST(LlmParameters, TheReportHasEachKeyWithSourceAndEffect) {
                                           {"enable_trt_overlap", "True"},
                                           {"max_beam_width", "${max_beam_width}"},
                                           {"batch_scheduler_policy", "best"},
-                                          {"gpu_weights_percent", "0.5"},
-                                          {"medusa_choices", "{0}"},
+                                          {"cross_kv_cache_fraction", "0.5"},
+                                          {"medusa_choices", "{0}, {0, 1}"},
                                           {"no_such_key", "1"}},
                                          flags, &report);
   // The first refusal is the answer, but the report goes on.
-  EXPECT_THAT(parsed.status().message(), HasSubstr("gpu_weights_percent"));
+  EXPECT_THAT(parsed.status().message(), HasSubstr("cross_kv_cache_fraction"));
   const auto expect = [&](const char* key, const char* value, KeySource source, KeyEffect effect,
                           const char* reason) {
     const KeyLine line = LineOf(report, key);
@@ -203,8 +241,9 @@ TEST(LlmParameters, TheReportHasEachKeyWithSourceAndEffect) {
   expect("enable_trt_overlap", "True", kFile, kIgnored, "overlap");
   expect("max_beam_width", "the engine's", kDefault, kHonoured, "left unfilled");
   expect("batch_scheduler_policy", "best", kFile, kIgnored, "not understood");
-  expect("gpu_weights_percent", "0.5", kFile, kRefused, "not supported; leave it out");
-  expect("medusa_choices", "{0}", kFile, kRefused, "not supported; leave it out");
+  expect("cross_kv_cache_fraction", "0.5", kFile, kRefused, "not supported; leave it out");
+  expect("gpu_weights_percent", "1.0", kDefault, kHonoured, "");
+  expect("medusa_choices", "{0}, {0, 1}", kFile, kHonoured, "");
   expect("no_such_key", "1", kFile, kIgnored, "not known");
   expect("enable_kv_cache_reuse", "false", kOption, kHonoured, "");
   expect("kv_cache_free_gpu_mem_fraction", "0.9", kDefault, kHonoured, "");
@@ -261,20 +300,39 @@ TEST(LlmParameters, MemoryOfAdaptersReachesTheExecutor) {
   }
 }
 
-TEST(LlmParameters, OneGpuIsTakenAndMoreAreRefused) {
-  const auto gpu = [](const char* value) {
-    return ParseLlmParameters({{"gpu_device_ids", value}}, {})->gpu_device_id;
+TEST(LlmParameters, GpusAreAListOfIds) {
+  const auto gpus = [](const char* value) {
+    return ParseLlmParameters({{"gpu_device_ids", value}}, {})->gpu_device_ids;
   };
-  EXPECT_EQ(gpu("3"), 3);
-  EXPECT_EQ(gpu(" 2, "), 2) << "a comma may be the last";
-  EXPECT_EQ(gpu("${gpu_device_ids}"), std::nullopt);
-  EXPECT_EQ(gpu("all"), std::nullopt);
-  EXPECT_EQ(gpu("-1"), std::nullopt);
-  for (const char* value : {"0,1", "0;1"}) {
-    const Status status = ParseLlmParameters({{"gpu_device_ids", value}}, {}).status();
-    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-    EXPECT_THAT(status.message(), HasSubstr("gpu_device_ids '" + std::string(value)));
-  }
+  EXPECT_THAT(gpus("3"), ElementsAre(3));
+  EXPECT_THAT(gpus(" 2, "), ElementsAre(2)) << "a comma may be the last";
+  EXPECT_THAT(gpus("0,1"), ElementsAre(0, 1));
+  EXPECT_THAT(gpus("0;1"), ElementsAre(0, 1));
+  for (const char* none : {"${gpu_device_ids}", "all", "-1", "0,all"})
+    EXPECT_THAT(gpus(none), IsEmpty()) << none;
+}
+
+TEST(LlmParameters, ParticipantsAreAListOfIds) {
+  const auto parsed = ParseLlmParameters({{"participant_ids", "1,2"}}, {});
+  EXPECT_THAT(parsed->participant_ids, ElementsAre(1, 2));
+  EXPECT_THAT(ParseLlmParameters({{"participant_ids", ""}}, {})->participant_ids, IsEmpty());
+  EXPECT_EQ(ParseLlmParameters({{"participant_ids", "1,all"}}, {}).status(),
+            InvalidArgument("participant_ids", "got '1,all', must be numbers, as 1,2"));
+}
+
+TEST(LlmParameters, WorkersAreTheServersOwnOrAPath) {
+  const auto program = [](const char* key, const char* value) {
+    return ParseLlmParameters({{key, value}}, {})->worker_program;
+  };
+  constexpr char kUpstreams[] = "/opt/tritonserver/backends/tensorrtllm/trtllmExecutorWorker";
+  EXPECT_EQ(program("executor_worker_path", kUpstreams), "");
+  EXPECT_EQ(program("worker_path", "triton_tensorrtllm_worker"), "");
+  EXPECT_EQ(program("executor_worker_path", "/w"), "/w");
+  EXPECT_EQ(program("worker_path", "/w"), "/w");
+  EXPECT_EQ(
+      ParseLlmParameters({{"executor_worker_path", "/a"}, {"worker_path", "/b"}}, {}).status(),
+      InvalidArgument("worker_path",
+                      "got '/b' beside executor_worker_path '/a'; leave one of both out"));
 }
 
 TEST(LlmParameters, RequestStatisticsAreKeptAsManyAsAsked) {

@@ -9,6 +9,8 @@
 
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "comm/rendezvous.h"
+#include "model/adapter_part.h"
 
 namespace inflight::executor {
 namespace {
@@ -16,6 +18,15 @@ namespace {
 uint64_t PartsBytes(const model::ModelConfig& config) {
   return uint64_t{AdapterCache::kMaxAdapters} * static_cast<uint64_t>(config.num_layers) *
          ops::kNumLoraSites * ops::kMaxLoraParts * sizeof(ops::LoraDevicePart);
+}
+
+// Rows of sums: for every token of a large step, and of small ones for parts of each token's sums,
+// which fill the GPU sooner.
+uint64_t NumSums(int max_num_tokens) {
+  constexpr uint64_t kParts = 16;
+  constexpr uint64_t kEnough = 8192;
+  const auto tokens = static_cast<uint64_t>(max_num_tokens);
+  return std::min(kParts * tokens, std::max(kEnough, tokens));
 }
 
 // Room for the ranks of all parts of a site, and of the two sites that are computed together.
@@ -46,8 +57,7 @@ Result<std::unique_ptr<AdapterCache>> AdapterCache::Create(
 
 uint64_t AdapterCache::TableBytes(const model::ModelConfig& config, const model::LoraLimits& limits,
                                   int max_num_tokens) {
-  return PartsBytes(config) +
-         static_cast<uint64_t>(max_num_tokens) * SumsStride(limits) * sizeof(float);
+  return PartsBytes(config) + NumSums(max_num_tokens) * SumsStride(limits) * sizeof(float);
 }
 
 ops::LoraDevice AdapterCache::tables() const {
@@ -56,6 +66,7 @@ ops::LoraDevice AdapterCache::tables() const {
   return {.parts = reinterpret_cast<const ops::LoraDevicePart*>(tables_.data()),
           .num_layers = engine_->config.num_layers,
           .sums = reinterpret_cast<float*>(tables_.data() + PartsBytes(engine_->config)),
+          .num_sums = static_cast<int64_t>(NumSums(max_num_tokens_)),
           .sums_stride = static_cast<int64_t>(SumsStride(engine_->limits.lora))};
 }
 
@@ -82,27 +93,41 @@ Result<std::shared_ptr<const model::Adapter>> AdapterCache::Get(const LoraUse& u
       return found;
     }
   }
-  if (use.tensors != nullptr) return Make(*use.tensors, key);
+  if (use.tensors != nullptr) return Make(use.tensors, key);
   if (!use.read)
     return NotFound(fmt::format("LoRA task {} not found in cache. Please send LoRA weights with "
                                 "request",
                                 use.id))
         .WithField("lora_task_id");
   ASSIGN_OR_RETURN(const std::shared_ptr<const LoraTensors> tensors, use.read());
-  return Make(*tensors, key);
+  return Make(tensors, key);
 }
 
 // The numbers are written without the lock: a place belongs to who took it.
-Result<std::shared_ptr<const model::Adapter>> AdapterCache::Make(const LoraTensors& tensors,
-                                                                 const Key& key) {
-  ASSIGN_OR_RETURN(const uint64_t size,
-                   model::AdapterBytes(engine_->config, engine_->limits.lora, tensors));
+Result<std::shared_ptr<const model::Adapter>> AdapterCache::Make(
+    const std::shared_ptr<const LoraTensors>& whole, const Key& key) {
+  const bool is_part = !engine_->config.part.is_whole();
+  LoraTensors part;
+  if (is_part) {
+    ASSIGN_OR_RETURN(part, PartOf(*whole));
+  }
+  const LoraTensors& tensors = is_part ? part : *whole;
+  if (is_cuda_ && !tensors.biases.empty())
+    return Unimplemented(
+               "lora_weights: adapters with biases are supported on the CPU, not on a GPU; train "
+               "one without (bias none, no lora_bias)")
+        .WithField("lora_weights");
+  // Of parts the whole is counted: no other rank has more of it, whichever layers it has.
+  const model::ModelConfig counted =
+      is_part ? model::WholeConfig(engine_->config) : engine_->config;
+  ASSIGN_OR_RETURN(const uint64_t size, model::AdapterBytes(counted, engine_->limits.lora, *whole));
   Place place;
   {
     const std::lock_guard lock(mutex_);
     ASSIGN_OR_RETURN(place, TakePlace(size, key.id));
   }
   Result<model::Adapter> made = Write(tensors, place, size);
+  if (made.ok() && is_part) made->tensors = whole;
   const std::lock_guard lock(mutex_);
   auto found = made.ok() ? Find(key) : nullptr;  // another request brought it meanwhile
   if (!made.ok() || found != nullptr) {
@@ -117,12 +142,31 @@ Result<std::shared_ptr<const model::Adapter>> AdapterCache::Make(const LoraTenso
   return entries_.front().adapter;
 }
 
+// All of it is checked, so that no other rank finds a fault.
+Result<LoraTensors> AdapterCache::PartOf(const LoraTensors& whole) const {
+  if (!whole.biases.empty())
+    return Unimplemented(
+               "lora_weights: adapters with biases are not supported by a model that is split over "
+               "ranks; train one without (bias none, no lora_bias), or serve the model on one rank")
+        .WithField("lora_weights");
+  // Of a message between ranks, of which a little is no weights.
+  constexpr size_t kMostBytes = comm::Group::kMaxMessageBytes - (size_t{1} << 20);
+  if (whole.weights.size() > kMostBytes)
+    return InvalidArgument("lora_weights", fmt::format("got {} bytes, a model that is split over "
+                                                       "ranks takes at most {}",
+                                                       whole.weights.size(), kMostBytes));
+  const model::ModelConfig config = model::WholeConfig(engine_->config);
+  RETURN_IF_ERROR(model::AdapterBytes(config, engine_->limits.lora, whole).status());
+  RETURN_IF_ERROR(model::CheckNumbers(config, whole));
+  return model::TakePart(engine_->config, whole);
+}
+
 Result<model::Adapter> AdapterCache::Write(const LoraTensors& tensors, const Place& place,
                                            size_t size) {
   std::byte* const target = memory_.data() + place.offset;
   std::vector<std::byte> host(is_cuda_ ? size : 0);
   ASSIGN_OR_RETURN(model::Adapter adapter,
-                   model::MakeAdapter(engine_->config, tensors, is_cuda_ ? host.data() : target,
+                   model::MakeAdapter(*engine_, tensors, is_cuda_ ? host.data() : target,
                                       /*device=*/target));
   adapter.offset = place.offset;
   adapter.index = place.index;
@@ -213,6 +257,26 @@ bool AdapterCache::GiveUpOne() {
   by_key_.erase(entry->key);
   entries_.erase(entry);
   return true;
+}
+
+AdapterStats AdapterCache::stats() const {
+  const std::lock_guard lock(mutex_);
+  AdapterStats stats = {.own_ids = {}, .max_adapters = kMaxAdapters};
+  for (const Entry& entry : entries_)
+    if (entry.key.is_own) stats.own_ids.push_back(entry.key.id);
+  if (used_bytes_ > 0) {
+    const uint64_t mean_bytes =
+        std::max<uint64_t>(1, used_bytes_ / std::max<size_t>(1, entries_.size()));
+    stats.max_adapters =
+        static_cast<int>(std::min<uint64_t>(kMaxAdapters, max_bytes_ / mean_bytes));
+  }
+  return stats;
+}
+
+bool AdapterCache::Holds(uint64_t serial) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(
+      entries_, [serial](const Entry& entry) { return entry.adapter->serial == serial; });
 }
 
 int AdapterCache::num_adapters() const {

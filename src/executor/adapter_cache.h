@@ -22,6 +22,7 @@
 
 #include "executor/free_ranges.h"
 #include "inflight/adapter.h"
+#include "inflight/executor.h"
 #include "inflight/status.h"
 #include "model/adapter.h"
 #include "model/engine.h"
@@ -57,6 +58,8 @@ class AdapterCache {
   // model::MakeAdapter. Tensors of an adapter that is here are ignored.
   Result<std::shared_ptr<const model::Adapter>> Get(const LoraUse& use, uint64_t client_id = 0);
 
+  AdapterStats stats() const;
+  bool Holds(uint64_t serial) const;  // Adapter::serial
   int num_adapters() const;
   uint64_t used_bytes() const;
   uint64_t max_bytes() const { return max_bytes_; }
@@ -78,7 +81,9 @@ class AdapterCache {
   AdapterCache(std::shared_ptr<const model::Engine> engine, Device& device,
                const AdapterCacheOptions& options);
 
-  Result<std::shared_ptr<const model::Adapter>> Make(const LoraTensors& tensors, const Key& key);
+  Result<std::shared_ptr<const model::Adapter>> Make(
+      const std::shared_ptr<const LoraTensors>& whole, const Key& key);
+  Result<LoraTensors> PartOf(const LoraTensors& whole) const;
   std::shared_ptr<const model::Adapter> Find(const Key& key);
   // Where an adapter's factors and its parts are to be.
   struct Place {

@@ -83,6 +83,54 @@ TEST_F(AdapterCacheTest, FactorsStandAsKernelsReadThem) {
   EXPECT_TRUE((*adapter)->table.Of(1, ops::LoraSite::kDense).empty());
 }
 
+// attn_dense of the model has no bias: what is added is all that there is.
+TEST_F(AdapterCacheTest, BiasesAreChecked) {
+  const auto cache = Make(8192);
+  const auto with = [](std::vector<LoraTensors::Bias> biases) {
+    LoraTensors tensors = Dense();
+    tensors.biases = std::move(biases);
+    return UseOf(1, std::move(tensors));
+  };
+  const std::vector<float> values(32, 0.5F);
+  const auto message = [&](std::vector<LoraTensors::Bias> biases) {
+    return cache->Get(with(std::move(biases))).status().message();
+  };
+  EXPECT_THAT(message({{.module = 4, .layer = 2, .values = values}}),
+              HasSubstr("bias 0: got layer 2"));
+  EXPECT_THAT(message({{.module = 99, .values = values}}), HasSubstr("bias 0: got module 99"));
+  EXPECT_THAT(message({{.module = 4, .values = {1}}}),
+              HasSubstr("got 1 values, attn_dense has 32"));
+  EXPECT_THAT(message({{.module = 4, .values = values}, {.module = 4, .values = values}}),
+              HasSubstr("bias 1: got one of attn_dense of layer 0 a second time"));
+  std::vector<float> infinite = values;
+  infinite[31] = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(message({{.module = 4, .values = infinite}}), HasSubstr("not finite"));
+  const auto adapter = cache->Get(with({{.module = 4, .layer = 1, .values = values}}));
+  ASSERT_TRUE(adapter.ok()) << adapter.status().ToString();
+  EXPECT_EQ((*adapter)->num_bytes, kDenseBytes + 32 * sizeof(float));
+  const auto parts = (*adapter)->table.Of(1, ops::LoraSite::kDense);
+  ASSERT_EQ(parts.size(), 1U);
+  EXPECT_EQ(std::vector<float>(parts[0].bias, parts[0].bias + 32), values);
+}
+
+TEST_F(AdapterCacheTest, StatsNameThoseOfTheProgramAndSayHowManyFit) {
+  const auto cache = Make(5 * kDenseBytes);
+  EXPECT_EQ(cache->stats().max_adapters, AdapterCache::kMaxAdapters) << "no size is known";
+  const auto use = [&](uint64_t id, bool is_own, int rank) {
+    LoraUse made = UseOf(id, Dense(1, rank));
+    made.is_own = is_own;
+    EXPECT_TRUE(cache->Get(made, /*client_id=*/1).ok());
+  };
+  use(7, /*is_own=*/true, 1);
+  EXPECT_EQ(cache->stats().max_adapters, 5);
+  use(8, /*is_own=*/false, 1);
+  use(9, /*is_own=*/true, 1);
+  EXPECT_EQ(cache->stats().own_ids, (std::vector<uint64_t>{9, 7}));
+  use(7, /*is_own=*/true, 1);
+  EXPECT_EQ(cache->stats().own_ids, (std::vector<uint64_t>{7, 9}));
+  EXPECT_EQ(cache->stats().max_adapters, 5);
+}
+
 TEST_F(AdapterCacheTest, AnIdAloneNamesWhatCameBeforeAndLaterWeightsAreIgnored) {
   const auto cache = Make(4096);
   const auto missing = cache->Get({.id = 0});

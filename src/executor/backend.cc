@@ -26,6 +26,7 @@ void StepResult::Reserve(int max_rows) {
   cum_log_probs.reserve(rows);
   finish_reasons.reserve(rows);
   num_drafted.reserve(rows);
+  accepted_nodes.reserve(rows);
   parents.reserve(rows);
 }
 
@@ -37,6 +38,7 @@ void StepResult::Clear(int num_rows) {
   cum_log_probs.assign(rows, 0.0F);
   finish_reasons.assign(rows, FinishReason::kNotFinished);
   num_drafted.assign(rows, 0);
+  accepted_nodes.assign(rows, 0);
   parents.assign(rows, 0);
   logits.clear();
 }

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -56,8 +57,11 @@ struct BackendInfo {
   int max_batch_size = 0;      // rows in one step, at most StepPlan::kMaxRows
   int max_num_tokens = 0;      // tokens in one step
   int max_tokens_per_row = 1;  // that a decode row computes and may yield: 1 + the longest draft
-  bool makes_drafts = false;   // for decode rows, as many as the plan lets them have
-  int max_beam_width = 1;      // of the engine; 1 = no beam search
+  int max_drafts = std::numeric_limits<int>::max();  // in one step, of all its rows
+  bool makes_drafts = false;  // for decode rows, as many as the plan lets them have
+  // Where they are the first nodes of a tree: how often each of its nodes may be accepted, a guess.
+  std::vector<double> draft_chances = {};
+  int max_beam_width = 1;  // of the engine; 1 = no beam search
   int max_seq_len = 0;
   int max_input_len = 0;
   int vocab_size = 0;
@@ -65,6 +69,7 @@ struct BackendInfo {
   int hidden_size = 0;
   int max_prompt_embedding_table_size = 0;  // rows of a request's table; 0: takes none
   std::vector<KvGroup> kv_groups;
+  int64_t least_step_ns = 0;  // of any step: what copying streamed weights takes
   // Held while the backend lives: all that its memory plan lists.
   int64_t cpu_memory_bytes = 0, gpu_memory_bytes = 0, pinned_memory_bytes = 0;
 };
@@ -124,9 +129,10 @@ struct StepResult {
   std::vector<float> cum_log_probs;  // [num_rows] after this step
   // [num_rows] kNotFinished, kEndId, kStopWords or kLength
   std::vector<FinishReason> finish_reasons;
-  // [num_rows] drafts that the row had: at most as many as planned. The first (tokens yielded - 1)
-  // of them were accepted.
+  // [num_rows] drafts that the row had: at most as many as planned. (Tokens yielded - 1) of them
+  // were accepted: of a chain the first ones, of a tree those of accepted_nodes.
   std::vector<int32_t> num_drafted;
+  std::vector<uint64_t> accepted_nodes;  // [num_rows] bit i: node i of the row's tree
   // [num_rows] of a beam search, which yields no tokens: the beam that row r's goes on from. The
   // first of its rows has its finish reason, kLength when it is over; BestBeams has the tokens.
   std::vector<int32_t> parents;
@@ -148,6 +154,10 @@ class Backend {
 
   // Where requests' adapters come from; null: it takes none. For any thread.
   virtual AdapterCache* adapters() { return nullptr; }
+
+  // Why no step can be computed any more; OK while one can. Asked while none is in flight, so that
+  // what a launched step would say is known before a request comes.
+  virtual Status status() const { return Status::Ok(); }
 
   // Takes effect for steps launched afterwards. Overwrites whatever the slot held.
   virtual Status SetupSlot(const SlotSetup& setup) = 0;

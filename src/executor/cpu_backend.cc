@@ -21,23 +21,31 @@ namespace {
 class CpuBackend : public Backend {
  public:
   CpuBackend(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan,
-             std::unique_ptr<ModelDrafts> drafts)
+             DraftMakers drafts, RankMembership membership)
       : engine_(std::move(engine)),
         drafts_(std::move(drafts)),
+        groups_(membership.groups),
+        leader_(std::move(membership.leader)),
         stream_(device),
         rows_(plan.max_batch_size, engine_->config.vocab_size, /*device_draws=*/false,
               device.cpu_pool().num_threads()),
         tables_(device, plan.prompt_rows, plan.max_slots) {
     info_ = BackendInfoOf(plan, engine_->config.vocab_size, engine_->limits.max_beam_width);
+    info_.cpu_memory_bytes += static_cast<int64_t>(membership.others_bytes);
     slots_.resize(static_cast<size_t>(info_.max_slots));
     logit_tokens_.resize(static_cast<size_t>(info_.max_batch_size));
     if (info_.makes_drafts) plan_ = std::make_unique<StepPlan>();
+    if (drafts_.tree != nullptr) {
+      const decoding::DraftTree& tree = drafts_.tree->tree();
+      for (int i = 0; i < tree.size(); ++i) info_.draft_chances.push_back(tree[i].chance);
+    }
     result_.Reserve(info_.max_batch_size);
   }
 
   Status Load(const ops::OpTable& ops, const MemoryPlan& plan, Device& device) {
     ASSIGN_OR_RETURN(decoder_, model::Decoder::Create(engine_, ops, device, plan.max_num_tokens,
-                                                      plan.max_logits(), plan.windows));
+                                                      plan.max_logits(), plan.windows,
+                                                      /*weight_stream=*/nullptr, groups_));
     ASSIGN_OR_RETURN(inputs_, StepInputs::Create(plan, info_.max_slots, device));
     ASSIGN_OR_RETURN(sampler_share_, device.ledger().Take("sampler", plan.sampler_bytes));
     ASSIGN_OR_RETURN(adapters_, AdapterCache::Create(engine_, device,
@@ -58,6 +66,8 @@ class CpuBackend : public Backend {
                  .num_prompt_tokens = setup.num_prompt_tokens,
                  .max_seq_len = setup.max_seq_len},
         .cum_log_prob = setup.cum_log_prob};
+    if (leader_ != nullptr && setup.adapter != nullptr)
+      RETURN_IF_ERROR(leader_->UseAdapter(*setup.adapter, *adapters_));
     SetAdapter(setup.slot, setup);
     for (const SlotId beam : setup.beam_slots) SetAdapter(beam, setup);
     rows_.SetUp(setup);
@@ -70,18 +80,25 @@ class CpuBackend : public Backend {
 
   Result<Ticket> Launch(const StepPlan& planned) override {
     CHECK_EQ(outstanding_, 0);
+    const auto copies = std::span(planned.copies).first(static_cast<size_t>(planned.num_copies));
+    if (leader_ != nullptr) leader_->CopyBlocks(copies);
+    kv_.CopyBlocks(copies, stream_.cpu_pool());
+    if (drafts_.tree != nullptr) drafts_.tree->CopyBlocks(copies, stream_.cpu_pool());
+    inputs_->tables().Apply(planned);
     ASSIGN_OR_RETURN(const StepPlan* const drafted, Draft(planned));
     const StepPlan& plan = *drafted;
-    kv_.CopyBlocks(std::span(plan.copies).first(static_cast<size_t>(plan.num_copies)),
-                   stream_.cpu_pool());
-    inputs_->tables().Apply(plan);
     ASSIGN_OR_RETURN(model::Batch batch, inputs_->Prepare(plan, rows_.tokens(), tables_));
     batch.adapters = FindAdapters(plan);
-    ASSIGN_OR_RETURN(const TensorView logits, decoder_->Forward(batch, kv_.view(), stream_));
+    if (drafts_.tree != nullptr) batch.kept = drafts_.tree->residuals();
+    ASSIGN_OR_RETURN(const TensorView logits, Forward(batch));
     for (const scheduler::PlanRow& row : std::span(plan.rows).first(plan.num_rows))
       if (row.is_prefill != 0 && row.yields != 0) tables_.Release(row.slot);  // its prompt is done
     result_.Clear(plan.num_rows);
     Decode(plan, logits);
+    if (drafts_.tree != nullptr) {
+      KeepPaths(plan, batch.logit_rows.as<const int32_t>());
+      RETURN_IF_ERROR(Follow(plan));
+    }
     RETURN_IF_ERROR(KeepContextLogits(plan));
     outstanding_ = plan.step_id;
     return plan.step_id;
@@ -92,6 +109,8 @@ class CpuBackend : public Backend {
   }
 
   bool Ready(Ticket) const override { return true; }
+
+  Status status() const override { return leader_ == nullptr ? Status::Ok() : leader_->status(); }
 
   Result<const StepResult*> Collect(Ticket ticket) override {
     CHECK_EQ(ticket, outstanding_);
@@ -104,10 +123,23 @@ class CpuBackend : public Backend {
     decoding::StopCriteria stop;
     float cum_log_prob = 0;
     const model::Adapter* adapter = nullptr;
-    // Of the step that was computed last.
-    std::vector<decoding::SampledToken> drawn;
-    FinishReason finish_reason = FinishReason::kNotFinished;
+    // Which token of that step's batch had the logits of the last drawn token.
+    int64_t state_step = -1;
+    int state = 0;
   };
+
+  // On all ranks.
+  Result<TensorView> Forward(const model::Batch& batch) {
+    if (leader_ == nullptr) return decoder_->Forward(batch, kv_.view(), stream_);
+    RETURN_IF_ERROR(leader_->Forward(batch, adapter_rows_));
+    Result<TensorView> logits = decoder_->Forward(batch, kv_.view(), stream_);
+    if (!logits.ok()) leader_->Abort(logits.status());
+    return logits;
+  }
+  Result<TensorView> Logits(const TensorView& rows) {
+    if (leader_ != nullptr) RETURN_IF_ERROR(leader_->Logits(rows));
+    return decoder_->Logits(rows, stream_);
+  }
 
   void SetAdapter(SlotId slot, const SlotSetup& setup) {
     slots_[static_cast<size_t>(slot)].adapter = setup.adapter;
@@ -119,13 +151,16 @@ class CpuBackend : public Backend {
     const auto adapter_of = [&](const scheduler::PlanRow& row) {
       return slots_[static_cast<size_t>(row.slot)].adapter;
     };
+    adapter_rows_.clear();
     if (std::ranges::none_of(rows, adapter_of)) return nullptr;
     step_adapters_.Clear(plan.num_tokens);
     int first_token = 0;
     for (const scheduler::PlanRow& row : rows) {
       const model::Adapter* const adapter = adapter_of(row);
-      if (adapter != nullptr)
+      if (adapter != nullptr) {
         step_adapters_.Add(&adapter->table, first_token, row.num_query_tokens);
+        adapter_rows_.push_back({adapter->serial, first_token, row.num_query_tokens});
+      }
       first_token += row.num_query_tokens;
     }
     step_adapters_.Group();
@@ -137,7 +172,9 @@ class CpuBackend : public Backend {
     const auto rows = std::span(planned.rows).first(static_cast<size_t>(planned.num_decode_rows));
     const auto has_drafts = [](const scheduler::PlanRow& row) { return row.num_draft_tokens > 0; };
     if (!info_.makes_drafts || std::ranges::none_of(rows, has_drafts)) return &planned;
-    if (drafts_ != nullptr) {
+    if (drafts_.tree != nullptr) {
+      RETURN_IF_ERROR(DraftTrees(rows));
+    } else if (drafts_.model != nullptr) {
       RETURN_IF_ERROR(DraftByModel(rows));
     } else {
       DraftByText(rows);
@@ -160,8 +197,12 @@ class CpuBackend : public Backend {
     stream_.cpu_pool().ParallelFor(std::ssize(rows), [&](int64_t r) {
       const scheduler::PlanRow& row = rows[static_cast<size_t>(r)];
       std::vector<TokenId>& drafts = rows_.drafts(row.slot);
-      decoding::DraftByLookup(rows_.tokens()[static_cast<size_t>(row.slot)].tokens,
-                              row.num_draft_tokens, &drafts);
+      const std::vector<TokenId>& tokens = rows_.tokens()[static_cast<size_t>(row.slot)].tokens;
+      if (drafts_.texts != nullptr) {
+        drafts_.texts->Draft(tokens, row.num_draft_tokens, &drafts);
+      } else {
+        decoding::DraftByLookup(tokens, row.num_draft_tokens, &drafts);
+      }
       const auto is_foreign = [&](TokenId id) { return id < 0 || id >= info_.vocab_size; };
       drafts.erase(std::ranges::find_if(drafts, is_foreign), drafts.end());
     });
@@ -176,18 +217,97 @@ class CpuBackend : public Backend {
                        .tokens = &rows_.tokens()[static_cast<size_t>(row.slot)].tokens,
                        .drafts = &rows_.drafts(row.slot)});
     }
-    return drafts_->Draft(asks_, rows_.sampler(), stream_);
+    return drafts_.model->Draft(asks_, rows_.sampler(), stream_);
+  }
+
+  Status DraftTrees(std::span<const scheduler::PlanRow> rows) {
+    tree_asks_.clear();
+    for (const scheduler::PlanRow& row : rows) {
+      if (row.num_draft_tokens == 0) continue;
+      const Slot& slot = slots_[static_cast<size_t>(row.slot)];
+      rows_.SetTree(row.slot, &drafts_.tree->tree());
+      tree_asks_.push_back({.slot = row.slot,
+                            .num_nodes = row.num_draft_tokens,
+                            .tokens = &rows_.tokens()[static_cast<size_t>(row.slot)].tokens,
+                            .blocks = inputs_->tables().Of(row.slot),
+                            .state = slot.state_step == last_step_ ? slot.state : -1,
+                            .drafts = &rows_.drafts(row.slot)});
+    }
+    return drafts_.tree->Draft(tree_asks_, *decoder_, stream_);
+  }
+
+  // Where the keys and values of accepted nodes stand, those of their siblings stood before: they
+  // move behind each other, as plain steps would have written them. What the last token was drawn
+  // from is kept for the next trees. `logit_tokens`: of the step's logits.
+  void KeepPaths(const StepPlan& plan, const int32_t* logit_tokens) {
+    moves_.clear();
+    last_step_ = plan.step_id;
+    for (const HostRows::Row& row : found_) {
+      if (row.search != nullptr) continue;
+      Slot& slot = slots_[static_cast<size_t>(row.slot)];
+      const int last = row.path.empty() ? 0 : row.path.back() + 1;
+      slot.state_step = plan.step_id;
+      slot.state = logit_tokens[row.logit + last];
+      const bool is_tree = rows_.tokens()[static_cast<size_t>(row.slot)].tree != nullptr;
+      // The root was the newest token before the row's were drawn.
+      const auto known = static_cast<int>(
+          rows_.tokens()[static_cast<size_t>(row.slot)].tokens.size() - row.drawn.size());
+      for (size_t i = 0; i < row.path.size() && is_tree; ++i) {
+        result_.accepted_nodes[static_cast<size_t>(row.plan_row)] |= uint64_t{1} << row.path[i];
+        const int from = known + row.path[i];
+        const int to = known + static_cast<int>(i);
+        if (from != to)
+          moves_.push_back({.from = PlaceOf(row.slot, from), .to = PlaceOf(row.slot, to)});
+      }
+    }
+    if (leader_ != nullptr) leader_->Move(moves_);
+    kv_.Move(moves_, stream_.cpu_pool());
+  }
+
+  // Tells the trees' source what became of each sequence. Beams have no drafts, but their prompts
+  // may be others' beginnings.
+  Status Follow(const StepPlan& plan) {
+    steps_.clear();
+    size_t next = 0;  // of found_
+    int first_token = 0;
+    for (int r = 0; r < plan.num_rows; ++r) {
+      const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+      const HostRows::Row* const found = row.yields != 0 ? &found_[next++] : nullptr;
+      const int num_known = row.num_query_tokens - row.num_draft_tokens;
+      const std::vector<TokenId>& tokens = rows_.tokens()[static_cast<size_t>(row.slot)].tokens;
+      if (row.is_prefill != 0 || found->search == nullptr)
+        steps_.push_back(
+            {.slot = row.slot,
+             .first_place = row.is_prefill != 0
+                                ? row.first_position
+                                : static_cast<int>(tokens.size() - found->drawn.size()) - num_known,
+             .first_token = first_token,
+             .num_known = num_known,
+             .path = found != nullptr ? std::span<const int>(found->path) : std::span<const int>(),
+             .tokens = &tokens,
+             .blocks = inputs_->tables().Of(row.slot)});
+      first_token += row.num_query_tokens;
+    }
+    return drafts_.tree->Follow(steps_, *decoder_, stream_);
+  }
+
+  // In the pool of the KV cache.
+  int64_t PlaceOf(SlotId slot, int place) const {
+    const int block_size = kv_.view().block_size;
+    return int64_t{inputs_->tables().Of(slot)[place / block_size]} * block_size +
+           place % block_size;
   }
 
   // Draws the tokens of each row that yields, appends them to its slot, and judges whether the
   // sequence ends. Rows of a beam search give their best continuations, which it then chooses from.
   void Decode(const StepPlan& plan, const TensorView& logits) {
-    const std::span<HostRows::Row> found = rows_.Find(plan, &found_rows_);
+    found_ = rows_.Find(plan, &found_rows_);
+    const std::span<HostRows::Row> found = found_;
     stream_.cpu_pool().ParallelFor(std::ssize(found), [&](int64_t i) {
       HostRows::Row& row = found[static_cast<size_t>(i)];
       row.logits = logits.as<float>() + int64_t{row.logit} * info_.vocab_size;
       if (row.search == nullptr) {
-        Draw(&row);
+        rows_.DrawTokens(&row, slots_[static_cast<size_t>(row.slot)].stop);
       } else {
         rows_.Read(&row);
       }
@@ -208,33 +328,13 @@ class CpuBackend : public Backend {
     }
   }
 
-  // One token after another, as if each had come in a step of its own: a draft is accepted when it
-  // is the very token that comes in its place, and the logits behind it are then those of the next.
-  void Draw(HostRows::Row* row) {
-    Slot& slot = slots_[static_cast<size_t>(row->slot)];
-    slot.drawn.clear();
-    for (int& i = row->num_read;; ++i) {
-      rows_.Read(row);
-      slot.drawn.push_back(row->token);
-      slot.finish_reason = decoding::CheckStop(slot.stop, rows_.Append(row->slot, row->token.id));
-      if (slot.finish_reason != FinishReason::kNotFinished || i == row->num_drafts ||
-          row->token.id != rows_.drafts(row->slot)[static_cast<size_t>(i)])
-        return;
-      row->logits += info_.vocab_size;
-    }
-  }
-
   void Collect(const HostRows::Row& row) {
-    const auto r = static_cast<size_t>(row.plan_row);
     Slot& slot = slots_[static_cast<size_t>(row.slot)];
-    for (const decoding::SampledToken& token : slot.drawn) {
-      slot.cum_log_prob += token.log_prob_all;
-      result_.token_ids.push_back(token.id);
-      result_.log_probs.push_back(token.log_prob);
-    }
-    result_.cum_log_probs[r] = slot.cum_log_prob;
-    result_.finish_reasons[r] = slot.finish_reason;
-    result_.num_drafted[r] = row.num_drafts;
+    HostRows::ReturnDrawn(row, &slot.cum_log_prob, &result_);
+    if (drafts_.texts == nullptr || row.finish_reason == FinishReason::kNotFinished) return;
+    const std::vector<TokenId>& tokens = rows_.tokens()[static_cast<size_t>(row.slot)].tokens;
+    drafts_.texts->Keep(
+        std::span(tokens).subspan(static_cast<size_t>(slot.stop.num_prompt_tokens)));
   }
 
   void Advance(std::span<HostRows::Row> rows) {
@@ -242,6 +342,7 @@ class CpuBackend : public Backend {
     if (!move) return;
     copies_.clear();
     inputs_->tables().Reorder(move->slots, move->parents, move->num_kv_tokens, &copies_);
+    if (leader_ != nullptr) leader_->Copy(copies_);
     kv_.Copy(copies_, stream_.cpu_pool());
   }
 
@@ -262,8 +363,7 @@ class CpuBackend : public Backend {
     while (num_tokens > 0) {
       const int n = std::min(num_tokens, info_.max_batch_size);
       std::iota(logit_tokens_.begin(), logit_tokens_.begin() + n, first);
-      ASSIGN_OR_RETURN(const TensorView logits,
-                       decoder_->Logits({logit_tokens_.data(), DType::kI32, {n}}, stream_));
+      ASSIGN_OR_RETURN(const TensorView logits, Logits({logit_tokens_.data(), DType::kI32, {n}}));
       AppendRows(logits.as<float>(), n, info_.vocab_size, out);
       first += n;
       num_tokens -= n;
@@ -272,7 +372,9 @@ class CpuBackend : public Backend {
   }
 
   std::shared_ptr<const model::Engine> engine_;
-  const std::unique_ptr<ModelDrafts> drafts_;  // null: out of the text
+  const DraftMakers drafts_;
+  const comm::RankGroups groups_;
+  const std::unique_ptr<RankLeader> leader_;  // null: there is one rank
   Stream stream_;
   BackendInfo info_;
   std::unique_ptr<model::Decoder> decoder_;
@@ -280,15 +382,21 @@ class CpuBackend : public Backend {
   KvStorage kv_;
   std::unique_ptr<AdapterCache> adapters_;
   ops::LoraBatch step_adapters_;
+  std::vector<RankLeader::AdapterRow> adapter_rows_;  // the same, for other ranks
   HostRows rows_;
   PromptTables tables_;
   MemoryShare sampler_share_;
   std::vector<Slot> slots_;            // [max_slots]
   std::vector<int32_t> logit_tokens_;  // [max_batch_size]
   std::vector<HostRows::Row> found_rows_;
+  std::span<HostRows::Row> found_;  // of the last step
   std::vector<HostRows::Context> context_;
   std::vector<kv_cache::BlockCopy> copies_;
   std::vector<ModelDrafts::Ask> asks_;
+  std::vector<TreeSource::Ask> tree_asks_;
+  std::vector<TreeSource::Step> steps_;
+  std::vector<TokenMove> moves_;
+  int64_t last_step_ = 0;
   std::unique_ptr<StepPlan> plan_;  // with its drafts; where there are any
   StepResult result_;
   Ticket outstanding_ = 0;
@@ -298,9 +406,10 @@ class CpuBackend : public Backend {
 
 Result<std::unique_ptr<Backend>> CreateCpuBackend(std::shared_ptr<const model::Engine> engine,
                                                   Device& device, const MemoryPlan& plan,
-                                                  const ops::OpTable& ops,
-                                                  std::unique_ptr<ModelDrafts> drafts) {
-  auto backend = std::make_unique<CpuBackend>(std::move(engine), device, plan, std::move(drafts));
+                                                  const ops::OpTable& ops, DraftMakers drafts,
+                                                  RankMembership membership) {
+  auto backend = std::make_unique<CpuBackend>(std::move(engine), device, plan, std::move(drafts),
+                                              std::move(membership));
   RETURN_IF_ERROR(backend->Load(ops, plan, device));
   return std::unique_ptr<Backend>(std::move(backend));
 }

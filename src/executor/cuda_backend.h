@@ -11,6 +11,8 @@
 //   INFLIGHT_CUDA_GRAPHS=0           every step kernel by kernel; `all` records every graph of
 //                                    loading, however long it takes
 //   INFLIGHT_CUDA_TIMES=1            logs, at the end, where the time of steps went
+//   INFLIGHT_CUDA_ACCEPT_DRAFTS=70   accepts so many of 100 drafts, whatever they are, and has some
+//                                    in each step that may have them: for measuring
 //   INFLIGHT_CUDA_WATCHDOG_MS=1000   how long a step may take; default 30000
 //   INFLIGHT_CUDA_FAULT=launch@7     step 7 fails: `launch` refused by the runtime, `trap` a kernel
 //                                    that traps, `stuck` one that keeps the GPU busy for a minute
@@ -29,13 +31,19 @@ namespace inflight::executor {
 inline constexpr int kCudaDepth = 2;
 
 // Takes what `plan` lists from the device's ledger, runs each kind of step once and records the
-// graphs. `choice` is of the kernels (ops/backend.h). kUnimplemented in builds without CUDA.
+// graphs. `choice` is of the kernels (ops/backend.h). `draft` is the model of DraftSource::kModel,
+// null without. kUnimplemented in builds without CUDA.
 Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine> engine,
                                                    Device& device, const MemoryPlan& plan,
-                                                   const ops::OpTable& ops, ops::OpChoice choice);
+                                                   const ops::OpTable& ops, ops::OpChoice choice,
+                                                   std::shared_ptr<const model::Engine> draft,
+                                                   const ops::OpTable& draft_ops);
 
 // Bytes of device memory that steps' inputs and the slots' tokens and block tables take. 0 in
 // builds without CUDA.
 uint64_t CudaStepBytes(const MemoryPlan& plan);
+
+// What a draft model takes of a GPU beside weights, keys and values, for a model of `limits`.
+uint64_t CudaDraftBytes(const model::ModelConfig& draft, const model::EngineLimits& limits);
 
 }  // namespace inflight::executor

@@ -4,13 +4,17 @@
 
 namespace inflight::executor {
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): the other one keeps what it is given.
+// NOLINTBEGIN(performance-unnecessary-value-param): the other one keeps what it is given.
 Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine>, Device&,
                                                    const MemoryPlan&, const ops::OpTable&,
-                                                   ops::OpChoice) {
+                                                   ops::OpChoice,
+                                                   std::shared_ptr<const model::Engine>,
+                                                   const ops::OpTable&) {
   return Unimplemented("device: got cuda, this program was built without CUDA");
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 uint64_t CudaStepBytes(const MemoryPlan&) { return 0; }
+uint64_t CudaDraftBytes(const model::ModelConfig&, const model::EngineLimits&) { return 0; }
 
 }  // namespace inflight::executor

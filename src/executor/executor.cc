@@ -170,6 +170,10 @@ class ExecutorImpl : public SteppedExecutor {
   void Cancel(RequestId id) override { inbox_.Cancel(id); }
   const ExecutorLimits& limits() const override { return limits_; }
   ExecutorStats stats() const override { return loop_.stats(); }
+  AdapterStats adapter_stats() const override {
+    const AdapterCache* const cache = backend_->adapters();
+    return cache == nullptr ? AdapterStats() : cache->stats();
+  }
   void TakeIterationStats(std::vector<ExecutorStats>* records) override {
     loop_.TakeIterationStats(records);
   }
@@ -230,8 +234,8 @@ Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<Respons
     }
   } opened = {&streams_};
   if (!is_accepting_.load() || loop_.has_fault()) {
-    return loop_.has_fault() ? Unavailable("the executor stopped after a device fault")
-                             : Unavailable("the executor is shutting down");
+    return Unavailable(loop_.has_fault() ? "the executor stopped: " + loop_.fault().message()
+                                         : "the executor is shutting down");
   }
   const RequestId id = NextId();
   const bool has_room = inbox_.Push(MakeActiveRequest(id, std::move(request), std::move(sink),
@@ -250,8 +254,9 @@ Result<RequestId> ExecutorImpl::Enqueue(Request request, std::shared_ptr<Respons
 Result<std::shared_ptr<const model::Adapter>> ExecutorImpl::AdapterOf(const Request& request) {
   AdapterCache* const cache = backend_->adapters();
   if (cache != nullptr) return cache->Get(*request.lora, request.client_id);
-  return Unimplemented("lora_task_id: this device does not run adapters; use --device cpu")
-      .WithField("lora_task_id");
+  return Unimplemented("lora_task_id",
+                       "this executor does not run adapters; a model that is split over ranks "
+                       "takes none, serve it on one rank");
 }
 
 bool ExecutorImpl::healthy() const {

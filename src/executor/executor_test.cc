@@ -241,6 +241,22 @@ TEST(ExecutorTest, DeviceFaultFailsPendingRequestsAndHealth) {
             StatusCode::kUnavailable);
 }
 
+TEST(ExecutorTest, ABackendThatIsLostWhileNothingRunsIsAFault) {
+  std::atomic<bool> is_lost{false};
+  auto executor = Make({.info = SmallInfo(1), .status = [&] {
+                          return is_lost.load() ? Unavailable("rank 1 is gone") : Status::Ok();
+                        }});
+  auto sink = std::make_shared<WaitingSink>();
+  ASSERT_TRUE(executor->Enqueue(MakeRequest(1), sink).ok());
+  EXPECT_TRUE(sink->WaitForFinal().status.ok());
+  EXPECT_TRUE(executor->healthy());
+  is_lost.store(true);
+  while (executor->healthy()) std::this_thread::yield();  // idle turns
+  const Status refused = executor->Enqueue(MakeRequest(2), sink).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("rank 1 is gone"));
+}
+
 TEST(ExecutorTest, HeartbeatAgesWithTheClock) {
   ManualClock clock;
   auto made = CreateExecutor(

@@ -35,7 +35,8 @@ HostRows::~HostRows() = default;
 bool HostRows::AreWanted(const Request& request) {
   const OutputOptions& output = request.output;
   return request.sampling.beam_width > 1 || output.return_context_logits ||
-         output.return_generation_logits || output.num_top_log_probs > 0;
+         output.return_generation_logits || output.num_top_log_probs > 0 ||
+         !request.draft_ids.empty();
 }
 
 int HostRows::NumBest(const Request& request) {
@@ -47,7 +48,10 @@ int HostRows::NumBest(const Request& request) {
   return count <= decoding::BestLogits::kMaxCount ? count : 0;
 }
 
-void HostRows::Clear(SlotId slot) { slots_[static_cast<size_t>(slot)] = {}; }
+void HostRows::Clear(SlotId slot) {
+  slots_[static_cast<size_t>(slot)] = {};
+  drafts(slot).clear();
+}
 
 void HostRows::SetUp(const SlotSetup& setup) {
   const OutputOptions& output = setup.request->output;
@@ -62,6 +66,8 @@ void HostRows::SetUp(const SlotSetup& setup) {
   tokens.reserve(static_cast<size_t>(setup.max_seq_len));
   tokens.assign(setup.tokens.begin(), setup.tokens.end());
   drafts(setup.slot) = setup.request->draft_ids;
+  SetTree(setup.slot, nullptr);
+  slot.has_client_drafts = !setup.request->draft_ids.empty();
   slot.draft_logits = setup.request->draft_logits;
   slot.draft_acceptance_threshold = setup.request->draft_acceptance_threshold;
   const decoding::SamplingRule rule =
@@ -105,7 +111,8 @@ std::span<HostRows::Row> HostRows::Find(const StepPlan& plan, std::vector<Row>* 
       const Slot& slot = slots_[static_cast<size_t>(row.slot)];
       search = slot.search.get();
       beam = 0;
-      if (device_draws_ && search == nullptr && !slot.returns_rows()) continue;
+      if (device_draws_ && search == nullptr && !slot.returns_rows() && !slot.has_client_drafts)
+        continue;
     }
     if (num_found == rows->size()) rows->emplace_back();
     Row& found = (*rows)[num_found++];
@@ -115,7 +122,11 @@ std::span<HostRows::Row> HostRows::Find(const StepPlan& plan, std::vector<Row>* 
     found.num_drafts = row.num_draft_tokens;
     found.num_read = 0;
     found.returned.reset();
+    found.drawn.clear();
+    found.path.clear();
     found.search = search;
+    found.host_draws = search == nullptr &&
+                       (!device_draws_ || slots_[static_cast<size_t>(row.slot)].has_client_drafts);
     found.beam = beam;
     found.num_best = search == nullptr ? 0 : search->num_best;
     if (row.is_prefill != 0) search = nullptr;
@@ -139,7 +150,7 @@ void HostRows::ReadToken(Row* row) {
   if (slot.returns_generation_logits) {  // before decoding changes them
     AppendRows(row->logits, 1, vocab_size_, &row->returned->generation);
   }
-  if (!device_draws_) {
+  if (row->host_draws) {
     row->token = Draw(*row);
   } else if (slot.num_top_log_probs > 0) {
     sampler_.Process(row->slot, tokens, row->logits);
@@ -151,10 +162,43 @@ void HostRows::ReadToken(Row* row) {
   returned.insert(returned.end(), likeliest.begin(), likeliest.end());
 }
 
+void HostRows::DrawTokens(Row* row, const decoding::StopCriteria& stop) {
+  float* const logits = row->logits;
+  for (int node = -1;; ++row->num_read) {
+    Read(row);
+    row->drawn.push_back(row->token);
+    row->finish_reason = decoding::CheckStop(stop, Append(row->slot, row->token.id));
+    if (row->finish_reason != FinishReason::kNotFinished) return;
+    node = NextDraft(*row, node);
+    if (node < 0) return;
+    row->path.push_back(node);
+    row->logits = logits + int64_t{node + 1} * vocab_size_;
+  }
+}
+
+// Of the row's drafts the one behind `node` (-1: behind the newest token) that was drawn; -1 where
+// there is none.
+int HostRows::NextDraft(const Row& row, int node) const {
+  const SlotTokens& slot = tokens_[static_cast<size_t>(row.slot)];
+  const auto drafts = std::span(slot.drafts).first(static_cast<size_t>(row.num_drafts));
+  if (slot.tree != nullptr) return slot.tree->Child(node, row.token.id, drafts);
+  const auto next = static_cast<size_t>(node + 1);
+  return next < drafts.size() && drafts[next] == row.token.id ? node + 1 : -1;
+}
+
+void HostRows::ReadDrawn(Row* row, std::span<const TokenId> ids) {
+  for (const TokenId id : ids) {
+    Read(row);
+    Append(row->slot, id);
+    row->logits += vocab_size_;
+    ++row->num_read;
+  }
+}
+
 // A draft with logits of its own is accepted or replaced; else the token is drawn.
 decoding::SampledToken HostRows::Draw(const Row& row) {
   const Slot& slot = slots_[static_cast<size_t>(row.slot)];
-  const auto& [tokens, drafts] = tokens_[static_cast<size_t>(row.slot)];
+  const auto& [tokens, drafts, tree] = tokens_[static_cast<size_t>(row.slot)];
   if (slot.draft_logits == nullptr || row.num_read >= row.num_drafts)
     return sampler_.Sample(row.slot, tokens, row.logits);
   const auto i = static_cast<size_t>(row.num_read);
@@ -189,6 +233,18 @@ const std::vector<TokenId>& HostRows::Append(SlotId slot, TokenId token) {
   tokens.push_back(token);
   sampler_.Append(slot, token);
   return tokens;
+}
+
+void HostRows::ReturnDrawn(const Row& row, float* cum_log_prob, StepResult* result) {
+  const auto r = static_cast<size_t>(row.plan_row);
+  for (const decoding::SampledToken& token : row.drawn) {
+    *cum_log_prob += token.log_prob_all;
+    result->token_ids.push_back(token.id);
+    result->log_probs.push_back(token.log_prob);
+  }
+  result->cum_log_probs[r] = *cum_log_prob;
+  result->finish_reasons[r] = row.finish_reason;
+  result->num_drafted[r] = row.num_drafts;
 }
 
 void HostRows::Return(Row* row, StepResult* result) {

@@ -16,6 +16,7 @@
 
 #include "decoding/beam_search.h"
 #include "decoding/sampler.h"
+#include "decoding/stop.h"
 #include "executor/backend.h"
 #include "executor/step_inputs.h"
 
@@ -33,11 +34,18 @@ class HostRows {
     int num_drafts = 0;        // that it computed: the first ones of its slot
     int num_read = 0;          // Reads so far: of that draft the next one judges
     Search* search = nullptr;  // null: a token is drawn
+    bool host_draws = false;  // by the host: always, where the device draws none; else of a request
+                              // that came with drafts
     int beam = 0;
     int num_best = 0;  // logits that the device chooses; 0: the host reads the whole row
     // The caller's, one of both.
     float* logits = nullptr;               // [vocab_size] Read changes them
     decoding::BestLogits* best = nullptr;  // [1], and its entries; where the device chooses
+
+    // What DrawTokens drew.
+    std::vector<decoding::SampledToken> drawn{};
+    std::vector<int> path{};  // the drafts that were accepted, by number
+    FinishReason finish_reason = FinishReason::kNotFinished;
 
     // What Read found; of several Reads `returned` has the rows of all.
     decoding::SampledToken token{};
@@ -74,6 +82,10 @@ class HostRows {
   std::span<const SlotTokens> tokens() const { return tokens_; }  // [max_slots]
   decoding::Sampler& sampler() { return sampler_; }
   std::vector<TokenId>& drafts(SlotId slot) { return tokens_[static_cast<size_t>(slot)].drafts; }
+  // Its drafts are nodes of that tree. None is set when it is set up.
+  void SetTree(SlotId slot, const decoding::DraftTree* tree) {
+    tokens_[static_cast<size_t>(slot)].tree = tree;
+  }
   std::vector<Beam> BestBeams(SlotId slot, bool is_last) const;
 
   // The plan's rows that yield. Valid until `rows`, which keeps its capacity, is found anew.
@@ -81,8 +93,19 @@ class HostRows {
 
   void Read(Row* row);
 
+  // Draws one token after another, as if each had come in a step of its own, into row->drawn and
+  // the slot's tokens: a draft is accepted when it is the very token that comes in its place, of a
+  // tree a child of the one before it, and the logits behind it are then those of the next. Of rows
+  // that the host draws.
+  void DrawTokens(Row* row, const decoding::StopCriteria& stop);
+
+  // Reads the logits of each of `ids`, which the device drew, and appends them to the slot.
+  void ReadDrawn(Row* row, std::span<const TokenId> ids);
+
   // A token joined its slot's sequence, which is returned.
   const std::vector<TokenId>& Append(SlotId slot, TokenId token);
+  // What DrawTokens drew joins the results and the sum of the slot's log-probs.
+  static void ReturnDrawn(const Row& row, float* cum_log_prob, StepResult* result);
   // What the request wants of a row whose token was drawn.
   static void Return(Row* row, StepResult* result);
 
@@ -105,13 +128,15 @@ class HostRows {
     bool returns_generation_logits = false;
     int num_top_log_probs = 0;
     int num_prompt_tokens = 0;
-    int context_logits_from = 0;                             // of prompt tokens from here on
+    int context_logits_from = 0;  // of prompt tokens from here on
+    bool has_client_drafts = false;
     std::shared_ptr<const std::vector<float>> draft_logits;  // of the client's drafts; or null
     std::optional<float> draft_acceptance_threshold;
   };
 
   void ReadToken(Row* row);
   decoding::SampledToken Draw(const Row& row);
+  int NextDraft(const Row& row, int node) const;
   void ReadBeam(Row* row) const;
   void ReorderTokens(const Search& search);
 

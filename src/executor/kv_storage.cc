@@ -58,4 +58,39 @@ void KvStorage::Copy(std::span<const kv_cache::BlockCopy> copies, CpuPool& pool)
   });
 }
 
+namespace {
+
+template <typename Element>
+void MoveToken(const ops::KvCacheView& kv, int layer, const TokenMove& move) {
+  const int64_t from_block = move.from / kv.block_size;
+  const int64_t to_block = move.to / kv.block_size;
+  const auto from = static_cast<int>(move.from % kv.block_size);
+  const auto to = static_cast<int>(move.to % kv.block_size);
+  for (int head = 0; head < kv.num_kv_heads; ++head) {
+    const auto* keys = reinterpret_cast<const Element*>(kv.Keys(layer, from_block, head));
+    const auto* values = reinterpret_cast<const Element*>(kv.Values(layer, from_block, head));
+    auto* to_keys = reinterpret_cast<Element*>(kv.Keys(layer, to_block, head));
+    auto* to_values = reinterpret_cast<Element*>(kv.Values(layer, to_block, head));
+    for (int d = 0; d < kv.head_dim; ++d) {
+      to_keys[kv.KeyIndex(to, d)] = keys[kv.KeyIndex(from, d)];
+      to_values[kv.ValueIndex(to, d)] = values[kv.ValueIndex(from, d)];
+    }
+  }
+}
+
+}  // namespace
+
+void KvStorage::Move(std::span<const TokenMove> moves, CpuPool& pool) {
+  if (moves.empty()) return;
+  pool.ParallelFor(view_.num_layers, [&](int64_t layer) {
+    for (const TokenMove& move : moves) {
+      if (SizeOf(view_.dtype) == 4) {
+        MoveToken<uint32_t>(view_, static_cast<int>(layer), move);
+      } else {
+        MoveToken<uint16_t>(view_, static_cast<int>(layer), move);
+      }
+    }
+  });
+}
+
 }  // namespace inflight::executor

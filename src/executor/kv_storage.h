@@ -21,6 +21,12 @@ ops::KvCacheView KvShape(const model::ModelConfig& config, int block_size);
 // Bytes of one block over all layers.
 uint64_t KvBytesPerBlock(const ops::KvCacheView& shape);
 
+// Keys and values of one token, by its place in the pool: block * block_size + offset.
+struct TokenMove {
+  int64_t from = 0;
+  int64_t to = 0;
+};
+
 class KvStorage {
  public:
   // `num_blocks` blocks of `shape`; booked in the device's ledger as "kv cache".
@@ -33,6 +39,9 @@ class KvStorage {
 
   // On the CPU: what a step of beam search copies, in all layers and heads.
   void Copy(std::span<const kv_cache::BlockCopy> copies, CpuPool& pool);
+
+  // On the CPU: single tokens in all layers and heads, one move after the other.
+  void Move(std::span<const TokenMove> moves, CpuPool& pool);
 
  private:
   Buffer buffer_;

@@ -2,14 +2,19 @@
 #include "executor/local_backend.h"
 
 #include <algorithm>
+#include <mutex>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "executor/cpu_backend.h"
 #include "executor/cuda_backend.h"
+#include "executor/eagle_drafts.h"
+#include "executor/medusa_drafts.h"
 #include "executor/memory_plan.h"
 #include "executor/model_drafts.h"
 #include "model/decoder.h"
+#include "model/weight_stream.h"
 #include "ops/backend.h"
 
 namespace inflight::executor {
@@ -21,22 +26,8 @@ model::EngineLimits LoweredLimits(model::EngineLimits limits, const ExecutorOpti
   return limits;
 }
 
-}  // namespace
-
-Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> engine, Device& device,
-                                        const ExecutorOptions& options,
-                                        const std::string& force_ops,
-                                        const std::shared_ptr<const model::Engine>& draft) {
-  const bool is_cuda = device.kind() == DeviceKind::kCuda;
-  const auto sizing = device.ledger().LockSizing();
-  const uint64_t draft_bytes = draft == nullptr
-                                   ? 0
-                                   : ModelDrafts::Bytes(draft->config, draft->limits,
-                                                        LoweredLimits(engine->limits, options));
-  ASSIGN_OR_RETURN(const MemoryPlan plan,
-                   PlanMemory(engine->config, engine->limits, device.kind(), engine->weight_bytes,
-                              /*weights_are_taken=*/true, options,
-                              device.FreeBytes() - std::min(device.FreeBytes(), draft_bytes)));
+// Where a plan is not what was asked for.
+void WarnOf(const MemoryPlan& plan, const ExecutorOptions& options) {
   if (plan.engine_max_seq_len > 0) {
     logging::Warning(
         "KV cache holds less than one sequence of full length: max_seq_len lowered (free memory, "
@@ -51,6 +42,87 @@ Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> eng
          {"kv_cache_free_memory_fraction", options.kv_cache_free_memory_fraction},
          {"kv_tokens", plan.kv_tokens()}});
   }
+}
+
+// On the CPU: who proposes drafts but for a draft model.
+Result<DraftMakers> MakeDrafts(const std::shared_ptr<const model::Engine>& engine, Device& device,
+                               const MemoryPlan& plan, const ops::OpTable& ops,
+                               const ops::OpTable& draft_ops,
+                               const std::shared_ptr<const model::EagleHead>& eagle) {
+  DraftMakers drafts;
+  if (plan.drafts == DraftSource::kSuffix) {
+    constexpr int kTokens = MemoryPlan::kKeptOutputTokens;
+    ASSIGN_OR_RETURN(drafts.texts_share,
+                     device.ledger().Take("kept outputs", decoding::SuffixDrafts::Bytes(kTokens)));
+    drafts.texts = std::make_unique<decoding::SuffixDrafts>(kTokens);
+  }
+  if (plan.drafts == DraftSource::kEagle) {
+    ASSIGN_OR_RETURN(drafts.tree, EagleDrafts::Create(eagle, engine, device, plan, draft_ops));
+    logging::Info("a head of EAGLE proposes tokens", {{"version", eagle->config.version},
+                                                      {"weight_bytes", eagle->weight_bytes},
+                                                      {"num_nodes", plan.draft_tree->size()}});
+  }
+  if (plan.drafts == DraftSource::kMedusa) {
+    ASSIGN_OR_RETURN(drafts.tree, MedusaDrafts::Create(engine, device, plan, ops));
+    logging::Info("Medusa's heads propose tokens",
+                  {{"num_medusa_heads", engine->config.num_medusa_heads},
+                   {"num_nodes", plan.draft_tree->size()}});
+  }
+  return drafts;
+}
+
+DraftModelCost CostOf(const DraftWeights& draft, const model::Engine& engine, DeviceKind device,
+                      const ExecutorOptions& options) {
+  if (draft.model == nullptr) return {};
+  return CostOfDraftModel(draft.model->config, draft.model->limits, engine.limits, device, options);
+}
+
+// With weights that are taken, of `free_bytes`.
+Result<MemoryPlan> PlanLocal(const model::Engine& engine, DeviceKind device,
+                             const ExecutorOptions& options, const DraftWeights& draft,
+                             uint64_t free_bytes) {
+  const DraftModelCost cost = CostOf(draft, engine, device, options);
+  return PlanMemory(engine.config, engine.limits, device,
+                    engine.weight_bytes - engine.host_weight_bytes(), /*weights_are_taken=*/true,
+                    options, free_bytes - std::min(free_bytes, cost.bytes),
+                    {.ring_bytes = model::RingBytes(engine),
+                     .host_bytes = engine.host_weight_bytes(),
+                     .draft_kv_bytes_per_block = cost.kv_bytes_per_block,
+                     .eagle = draft.eagle == nullptr ? nullptr : &draft.eagle->config});
+}
+
+}  // namespace
+
+Result<MemoryPlan> PlanShare(const model::Engine& engine, Device& device,
+                             const ExecutorOptions& options, const DraftWeights& draft,
+                             int num_shares) {
+  return PlanLocal(engine, device.kind(), options, draft,
+                   device.FreeBytes() / static_cast<uint64_t>(num_shares));
+}
+
+DraftModelCost CostOfDraftModel(const model::ModelConfig& draft,
+                                const model::EngineLimits& draft_limits,
+                                const model::EngineLimits& limits, DeviceKind device,
+                                const ExecutorOptions& options) {
+  const model::EngineLimits lowered = LoweredLimits(limits, options);
+  if (device == DeviceKind::kCpu)
+    return {.bytes = ModelDrafts::Bytes(draft, draft_limits, lowered)};
+  return {.bytes = CudaDraftBytes(draft, lowered),
+          .kv_bytes_per_block = KvBytesPerBlock(KvShape(draft, options.block_size))};
+}
+
+Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> engine, Device& device,
+                                        const ExecutorOptions& options,
+                                        const std::string& force_ops, const DraftWeights& draft,
+                                        const MakeFollowers& make_followers) {
+  const bool is_cuda = device.kind() == DeviceKind::kCuda;
+  CHECK(draft.eagle == nullptr || !is_cuda);
+  CHECK(engine->config.part.is_whole() || !is_cuda);
+  std::unique_lock<std::mutex> sizing;
+  if (!make_followers) sizing = device.ledger().LockSizing();
+  ASSIGN_OR_RETURN(const MemoryPlan plan,
+                   PlanLocal(*engine, device.kind(), options, draft, device.FreeBytes()));
+  WarnOf(plan, options);
   const model::ModelConfig& config = engine->config;
   const auto choice = options.deterministic ? ops::OpChoice::kFixed : ops::OpChoice::kFastest;
   ASSIGN_OR_RETURN(const ops::OpTable ops,
@@ -58,25 +130,42 @@ Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> eng
   if (const std::string_view note = model::QuantizationNote(config); !note.empty())
     logging::Info("weights are quantised",
                   {{"quant_algo", model::QuantAlgoName(config.quant_algo)}, {"computed", note}});
+  ops::OpTable draft_ops;
+  if (draft.eagle != nullptr) {
+    ASSIGN_OR_RETURN(draft_ops, ops::FindOps(device, model::KernelShape(draft.eagle->config.layer),
+                                             force_ops, choice));
+  }
+  if (draft.model != nullptr) {
+    RETURN_IF_ERROR(CheckDraftModel(*draft.model, config.vocab_size, plan));
+    ASSIGN_OR_RETURN(draft_ops, ops::FindOps(device, model::KernelShape(draft.model->config),
+                                             force_ops, choice));
+    logging::Info("a draft model proposes tokens",
+                  {{"weight_bytes", draft.model->weight_bytes},
+                   {"other_bytes", CostOf(draft, *engine, device.kind(), options).bytes},
+                   {"max_draft_len", plan.max_draft_len}});
+  }
   std::unique_ptr<Backend> backend;
   if (is_cuda) {
-    ASSIGN_OR_RETURN(backend, CreateCudaBackend(std::move(engine), device, plan, ops, choice));
+    ASSIGN_OR_RETURN(backend, CreateCudaBackend(std::move(engine), device, plan, ops, choice,
+                                                draft.model, draft_ops));
   } else {
-    std::unique_ptr<ModelDrafts> drafts;
-    if (draft != nullptr) {
-      ASSIGN_OR_RETURN(const ops::OpTable draft_ops,
-                       ops::FindOps(device, model::KernelShape(draft->config), force_ops, choice));
-      ASSIGN_OR_RETURN(
-          drafts, ModelDrafts::Create(draft, engine->config.vocab_size, device, plan, draft_ops));
-      logging::Info("a draft model proposes tokens", {{"weight_bytes", draft->weight_bytes},
-                                                      {"other_bytes", draft_bytes},
-                                                      {"max_draft_len", plan.max_draft_len}});
+    RankMembership membership;
+    if (make_followers) {
+      ASSIGN_OR_RETURN(membership, make_followers(plan, ops));
     }
-    ASSIGN_OR_RETURN(backend,
-                     CreateCpuBackend(std::move(engine), device, plan, ops, std::move(drafts)));
+    ASSIGN_OR_RETURN(DraftMakers drafts,
+                     MakeDrafts(engine, device, plan, ops, draft_ops, draft.eagle));
+    if (draft.model != nullptr) {
+      ASSIGN_OR_RETURN(drafts.model, ModelDrafts::Create(draft.model, config.vocab_size, device,
+                                                         plan, draft_ops));
+    }
+    ASSIGN_OR_RETURN(backend, CreateCpuBackend(std::move(engine), device, plan, ops,
+                                               std::move(drafts), std::move(membership)));
   }
   logging::Info("memory planned", {{"device", device.name()},
                                    {"weight_bytes", plan.weight_bytes},
+                                   {"weight_ring_bytes", plan.ring_bytes},
+                                   {"weight_host_bytes", plan.host_weight_bytes},
                                    {"workspace_bytes", plan.workspace_bytes},
                                    {"kernel_bytes", plan.kernel_bytes},
                                    {"graph_bytes", plan.graph_bytes},
@@ -90,7 +179,7 @@ Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> eng
                                    {"kv_host_bytes", plan.host_pool_bytes()},
                                    {"attention_window", plan.window()},
                                    {"full_length_sequences", plan.full_length_sequences()}});
-  return LocalBackend{.backend = std::move(backend), .plan = plan};
+  return LocalBackend{.backend = std::move(backend), .plans = {plan}};
 }
 
 }  // namespace inflight::executor

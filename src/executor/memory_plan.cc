@@ -9,9 +9,12 @@
 #include "base/status_macros.h"
 #include "decoding/cuda/device_sampler.h"
 #include "decoding/sampler.h"
+#include "decoding/suffix_drafts.h"
 #include "executor/adapter_cache.h"
 #include "executor/cuda_backend.h"
+#include "executor/eagle_drafts.h"
 #include "executor/kv_storage.h"
+#include "executor/medusa_drafts.h"
 #include "executor/step_inputs.h"
 #include "model/decoder.h"
 #include "scheduler/scheduler.h"
@@ -20,6 +23,7 @@ namespace inflight::executor {
 namespace {
 
 constexpr uint64_t kGraphBytes = 300'000'000;
+constexpr int kEagleDepth = 6;  // of its trees
 constexpr int kSpareSlots = 8;  // CUDA: of sequences that ended while their next step was computed
 
 std::string Bytes(uint64_t bytes) {
@@ -102,28 +106,116 @@ Result<int64_t> HostBlocks(const ExecutorOptions& options, uint64_t bytes_per_bl
   return static_cast<int64_t>(num_blocks);
 }
 
-// Draft tokens of a row (docs/reference/speculation.md).
-Result<int> DraftLength(const model::EngineLimits& limits, DeviceKind device,
-                        const ExecutorOptions& options) {
-  constexpr int kUsual = 4;
-  const bool makes_drafts = options.drafts != DraftSource::kNone;
-  if (device == DeviceKind::kCuda) {
-    if (makes_drafts)
-      return Unimplemented("speculation",
-                           "a GPU does not verify draft tokens; leave it out, or use --device cpu");
-    if (options.max_draft_len.value_or(0) > 0)
-      return Unimplemented("max_draft_len",
-                           fmt::format("got {}, a GPU does not verify draft tokens; leave it out, "
-                                       "or use --device cpu",
-                                       *options.max_draft_len));
-    return 0;
+// Who proposes drafts: what `auto` stands for, and what the model and the device allow.
+Result<DraftSource> SourceOf(const model::ModelConfig& config, DeviceKind device,
+                             const ExecutorOptions& options, bool has_eagle) {
+  const bool has_heads = config.num_medusa_heads > 0;
+  DraftSource source = options.drafts;
+  if (source == DraftSource::kAuto) {
+    const bool wants_drafts = options.max_draft_len.value_or(1) > 0;
+    source = !wants_drafts ? DraftSource::kNone
+             : has_eagle   ? DraftSource::kEagle
+             : has_heads   ? DraftSource::kMedusa
+                           : DraftSource::kNone;
   }
-  const int of_engine = limits.max_draft_len > 0 || !makes_drafts ? limits.max_draft_len : kUsual;
+  if (source == DraftSource::kEagle && !has_eagle)
+    return InvalidArgument("speculation",
+                           "got eagle, there is no head of EAGLE; leave it out, or give the head's "
+                           "directory as --draft-model");
+  if (source == DraftSource::kMedusa && !has_heads)
+    return InvalidArgument("speculation",
+                           "got medusa, the model has no Medusa heads; leave it out, or convert "
+                           "the model with --medusa-model-dir");
+  if (!options.medusa_choices.empty() && source != DraftSource::kMedusa)
+    return InvalidArgument("medusa_choices",
+                           has_heads ? "drafts do not come from the model's Medusa heads; leave "
+                                       "one of both out"
+                                     : "the model has no Medusa heads; leave it out, or convert "
+                                       "the model with --medusa-model-dir");
+  if (source == DraftSource::kMedusa && device == DeviceKind::kCuda)
+    return Unimplemented("speculation",
+                         "a GPU does not judge the trees of Medusa's heads; use --speculation "
+                         "none, ngram or suffix, which leave the heads out, or --device cpu");
+  return source;
+}
+
+// Nodes that a tree has room for.
+int RoomOf(int engine_draft_len, const ExecutorOptions& options) {
+  return std::min(
+      options.max_draft_len.value_or(engine_draft_len > 0 ? engine_draft_len : INT32_MAX),
+      options.block_size - 1);
+}
+
+// Of Medusa's heads. The default has as many nodes as there is room for.
+Result<decoding::DraftTree> TreeOf(const model::ModelConfig& config, int engine_draft_len,
+                                   const ExecutorOptions& options) {
+  const int room = RoomOf(engine_draft_len, options);
+  if (options.medusa_choices.empty()) {
+    decoding::DraftTree tree = decoding::DraftTree::Default(config.num_medusa_heads);
+    tree.Cut(std::clamp(room, 1, tree.size()));
+    return tree;
+  }
+  ASSIGN_OR_RETURN(decoding::DraftTree tree,
+                   decoding::DraftTree::Make(options.medusa_choices, config.num_medusa_heads));
+  if (tree.size() > room)
+    return InvalidArgument(
+        "medusa_choices",
+        fmt::format("got {} nodes, at most {} fit max_draft_len and the KV cache's blocks of {} "
+                    "tokens; leave nodes out, or raise the smaller of both",
+                    tree.size(), room, options.block_size));
+  if (config.vocab_size < decoding::DraftTree::kMaxChoices)
+    for (int i = 0; i < tree.size(); ++i)
+      if (tree[i].choice >= config.vocab_size)
+        return InvalidArgument("medusa_choices",
+                               fmt::format("got choice {}, the vocabulary has {} tokens",
+                                           tree[i].choice, config.vocab_size));
+  return tree;
+}
+
+// Draft tokens of a row (docs/reference/speculation.md).
+Result<int> DraftLength(const model::EngineLimits& limits, const MemoryPlan& plan,
+                        const ExecutorOptions& options) {
+  const int usual = plan.draft_tree ? plan.draft_tree->size() : 4;
+  const bool makes_drafts = plan.drafts != DraftSource::kNone;
+  const int of_engine = limits.max_draft_len > 0 || !makes_drafts ? limits.max_draft_len : usual;
   const int length = options.max_draft_len.value_or(of_engine);
   if (length >= (makes_drafts ? 1 : 0) && length < options.block_size) return length;
   return InvalidArgument("max_draft_len",
                          fmt::format("got {}, must be in [{}, {}), below the block size", length,
                                      makes_drafts ? 1 : 0, options.block_size));
+}
+
+// Who proposes drafts, of what tree, and how many.
+Status PlanDrafts(const model::ModelConfig& config, const model::EngineLimits& limits,
+                  const ExecutorOptions& options, const model::EagleConfig* eagle,
+                  MemoryPlan* plan) {
+  ASSIGN_OR_RETURN(plan->drafts, SourceOf(config, plan->device, options, eagle != nullptr));
+  if (plan->drafts == DraftSource::kMedusa) {
+    ASSIGN_OR_RETURN(plan->draft_tree, TreeOf(config, limits.max_draft_len, options));
+  }
+  if (plan->drafts == DraftSource::kEagle) {
+    plan->draft_tree = decoding::DraftTree::Likely(kEagleDepth);
+    plan->draft_tree->Cut(
+        std::clamp(RoomOf(limits.max_draft_len, options), 1, plan->draft_tree->size()));
+  }
+  ASSIGN_OR_RETURN(plan->max_draft_len, DraftLength(limits, *plan, options));
+  return Status::Ok();
+}
+
+// What proposes drafts works in; a draft model's is no part of the plan.
+uint64_t DraftBytes(const model::ModelConfig& config, const MemoryPlan& plan,
+                    const model::EagleConfig* eagle) {
+  switch (plan.drafts) {
+    case DraftSource::kMedusa:
+      return MedusaDrafts::Bytes(config, plan.max_batch_size);
+    case DraftSource::kEagle:
+      return EagleDrafts::Bytes(*eagle, plan.max_seq_len, plan.max_num_tokens, plan.max_batch_size);
+    case DraftSource::kSuffix:
+      if (plan.device == DeviceKind::kCuda) return 0;  // the host's
+      return decoding::SuffixDrafts::Bytes(MemoryPlan::kKeptOutputTokens);
+    default:
+      return 0;
+  }
 }
 
 // Steps that are launched and not yet collected, at most.
@@ -165,7 +257,6 @@ void PlanSlots(const model::ModelConfig& config, MemoryPlan* plan) {
 // Of `left` bytes, which the KV cache gets otherwise.
 Status PlanAdapters(const model::ModelConfig& config, const model::LoraLimits& limits,
                     const ExecutorOptions& options, uint64_t left, MemoryPlan* plan) {
-  if (plan->device == DeviceKind::kCuda) return Status::Ok();  // takes no adapters
   constexpr double kFraction = 0.05;
   constexpr uint64_t kHostBytes = uint64_t{1} << 30;
   const bool is_cuda = plan->device == DeviceKind::kCuda;
@@ -199,6 +290,7 @@ Status NoRoom(const MemoryPlan& plan, bool weights_are_taken, const ExecutorOpti
               uint64_t free_bytes, uint64_t left) {
   std::string parts =
       weights_are_taken ? "" : fmt::format("weights {}, ", Bytes(plan.weight_bytes));
+  if (plan.ring_bytes > 0) parts += fmt::format("streamed weights {}, ", Bytes(plan.ring_bytes));
   parts += fmt::format("workspace {} (max_num_tokens {})", Bytes(plan.workspace_bytes),
                        plan.max_num_tokens);
   if (plan.device == DeviceKind::kCuda)
@@ -244,11 +336,15 @@ std::string MemoryPlan::ToString() const {
           : fmt::format("host pool  {}: {} blocks for what the KV cache gives up, {}\n",
                         Bytes(host_pool_bytes()), num_host_blocks,
                         device == DeviceKind::kCpu ? "in the same" : "in pinned host memory");
+  const std::string streamed =
+      host_weight_bytes == 0 ? ""
+                             : fmt::format(", {} where {} of pinned host memory are streamed to",
+                                           Bytes(ring_bytes), Bytes(host_weight_bytes));
   const std::string adapters = books_adapters ? fmt::format("adapters   {} for those of requests\n",
                                                             Bytes(booked_adapter_bytes()))
                                               : "";
   return lowered + fmt::format(
-                       "weights    {}\n"
+                       "weights    {}{}\n"
                        "workspace  {} for steps of {} tokens and {} sequences\n"
                        "{}"
                        "inputs     {} for ids, positions and block tables of a step\n"
@@ -257,19 +353,23 @@ std::string MemoryPlan::ToString() const {
                        "KV cache   {}: {} blocks of {} tokens ({} each), {} tokens, {} sequences "
                        "at full length ({} "
                        "tokens)\n{}",
-                       Bytes(weight_bytes), Bytes(workspace_bytes), max_num_tokens, max_batch_size,
-                       cuda, Bytes(step_input_bytes), Bytes(sampler_bytes), max_slots, adapters,
-                       Bytes(kv_bytes()), num_blocks, block_size, Bytes(kv_bytes_per_block),
-                       kv_tokens(), full_length_sequences(), max_seq_len, host);
+                       Bytes(weight_bytes), streamed, Bytes(workspace_bytes), max_num_tokens,
+                       max_batch_size, cuda, Bytes(step_input_bytes), Bytes(sampler_bytes),
+                       max_slots, adapters, Bytes(kv_bytes()), num_blocks, block_size,
+                       Bytes(kv_bytes_per_block), kv_tokens(), full_length_sequences(), max_seq_len,
+                       host);
 }
 
 Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::EngineLimits& limits,
                               DeviceKind device, uint64_t weight_bytes, bool weights_are_taken,
-                              const ExecutorOptions& options, uint64_t free_bytes) {
+                              const ExecutorOptions& options, uint64_t free_bytes,
+                              const Beside& beside) {
   RETURN_IF_ERROR(CheckOptions(options));
   MemoryPlan plan;
   plan.device = device;
   plan.weight_bytes = weight_bytes;
+  plan.ring_bytes = beside.ring_bytes;
+  plan.host_weight_bytes = beside.host_bytes;
   plan.block_size = options.block_size;
   plan.max_seq_len = limits.max_seq_len;
   plan.max_input_len = std::min(limits.max_input_len, limits.max_seq_len);
@@ -279,18 +379,18 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   ASSIGN_OR_RETURN(plan.max_num_tokens,
                    Lowered("max_num_tokens", options.max_num_tokens, limits.max_num_tokens));
   plan.max_num_tokens = std::max(plan.max_num_tokens, plan.max_batch_size);
-  plan.drafts = options.drafts;
-  ASSIGN_OR_RETURN(plan.max_draft_len, DraftLength(limits, device, options));
+  RETURN_IF_ERROR(PlanDrafts(config, limits, options, beside.eagle, &plan));
   plan.prompt_rows = {.max_rows = limits.max_prompt_embedding_table_size,
                       .vocab_size = config.vocab_size,
                       .hidden_size = config.hidden_size,
                       .dtype = config.dtype};
   plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, device, plan.max_seq_len,
                                                         plan.max_num_tokens, plan.max_logits());
+  plan.workspace_bytes += DraftBytes(config, plan, beside.eagle);
   ASSIGN_OR_RETURN(plan.windows, WindowsOf(config, options, plan.max_seq_len));
   plan.kernel_bytes =
       ops::StreamBytes(device, model::KernelShape(config, plan.windows), plan.max_num_tokens,
-                       plan.max_batch_size + 1);  // cuda/step_shape.h: kFillRows
+                       plan.max_logits() + 1);  // cuda/step_shape.h: kFillRows
   plan.max_slots = plan.max_batch_size;
   if (device == DeviceKind::kCuda) {
     plan.max_slots += kSpareSlots;
@@ -298,7 +398,10 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
     plan.graph_bytes = kGraphBytes;
   }
   PlanSlots(config, &plan);
-  plan.kv_bytes_per_block = KvBytesPerBlock(KvShape(config, options.block_size));
+  plan.kv_bytes_per_block =
+      KvBytesPerBlock(KvShape(config, options.block_size)) + beside.draft_kv_bytes_per_block;
+  if (plan.drafts == DraftSource::kEagle)
+    plan.kv_bytes_per_block += EagleDrafts::KvBytesPerBlock(*beside.eagle, options.block_size);
   plan.full_length_blocks = FullLengthBlocks(plan, options);
   ASSIGN_OR_RETURN(plan.num_host_blocks, HostBlocks(options, plan.kv_bytes_per_block));
 
@@ -332,6 +435,7 @@ BackendInfo BackendInfoOf(const MemoryPlan& plan, int vocab_size, int max_beam_w
           .max_batch_size = plan.max_batch_size,
           .max_num_tokens = plan.max_num_tokens,
           .max_tokens_per_row = 1 + plan.max_draft_len,
+          .max_drafts = plan.max_logits() - plan.max_batch_size,
           .makes_drafts = plan.drafts != DraftSource::kNone,
           .max_beam_width = max_beam_width,
           .max_seq_len = plan.max_seq_len,

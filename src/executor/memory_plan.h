@@ -7,10 +7,12 @@
 #include <limits>
 #include <string>
 
+#include "decoding/draft_tree.h"
 #include "executor/backend.h"
 #include "inflight/executor.h"
 #include "kv_cache/kv_cache.h"
 #include "model/decoder.h"
+#include "model/eagle_head.h"
 
 namespace inflight::executor {
 
@@ -29,8 +31,15 @@ struct PromptRows {
 };
 
 struct MemoryPlan {
+  // On a GPU each draft is a row, and where so many rows are computed anyway no draft pays. Of
+  // trees most logits would be for nothing.
+  static constexpr int kMaxDraftedLogits = 512;
+  static constexpr int kKeptOutputTokens = 1 << 18;  // of DraftSource::kSuffix
+
   DeviceKind device = DeviceKind::kCpu;
-  uint64_t weight_bytes = 0;
+  uint64_t weight_bytes = 0;       // of the device's memory
+  uint64_t ring_bytes = 0;         // CUDA: where streamed weights are copied to
+  uint64_t host_weight_bytes = 0;  // CUDA: of those, in pinned host memory
   uint64_t workspace_bytes = 0;
   uint64_t kernel_bytes = 0;  // CUDA: what the operators share (ops::MakeStream)
   uint64_t graph_bytes = 0;   // CUDA: kept free for recorded steps and the kernels' code
@@ -39,16 +48,17 @@ struct MemoryPlan {
   uint64_t adapter_bytes = 0;        // the most that adapters of requests take together
   uint64_t adapter_table_bytes = 0;  // CUDA: what tells kernels of them
   bool books_adapters = false;       // at load; else with the first adapter, of what is then left
-  uint64_t kv_bytes_per_block = 0;
-  int64_t num_blocks = 0;       // for sequences
-  int num_scratch_blocks = 0;   // CUDA: where rows without a sequence write
-  int64_t num_host_blocks = 0;  // of the host pool; on the CPU in the same memory, else pinned
+  uint64_t kv_bytes_per_block = 0;   // with those of a draft model that has the same blocks
+  int64_t num_blocks = 0;            // for sequences
+  int num_scratch_blocks = 0;        // CUDA: where rows without a sequence write
+  int64_t num_host_blocks = 0;       // of the host pool; on the CPU in the same memory, else pinned
   int block_size = 0;
   int max_batch_size = 0;
   int max_slots = 0;  // sequences set up at once: more than rows where steps overlap
   int max_num_tokens = 0;
-  DraftSource drafts = DraftSource::kNone;
-  int max_draft_len = 0;  // of a row
+  DraftSource drafts = DraftSource::kNone;        // never kAuto
+  int max_draft_len = 0;                          // of a row
+  std::optional<decoding::DraftTree> draft_tree;  // of kMedusa and kEagle
   int max_seq_len = 0;
   int max_input_len = 0;
   PromptRows prompt_rows;
@@ -67,8 +77,8 @@ struct MemoryPlan {
            (device == DeviceKind::kCpu ? host_pool_bytes() : 0);
   }
   uint64_t total_bytes() const {
-    return weight_bytes + workspace_bytes + kernel_bytes + graph_bytes + step_input_bytes +
-           sampler_bytes + booked_adapter_bytes() + kv_bytes();
+    return weight_bytes + ring_bytes + workspace_bytes + kernel_bytes + graph_bytes +
+           step_input_bytes + sampler_bytes + booked_adapter_bytes() + kv_bytes();
   }
   int64_t kv_tokens() const { return num_blocks * block_size; }
   int64_t full_length_sequences() const {
@@ -76,11 +86,26 @@ struct MemoryPlan {
   }
   // What the one KV group of all layers keeps: the largest window; 0 = everything.
   int window() const;
-  // Rows of logits of a step.
-  int max_logits() const { return std::min(max_batch_size * (1 + max_draft_len), max_num_tokens); }
+  // Rows of logits of a step: of rows that yield, and of their drafts.
+  int max_logits() const {
+    const int64_t most = device == DeviceKind::kCuda || draft_tree
+                             ? std::max(kMaxDraftedLogits, max_batch_size)
+                             : max_num_tokens;
+    return static_cast<int>(
+        std::min({int64_t{max_batch_size} * (1 + max_draft_len), most, int64_t{max_num_tokens}}));
+  }
   int max_blocks_per_seq() const { return kv_cache::BlocksFor(max_seq_len, block_size); }
   bool max_kv_tokens_exceed_memory = false;
   std::string ToString() const;  // a line per part, for people
+};
+
+// What else takes memory: weights that do not stay in a GPU's (executor/weight_plan.h), what a
+// draft model keeps in each block beside, and a head of EAGLE, without its weights.
+struct Beside {
+  uint64_t ring_bytes = 0;
+  uint64_t host_bytes = 0;
+  uint64_t draft_kv_bytes_per_block = 0;
+  const model::EagleConfig* eagle = nullptr;  // null: there is none
 };
 
 // Bounds from the engine, lowered by `options`; KV tokens from the fraction of what is left of
@@ -91,7 +116,8 @@ struct MemoryPlan {
 // range; kResourceExhausted when not one block fits.
 Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::EngineLimits& limits,
                               DeviceKind device, uint64_t weight_bytes, bool weights_are_taken,
-                              const ExecutorOptions& options, uint64_t free_bytes);
+                              const ExecutorOptions& options, uint64_t free_bytes,
+                              const Beside& beside = {});
 
 // What a backend of that plan is, for a model of `vocab_size` tokens whose engine searches with up
 // to `max_beam_width` beams.

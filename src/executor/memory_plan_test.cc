@@ -61,6 +61,36 @@ TEST(MemoryPlanTest, MemoryOfAdaptersIsSetAsideWhereItIsAskedFor) {
   EXPECT_EQ(share->num_blocks, 15);
 }
 
+// There the tables that kernels read are part of the share, and memory of the host counts for
+// nothing.
+TEST(MemoryPlanTest, OnAGpuAShareIsSetAsideForAdaptersAndTheirTables) {
+  model::ModelConfig config = Config();
+  config.dtype = DType::kBF16;
+  const auto plan_of = [&](const ExecutorOptions& options, uint64_t free_bytes) {
+    return PlanMemory(config, kLimits, DeviceKind::kCuda, /*weight_bytes=*/0,
+                      /*weights_are_taken=*/true, options, free_bytes);
+  };
+  ExecutorOptions options;
+  options.adapter_host_bytes = 1000;
+  const auto none = plan_of(options, uint64_t{1} << 34);
+  ASSERT_TRUE(none.ok()) << none.status().ToString();
+  EXPECT_FALSE(none->books_adapters);
+  EXPECT_GT(none->adapter_bytes, uint64_t{1} << 29) << "a twentieth of 16 GiB, without the tables";
+  options.adapter_memory_fraction = 0.25;
+  const uint64_t others = none->total_bytes() - none->kv_bytes() + none->kv_bytes_per_block;
+  const uint64_t left = uint64_t{1} << 30;
+  const auto some = plan_of(options, others + left);
+  ASSERT_TRUE(some.ok()) << some.status().ToString();
+  EXPECT_EQ(some->booked_adapter_bytes(), left / 4);
+  EXPECT_GT(some->adapter_table_bytes, 0U);
+  EXPECT_EQ(some->total_bytes() - some->kv_bytes() + some->kv_bytes_per_block, others + left / 4);
+  options.max_adapter_rank = 256;
+  options.adapter_memory_fraction = 1e-6;
+  EXPECT_THAT(plan_of(options, others + left).status().message(),
+              HasSubstr("lora_cache_gpu_memory_fraction: Not enough space allocated to device LoRA "
+                        "cache to hold 1 max sized LoRA"));
+}
+
 // Rank 8 of 64 -> 192 for q, k, v together, the same apart, 64 -> 64, and three of 64 and 128: each
 // factor has 16 numbers more.
 TEST(MemoryPlanTest, ACacheOfLessThanOneAdapterIsRefused) {
@@ -214,6 +244,10 @@ TEST(MemoryPlanTest, DraftsNeedRowsOfLogits) {
   EXPECT_EQ(own->workspace_bytes - Plan({})->workspace_bytes, (4 * 8 - 4) * 100 * sizeof(float));
   EXPECT_EQ(BackendInfoOf(*own, 100, 1).max_tokens_per_row, 8);
   EXPECT_TRUE(BackendInfoOf(*own, 100, 1).makes_drafts);
+  EXPECT_EQ(Plan({.drafts = DraftSource::kSuffix, .max_draft_len = 7})->workspace_bytes -
+                own->workspace_bytes,
+            MemoryPlan::kKeptOutputTokens * uint64_t{20})
+      << "of outputs that ended";
   const auto clients = Plan({.max_draft_len = 7});
   EXPECT_EQ(clients->max_draft_len, 7);
   EXPECT_FALSE(BackendInfoOf(*clients, 100, 1).makes_drafts);
@@ -225,17 +259,99 @@ TEST(MemoryPlanTest, DraftsNeedRowsOfLogits) {
             "max_draft_len: got 0, must be in [1, 64), below the block size");
 }
 
-TEST(MemoryPlanTest, AGpuVerifiesNoDrafts) {
-  const auto plan = [](const ExecutorOptions& options) {
+TEST(MemoryPlanTest, AHeadOfEagleHasKeysInEachBlock) {
+  model::EagleConfig head;
+  head.layer = Config();
+  head.layer.num_layers = 1;
+  head.draft_vocab_size = head.layer.vocab_size;
+  const auto plan = [&](const ExecutorOptions& options, bool has_head = true) {
+    model::EngineLimits limits = kLimits;
+    limits.max_num_tokens = 4096;
+    return PlanMemory(Config(), limits, DeviceKind::kCpu, 0, true, options, uint64_t{1} << 34,
+                      {.eagle = has_head ? &head : nullptr});
+  };
+  EXPECT_EQ(plan({})->drafts, DraftSource::kEagle);
+  EXPECT_EQ(plan({})->max_draft_len, 63);
+  EXPECT_EQ(plan({.block_size = 16})->max_draft_len, 15) << "the default is cut";
+  EXPECT_EQ(plan({.max_draft_len = 20})->draft_tree->size(), 20);
+  EXPECT_EQ(plan({.max_draft_len = 0})->drafts, DraftSource::kNone);
+  const auto without = plan({.drafts = DraftSource::kNone});
+  const auto layers = static_cast<uint64_t>(Config().num_layers);
+  EXPECT_EQ(plan({})->kv_bytes_per_block, without->kv_bytes_per_block / layers * (layers + 1));
+  const auto bytes = [&] { return plan({})->workspace_bytes - without->workspace_bytes; };
+  const uint64_t of_version_1 = bytes();
+  EXPECT_GT(of_version_1, 0);
+  head.version = 3;
+  head.target_layers = {0, 1};
+  // What enters two layers, of each token of a step.
+  EXPECT_GE(bytes(), of_version_1 + uint64_t{4096} * 2 *
+                                        static_cast<uint64_t>(head.layer.hidden_size) *
+                                        sizeof(float));
+  EXPECT_THAT(std::string(plan({.drafts = DraftSource::kEagle}, false).status().message()),
+              HasSubstr("speculation: got eagle, there is no head of EAGLE"));
+}
+
+TEST(MemoryPlanTest, HeadsOfAModelProposeTreesUnlessToldOtherwise) {
+  model::ModelConfig config = Config();
+  config.num_medusa_heads = 4;
+  const auto plan = [&](const ExecutorOptions& options, DeviceKind device = DeviceKind::kCpu) {
+    model::EngineLimits limits = kLimits;
+    limits.max_num_tokens = 4096;
+    if (device == DeviceKind::kCuda) config.dtype = DType::kBF16;
+    return PlanMemory(config, limits, device, 0, true, options, uint64_t{1} << 34);
+  };
+  EXPECT_EQ(plan({})->drafts, DraftSource::kMedusa);
+  EXPECT_EQ(plan({})->max_draft_len, 63);
+  EXPECT_EQ(plan({})->max_logits(), 4 * 64);
+  EXPECT_EQ(plan({.block_size = 16})->max_draft_len, 15) << "the default is cut";
+  EXPECT_EQ(plan({.max_draft_len = 20})->draft_tree->size(), 20);
+  EXPECT_EQ(plan({.drafts = DraftSource::kNone})->max_draft_len, 0);
+  EXPECT_EQ(plan({.max_draft_len = 0})->drafts, DraftSource::kNone);
+  EXPECT_EQ(plan({.drafts = DraftSource::kNgram})->draft_tree, std::nullopt);
+  const auto own = plan({.medusa_choices = {{1}, {0}}});
+  EXPECT_EQ(own->max_draft_len, 2);
+  EXPECT_EQ((*own->draft_tree)[0].choice, 1);
+
+  const auto error = [&](const ExecutorOptions& options, DeviceKind device = DeviceKind::kCpu) {
+    return std::string(plan(options, device).status().message());
+  };
+  EXPECT_THAT(error({.medusa_choices = {{0, 0}}}), HasSubstr("medusa_choices: got {0, 0}, which"));
+  EXPECT_EQ(error({.max_draft_len = 2, .medusa_choices = {{0}, {1}, {2}}}),
+            "medusa_choices: got 3 nodes, at most 2 fit max_draft_len and the KV cache's blocks of "
+            "64 tokens; leave nodes out, or raise the smaller of both");
+  EXPECT_EQ(error({.medusa_choices = {{100}}}),
+            "medusa_choices: got choice 100, the vocabulary has 100 tokens");
+  EXPECT_THAT(error({.drafts = DraftSource::kNgram, .medusa_choices = {{0}}}),
+              HasSubstr("medusa_choices: drafts do not come from the model's Medusa heads"));
+  EXPECT_THAT(error({}, DeviceKind::kCuda),
+              HasSubstr("speculation: a GPU does not judge the trees of Medusa's heads"));
+  const auto on_gpu = [&](DraftSource drafts) {
+    return plan({.drafts = drafts}, DeviceKind::kCuda)->workspace_bytes;
+  };
+  EXPECT_EQ(on_gpu(DraftSource::kSuffix), on_gpu(DraftSource::kNgram))
+      << "outputs that ended stay in the host's memory";
+  config.num_medusa_heads = 0;
+  EXPECT_THAT(error({.medusa_choices = {{0}}}),
+              HasSubstr("medusa_choices: the model has no Medusa heads"));
+  EXPECT_THAT(error({.drafts = DraftSource::kMedusa}),
+              HasSubstr("speculation: got medusa, the model has no Medusa heads"));
+}
+
+TEST(MemoryPlanTest, AGpuVerifiesAsManyDraftsAsItHasRowsFor) {
+  const auto plan = [](int batch_size, const ExecutorOptions& options) {
     model::ModelConfig config = Config();
     config.dtype = DType::kBF16;
-    return PlanMemory(config, kLimits, DeviceKind::kCuda, 0, true, options, uint64_t{1} << 34)
-        .status();
+    model::EngineLimits limits = kLimits;
+    limits.max_batch_size = batch_size;
+    limits.max_num_tokens = 4096;
+    return PlanMemory(config, limits, DeviceKind::kCuda, 0, true, options, uint64_t{1} << 34);
   };
-  EXPECT_EQ(plan({.drafts = DraftSource::kNgram}).code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(plan({.drafts = DraftSource::kNgram}).message(),
-              HasSubstr("speculation: a GPU does not verify draft tokens"));
-  EXPECT_THAT(plan({.max_draft_len = 3}).message(), HasSubstr("max_draft_len: got 3, a GPU"));
+  const auto info = [&](int batch_size, const ExecutorOptions& options) {
+    return BackendInfoOf(*plan(batch_size, options), 100, 1);
+  };
+  EXPECT_EQ(info(16, {.max_draft_len = 3}).max_drafts, 48);
+  EXPECT_EQ(info(16, {.max_draft_len = 63}).max_drafts, 512 - 16);
+  EXPECT_EQ(info(600, {.max_draft_len = 3}).max_drafts, 0);
 }
 
 TEST(MemoryPlanTest, NotOneBlockIsAnError) {

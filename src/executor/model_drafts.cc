@@ -34,19 +34,23 @@ uint64_t ModelDrafts::Bytes(const model::ModelConfig& draft,
                                         DraftPortion(limits.max_num_tokens), num_lanes);
 }
 
+Status CheckDraftModel(const model::Engine& draft, int vocab_size, const MemoryPlan& plan) {
+  if (draft.config.vocab_size != vocab_size)
+    return InvalidArgument(
+        "draft_model", fmt::format("its vocabulary has {} tokens, the model's {}; both need one "
+                                   "tokenizer",
+                                   draft.config.vocab_size, vocab_size));
+  if (draft.limits.max_seq_len < plan.max_seq_len)
+    return InvalidArgument(
+        "draft_model", fmt::format("it sees {} tokens, the model {}; lower the model's max_seq_len",
+                                   draft.limits.max_seq_len, plan.max_seq_len));
+  return Status::Ok();
+}
+
 Result<std::unique_ptr<ModelDrafts>> ModelDrafts::Create(
     std::shared_ptr<const model::Engine> engine, int vocab_size, Device& device,
     const MemoryPlan& plan, const ops::OpTable& ops) {
   const model::ModelConfig& config = engine->config;
-  if (config.vocab_size != vocab_size)
-    return InvalidArgument(
-        "draft_model", fmt::format("its vocabulary has {} tokens, the model's {}; both need one "
-                                   "tokenizer",
-                                   config.vocab_size, vocab_size));
-  if (engine->limits.max_seq_len < plan.max_seq_len)
-    return InvalidArgument(
-        "draft_model", fmt::format("it sees {} tokens, the model {}; lower the model's max_seq_len",
-                                   engine->limits.max_seq_len, plan.max_seq_len));
   std::unique_ptr<ModelDrafts> made(new ModelDrafts());
   made->vocab_size_ = vocab_size;
   made->blocks_per_lane_ = kv_cache::BlocksFor(plan.max_seq_len, kDraftBlockSize);

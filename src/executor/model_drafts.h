@@ -20,12 +20,15 @@
 
 namespace inflight::executor {
 
+// kInvalidArgument "draft_model" where the draft model has another vocabulary than the model, or
+// sees fewer tokens than the plan allows.
+Status CheckDraftModel(const model::Engine& draft, int vocab_size, const MemoryPlan& plan);
+
 class ModelDrafts {
  public:
   static constexpr int kMaxLanes = 16;
 
-  // For sequences of the plan's slots, at most as long as it says. kInvalidArgument "draft_model"
-  // where the draft model has another vocabulary than the model, or sees fewer tokens.
+  // For sequences of the plan's slots, at most as long as it says.
   static Result<std::unique_ptr<ModelDrafts>> Create(std::shared_ptr<const model::Engine> engine,
                                                      int vocab_size, Device& device,
                                                      const MemoryPlan& plan,

@@ -24,8 +24,8 @@ struct Layout {
 };
 
 struct Offsets {
-  size_t ids, positions, prompt_rows, slot_mapping, cu_seqlens_q, seq_lens_kv, logit_rows,
-      row_tables, slot_tables, spares, total;
+  size_t ids, positions, prompt_rows, slot_mapping, tree_masks, cu_seqlens_q, seq_lens_kv,
+      logit_rows, row_tables, slot_tables, spares, total;
 };
 
 Offsets ComputeOffsets(const MemoryPlan& plan, int max_slots) {
@@ -38,6 +38,7 @@ Offsets ComputeOffsets(const MemoryPlan& plan, int max_slots) {
   at.positions = layout.Add(tokens, sizeof(int32_t));
   at.prompt_rows = layout.Add(plan.prompt_rows.max_rows > 0 ? tokens : 0, sizeof(void*));
   at.slot_mapping = layout.Add(tokens, sizeof(int64_t));
+  at.tree_masks = layout.Add(plan.max_draft_len > 0 ? tokens : 0, sizeof(int64_t));
   at.cu_seqlens_q = layout.Add(rows + 1, sizeof(int32_t));
   at.seq_lens_kv = layout.Add(rows, sizeof(int32_t));
   at.logit_rows = layout.Add(static_cast<size_t>(plan.max_logits()), sizeof(int32_t));
@@ -64,6 +65,7 @@ Result<std::unique_ptr<StepInputs>> StepInputs::Create(const MemoryPlan& plan, i
   inputs->positions_ = reinterpret_cast<int32_t*>(base + at.positions);
   inputs->prompt_rows_ = reinterpret_cast<const void**>(base + at.prompt_rows);
   inputs->slot_mapping_ = reinterpret_cast<int64_t*>(base + at.slot_mapping);
+  inputs->tree_masks_ = reinterpret_cast<int64_t*>(base + at.tree_masks);
   inputs->cu_seqlens_q_ = reinterpret_cast<int32_t*>(base + at.cu_seqlens_q);
   inputs->seq_lens_kv_ = reinterpret_cast<int32_t*>(base + at.seq_lens_kv);
   inputs->logit_rows_ = reinterpret_cast<int32_t*>(base + at.logit_rows);
@@ -83,11 +85,12 @@ Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,
   int num_tokens = 0;
   int num_logits = 0;
   bool has_prompt_rows = false;
+  bool has_trees = false;
   const TokenId first_row_id = plan_.prompt_rows.first_id();
   cu_seqlens_q_[0] = 0;
   for (int r = 0; r < plan.num_rows; ++r) {
     const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
-    const auto& [tokens, drafts] = slots[static_cast<size_t>(row.slot)];
+    const auto& [tokens, drafts, tree] = slots[static_cast<size_t>(row.slot)];
     const auto known = static_cast<int>(tokens.size());
     const int num_drafts = row.num_draft_tokens;
     const int first =
@@ -98,19 +101,27 @@ Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,
       return Internal(
           fmt::format("step {}: row {} wants tokens [{}, {}) of slot {}, which knows {}",
                       plan.step_id, r, first, end, row.slot, known));
+    const bool is_tree = tree != nullptr && num_drafts > 0;
+    if (is_tree && !std::exchange(has_trees, true))
+      std::fill_n(tree_masks_, plan_.max_num_tokens, 0);
     const int32_t* table = tables_.Of(row.slot);
-    for (int position = first; position < end; ++position, ++num_tokens) {
-      const TokenId id = position < known ? tokens[static_cast<size_t>(position)]
-                                          : drafts[static_cast<size_t>(position - known)];
+    for (int place = first; place < end; ++place, ++num_tokens) {
+      const TokenId id = place < known ? tokens[static_cast<size_t>(place)]
+                                       : drafts[static_cast<size_t>(place - known)];
       ids_[num_tokens] = id;
       if (id >= first_row_id) {
         if (!std::exchange(has_prompt_rows, true))
           std::fill_n(prompt_rows_, plan_.max_num_tokens, nullptr);
         prompt_rows_[num_tokens] = tables.RowOf(row.slot, id);
       }
-      positions_[num_tokens] = position;
+      positions_[num_tokens] = place;
+      if (is_tree && place >= known) {
+        const int node = place - known;
+        positions_[num_tokens] = known - 1 + (*tree)[node].depth;
+        tree_masks_[num_tokens] = tree->Mask(node, num_drafts, end);
+      }
       slot_mapping_[num_tokens] =
-          int64_t{table[position / block_size]} * block_size + position % block_size;
+          int64_t{table[place / block_size]} * block_size + place % block_size;
     }
     cu_seqlens_q_[r + 1] = num_tokens;
     seq_lens_kv_[r] = end;
@@ -119,7 +130,7 @@ Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,
     if (row.yields == 0) continue;
     for (int i = num_drafts; i >= 0; --i) logit_rows_[num_logits++] = num_tokens - 1 - i;
   }
-  return model::Batch{
+  model::Batch batch{
       .ids = {ids_, DType::kI32, {num_tokens}},
       .paged = {.num_rows = plan.num_rows,
                 .num_tokens = num_tokens,
@@ -131,6 +142,8 @@ Result<model::Batch> StepInputs::Prepare(const scheduler::StepPlan& plan,
       .logit_rows = {logit_rows_, DType::kI32, {num_logits}},
       .prompt_rows = has_prompt_rows ? prompt_rows_ : nullptr,
   };
+  if (has_trees) batch.paged.tree_masks = {tree_masks_, DType::kI64, {num_tokens}};
+  return batch;
 }
 
 }  // namespace inflight::executor

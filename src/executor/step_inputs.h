@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "decoding/draft_tree.h"
 #include "executor/memory_plan.h"
 #include "executor/prompt_tables.h"
 #include "executor/slot_tables.h"
@@ -19,6 +20,7 @@ namespace inflight::executor {
 struct SlotTokens {
   std::vector<TokenId> tokens;  // known so far: prompt, then generated; capacity max_seq_len
   std::vector<TokenId> drafts;  // what may follow them; the next row that yields verifies it
+  const decoding::DraftTree* tree = nullptr;  // whose first nodes the drafts are; null: a chain
 };
 
 class StepInputs {
@@ -28,8 +30,9 @@ class StepInputs {
 
   const SlotTables& tables() const { return tables_; }  // of all slots
 
-  // Packs the plan's rows, those that have drafts with the first ones of their slot. The logits of
-  // a row that yields are those of its newest known token and of its drafts. Of decode rows, ids,
+  // Packs the plan's rows, those that have drafts with the first ones of their slot, which take the
+  // places behind its tokens whatever their positions in a tree. The logits of a row that yields
+  // are those of its newest known token and of its drafts. Of decode rows, ids,
   // positions, lengths and slot mapping come from the slot's own tokens. kInternal when a row does
   // not fit its slot: a defect of the planner, reported as a device fault.
   Result<model::Batch> Prepare(const scheduler::StepPlan& plan, std::span<const SlotTokens> slots,
@@ -46,6 +49,7 @@ class StepInputs {
   int32_t* positions_ = nullptr;        // [max_num_tokens]
   const void** prompt_rows_ = nullptr;  // [max_num_tokens] where requests may have tables
   int64_t* slot_mapping_ = nullptr;     // [max_num_tokens]
+  int64_t* tree_masks_ = nullptr;       // [max_num_tokens]
   int32_t* cu_seqlens_q_ = nullptr;     // [max_batch_size + 1]
   int32_t* seq_lens_kv_ = nullptr;      // [max_batch_size]
   int32_t* logit_rows_ = nullptr;       // [max_logits]

@@ -42,12 +42,13 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
                   .max_slots = backend.info().max_slots,
                   .depth = depth_,
                   .max_tokens_per_row = backend.info().max_tokens_per_row,
+                  .max_drafts = backend.info().max_drafts,
                   .policy = options.scheduler_policy,
                   .chunking = options.chunking_policy,
                   .enable_chunked_prefill = options.enable_chunked_prefill},
                  &kv_cache_),
-      pace_(options.step_time_goal_ns, options.limits.max_num_tokens),
-      draft_pace_(options.limits.max_draft_len),
+      pace_(options.step_time_goal_ns, options.limits.max_num_tokens, backend.info().least_step_ns),
+      draft_pace_(options.limits.max_draft_len, backend.info().draft_chances),
       queue_delay_(options.max_queue_delay_ns),
       in_flight_(static_cast<size_t>(depth_)),
       iterations_(static_cast<size_t>(options.iter_stats_max_iterations)),
@@ -95,6 +96,7 @@ bool StepLoop::Turn() {
     progressed = true;
   }
   progressed |= launched || num_retired_ > 0;
+  if (!progressed) progressed = FindLoss();
   // Before clients are woken, so that whoever has its last response finds it counted.
   if (progressed) PublishStats();
   streams_.Flush();
@@ -142,7 +144,7 @@ void StepLoop::SetUp(Sequence& sequence) {
   if (sequence.is_finished) return;
   ActiveRequest& request = *sequence.request;
   if (request.is_queued) {
-    turns_.Begin(sequence.turn);
+    turns_.Begin(sequence.priority, sequence.turn);
     LeaveQueue(request);
     // It may have come after the turn began.
     request.times.first_scheduled_ns = std::max(turn_start_ns_, request.times.enqueued_ns);
@@ -307,7 +309,7 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
   sequence.num_kv_tokens += row.num_query_tokens - num_rejected;
   scheduler::Scheduler::Reconcile(&sequence, num_rejected);
   if (row.is_prefill) scheduler_.Publish(&sequence, sequence.num_kv_tokens);
-  if (num_yielded > 0) CountDrafts(sequence, result.num_drafted[r], num_yielded);
+  if (num_yielded > 0) CountDrafts(sequence, result, row_idx, num_yielded);
   scheduler_.Advance(&sequence, sequence.num_kv_tokens);
   if (begin < end && reason == FinishReason::kEndId) --end;  // the end id is not returned
   TakeLogits(sequence, result, row_idx, static_cast<int>(end - begin));
@@ -346,14 +348,17 @@ bool StepLoop::HasDrafts(const Sequence& sequence) const {
 }
 
 // The row had drafts, or could have had; what became of them says how many the next one gets.
-void StepLoop::CountDrafts(Sequence& sequence, int num_drafted, int num_yielded) {
+void StepLoop::CountDrafts(Sequence& sequence, const StepResult& result, int row_idx,
+                           int num_yielded) {
+  const int num_drafted = result.num_drafted[static_cast<size_t>(row_idx)];
   const int num_accepted = std::min(num_drafted, num_yielded - 1);
   stats_.tokens_drafted += num_drafted;
   stats_.drafts_accepted += num_accepted;
   sequence.request->num_draft_tokens += num_drafted;
   sequence.request->num_accepted_draft_tokens += num_accepted;
   if (!HasDrafts(sequence)) return;
-  draft_pace_.Note(&sequence.drafts, num_drafted, num_accepted);
+  draft_pace_.Note(&sequence.drafts, num_drafted, num_accepted,
+                   result.accepted_nodes[static_cast<size_t>(row_idx)]);
   sequence.max_draft_tokens = draft_pace_.Length(sequence.drafts);
 }
 

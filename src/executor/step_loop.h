@@ -82,6 +82,7 @@ class StepLoop {
     request_stats_.Take(records);
   }
   bool has_fault() const { return has_fault_.load(std::memory_order_acquire); }
+  const Status& fault() const { return fault_; }  // for any thread, where there is one
   int64_t longest_step_ns() const { return longest_step_ns_.load(std::memory_order_relaxed); }
   int64_t heartbeat_ns() const { return heartbeat_ns_.load(std::memory_order_relaxed); }
 
@@ -121,7 +122,7 @@ class StepLoop {
   int CollectBeams(const StepResult& result, int row_idx, const RowInFlight& row, int64_t now_ns);
   StreamEvent BeamEvent(Sequence& sequence, FinishReason reason) const;
   static void TakeLogits(Sequence& sequence, const StepResult& result, int row_idx, int num_tokens);
-  void CountDrafts(Sequence& sequence, int num_drafted, int num_yielded);
+  void CountDrafts(Sequence& sequence, const StepResult& result, int row_idx, int num_yielded);
   bool HasDrafts(const Sequence& sequence) const;  // may have some of the backend's
   void CountStep(const StepInFlight& step, const StepResult& result, int64_t now_ns);
 
@@ -130,6 +131,7 @@ class StepLoop {
   void EndEarly(ActiveRequest& request, FinishReason reason);
   void Fail(ActiveRequest& request, const Status& status);
   void Fault(const Status& status);
+  bool FindLoss();
   void SetFault(const Status& status);
   void Break();
   bool FailAllThatCome();
@@ -161,7 +163,7 @@ class StepLoop {
 
   kv_cache::KvCache kv_cache_;
   scheduler::Scheduler scheduler_;
-  scheduler::FairTurns turns_;
+  scheduler::PriorityTurns turns_;
   scheduler::PrefillPace pace_;
   scheduler::DraftPace draft_pace_;
   QueueDelay queue_delay_;

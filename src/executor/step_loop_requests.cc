@@ -51,7 +51,7 @@ void StepLoop::TakeRequest(std::unique_ptr<ActiveRequest> request) {
       static_cast<double>(taken.sequences.size()) * std::max(1, params.sampling.beam_width);
   const double num_tokens =
       static_cast<double>(params.input_ids.size()) + num_sequences * params.max_tokens;
-  const double turn = turns_.Take(params.client_id, params.share, num_tokens);
+  const double turn = turns_.Take(params.priority, params.client_id, params.share, num_tokens);
   for (Sequence& sequence : taken.sequences) {
     sequence.turn = turn;
     sequence.max_draft_tokens = HasDrafts(sequence) ? draft_pace_.Length(sequence.drafts) : 0;
@@ -171,6 +171,7 @@ void StepLoop::LeaveQueue(ActiveRequest& request) {
     if (request.deadline_ns != kNever) deadlines_.emplace(request.deadline_ns, request.id);
   }
   request.is_queued = false;
+  turns_.Leave(request.params.priority);
   inbox_.LeftQueue();
 }
 
@@ -183,6 +184,14 @@ void StepLoop::Fault(const Status& status) {
   }
   ForEachUnfinished([this](ActiveRequest& request) { Fail(request, fault_); });
   Retire();
+}
+
+// Whether the backend has stopped while nothing was asked of it.
+bool StepLoop::FindLoss() {
+  if (has_fault() || num_in_flight_ > 0) return false;
+  const Status status = backend_.status();
+  if (!status.ok()) Fault(status);
+  return !status.ok();
 }
 
 void StepLoop::SetFault(const Status& status) {

@@ -130,6 +130,33 @@ TEST_P(StepLoopTest, ManyRequestsOfOneClientDoNotHoldUpAnother) {
   EXPECT_EQ(harness.backend.violation(), "");
 }
 
+// The crowd's last passes its others by its priority: the newcomer does not come after all of them.
+TEST_P(StepLoopTest, ARequestThatPassesItsOwnPutsNoNewcomerBehindThem) {
+  HarnessOptions options = Small();
+  const int num_slots = options.backend.info.max_batch_size;
+  LoopHarness harness(std::move(options));
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  const auto enqueue = [&](uint64_t client, float priority = 0.5F) {
+    Request request = MakeRequest(5, 6, static_cast<int>(sinks.size()));
+    request.client_id = client;
+    request.priority = priority;
+    sinks.push_back(std::make_shared<RecordingSink>());
+    harness.Enqueue(request, sinks.back());
+    return sinks.back();
+  };
+  for (int i = 0; i < 8 * num_slots; ++i) enqueue(1);
+  harness.Step();
+  const auto early = enqueue(1, 0.75F);
+  while (early->responses.empty()) harness.Step();
+  const auto newcomer = enqueue(2);
+  harness.RunUntilIdle();
+  const int64_t started_ns = newcomer->last().times.first_scheduled_ns;
+  const auto began_later = [&](const auto& sink) {
+    return sink->last().times.first_scheduled_ns > started_ns;
+  };
+  EXPECT_GT(std::count_if(sinks.begin(), sinks.end(), began_later), 4 * num_slots);
+}
+
 TEST_P(StepLoopTest, CancelledSequenceLeavesTheNextPlan) {
   HarnessOptions options = Small();
   std::vector<int> rows_of_step;

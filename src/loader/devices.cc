@@ -41,8 +41,8 @@ const std::shared_ptr<Device>& Devices::Cpu() {
   return cpu_;
 }
 
-Result<std::shared_ptr<Device>> Devices::ForEngine(const std::filesystem::path& dir) {
-  ASSIGN_OR_RETURN(const DeviceKind target, builder::EngineTarget(dir));
+Result<std::shared_ptr<Device>> Devices::ForEngine(const std::filesystem::path& dir, int rank) {
+  ASSIGN_OR_RETURN(const DeviceKind target, builder::EngineTarget(dir, rank));
   if (target == DeviceKind::kCpu) {
     if (gpu_ != nullptr)
       logging::Info(
@@ -61,8 +61,15 @@ Result<std::shared_ptr<Device>> Devices::For(const std::filesystem::path& dir,
   const std::lock_guard lock(mutex_);
   if (only_ != nullptr) return only_;
   ASSIGN_OR_RETURN(const SourceKind kind, builder::Detect(dir));
-  if (kind == SourceKind::kEngine) return ForEngine(dir);
+  if (kind == SourceKind::kEngine) return ForEngine(dir, options.rank);
   if (gpu_ == nullptr) return Cpu();
+  if (kind == SourceKind::kGguf) {
+    logging::Warning(
+        "a GGUF file is opened on the CPU; `inflight convert` writes a checkpoint of it "
+        "that the GPU opens",
+        {{"path", dir.string()}});
+    return Cpu();
+  }
   options.target = DeviceKind::kCuda;
   // What is wrong with the directory itself is said by whoever opens it.
   const Result<Description> on_gpu = builder::Describe(dir, options);
@@ -79,7 +86,7 @@ Result<std::shared_ptr<Device>> Devices::ForGpu(const std::filesystem::path& dir
   if (only_ != nullptr) return only_;
   ASSIGN_OR_RETURN(const SourceKind kind, builder::Detect(dir));
   if (kind == SourceKind::kEngine) {
-    ASSIGN_OR_RETURN(const DeviceKind target, builder::EngineTarget(dir));
+    ASSIGN_OR_RETURN(const DeviceKind target, builder::EngineTarget(dir, /*rank=*/0));
     if (target == DeviceKind::kCpu) {
       return InvalidArgument(fmt::format(
           "{} was built for the CPU (build it with --target cuda, or leave the key open)",

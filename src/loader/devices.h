@@ -37,7 +37,7 @@ class Devices {
  private:
   Devices() = default;
   const std::shared_ptr<Device>& Cpu();
-  Result<std::shared_ptr<Device>> ForEngine(const std::filesystem::path& dir);
+  Result<std::shared_ptr<Device>> ForEngine(const std::filesystem::path& dir, int rank);
 
   std::mutex mutex_;
   int num_threads_ = 0;

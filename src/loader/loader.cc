@@ -4,17 +4,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "artifact/hub_cache.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "builder/engine_memory.h"
+#include "comm/shared_group.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
-#include "executor/model_drafts.h"
+#include "executor/ranked_backend.h"
 #include "kv_events/publisher.h"
 #include "loader/devices.h"
+#include "loader/draft_model.h"
+#include "loader/rank_processes.h"
 #include "model/supported.h"
 
 namespace inflight::loader {
@@ -36,16 +40,21 @@ std::vector<TokenId> EndIdsWithin(const model::ModelConfig& config) {
 }
 
 ModelInfo InfoOf(const model::ModelConfig& config, Device& device,
-                 const executor::MemoryPlan& memory) {
+                 std::span<const executor::MemoryPlan> ranks) {
+  ModelMemory memory;
+  for (const executor::MemoryPlan& rank : ranks) {
+    memory.weight_bytes += rank.weight_bytes;
+    memory.kv_cache_bytes += rank.kv_bytes();
+    memory.total_bytes += rank.total_bytes();
+  }
   const std::string_view algo = model::QuantAlgoName(config.quant_algo);
   return {.architecture = config.architecture,
           .dtype = std::string(DTypeName(config.dtype)),
           .quant_algo = std::string(algo.empty() ? "none" : algo),
           .device = device.name(),
           .end_ids = EndIdsWithin(config),
-          .memory = {.weight_bytes = memory.weight_bytes,
-                     .kv_cache_bytes = memory.kv_bytes(),
-                     .total_bytes = memory.total_bytes()}};
+          .drafts = ranks.front().drafts,
+          .memory = memory};
 }
 
 // Who is told of reusable blocks; null where nobody is.
@@ -76,11 +85,32 @@ void LogShares(const std::string& owner, Device& device) {
   logging::Info("memory left", {{"device", device.name()}, {"bytes", device.FreeBytes()}});
 }
 
+Status CheckRanks(const artifact::RankMapping& ranks) {
+  constexpr int kMost = comm::SharedGroup::kMaxRanks;
+  for (const auto& [name, size] : {std::pair{"tensor_parallel_size", ranks.tp_size},
+                                   {"pipeline_parallel_size", ranks.pp_size}})
+    if (size < 1 || size > kMost)
+      return InvalidArgument(name, fmt::format("got {}, must be in [1, {}]", size, kMost));
+  return Status::Ok();
+}
+
+// Before weights are read.
+Status CheckRanksRunOn(const Device& device, const builder::OpenOptions& open) {
+  if (open.ranks.num_ranks() == 1 || device.kind() == DeviceKind::kCpu) return Status::Ok();
+  return Unimplemented(fmt::format(
+      "tensor_parallel_size and pipeline_parallel_size: got {} and {}; ranks run on the CPU alone: "
+      "choose --device cpu, or run the model on one rank",
+      open.ranks.tp_size, open.ranks.pp_size));
+}
+
 }  // namespace
 
-Result<builder::OpenOptions> BuilderOptions(const OpenOptions& options) {
+Result<builder::OpenOptions> BuilderOptions(const fs::path& directory, const OpenOptions& options) {
   builder::OpenOptions open{.fp8_kv_cache = options.fp8_kv_cache,
                             .quantize_lm_head = options.quantize_lm_head};
+  ASSIGN_OR_RETURN(open.ranks, builder::RanksOf(directory, options.tensor_parallel_size,
+                                                options.pipeline_parallel_size));
+  RETURN_IF_ERROR(CheckRanks(open.ranks));
   if (options.dtype != "auto") {
     open.dtype = DTypeFromName(options.dtype);
     if (open.dtype != DType::kF32 && open.dtype != DType::kBF16 && open.dtype != DType::kF16)
@@ -99,8 +129,10 @@ Result<builder::OpenOptions> BuilderOptions(const OpenOptions& options) {
   return open;
 }
 
-Result<std::shared_ptr<Device>> DeviceFor(const fs::path& directory, const OpenOptions& options) {
-  ASSIGN_OR_RETURN(const builder::OpenOptions open, BuilderOptions(options));
+Result<std::shared_ptr<Device>> DeviceFor(const fs::path& directory, const OpenOptions& options,
+                                          int rank) {
+  ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(directory, options));
+  open.rank = rank;
   std::shared_ptr<Devices> devices = options.devices;
   if (devices == nullptr) {
     ASSIGN_OR_RETURN(devices, FindDevices(options.device, options.num_threads));
@@ -117,13 +149,69 @@ Result<ExecutorLimits> LimitsOf(const executor::MemoryPlan& memory,
 
 namespace {
 
-Status CheckDraftModel(const OpenOptions& options, const Device& device) {
-  if (options.executor.drafts == DraftSource::kNgram)
-    return InvalidArgument("draft_model", "n-grams propose tokens already; leave one of them out");
-  if (device.kind() == DeviceKind::kCuda)
-    return Unimplemented("draft_model",
-                         "a GPU does not verify draft tokens; leave it out, or use --device cpu");
-  return Status::Ok();
+executor::WeightSizes SizesOf(const builder::Description& model) {
+  return {.num_layers = model.config.num_layers,
+          .total_bytes = model.weight_bytes,
+          .layer_bytes = model.layer_bytes};
+}
+
+// The engine of `dir`, its layers where `options` wants them.
+Result<std::shared_ptr<const model::Engine>> OpenWeights(const fs::path& dir, Device& device,
+                                                         builder::OpenOptions open,
+                                                         const OpenOptions& options) {
+  RETURN_IF_ERROR(CheckRanksRunOn(device, open));
+  const GpuWeights& asked = options.executor.gpu_weights;
+  if (asked.fraction == 1 && !asked.as_many_as_fit)
+    return builder::Open(dir, device, open, options.progress);
+  open.target = device.kind();
+  ASSIGN_OR_RETURN(const builder::Description model, builder::Describe(dir, open));
+  std::unique_lock<std::mutex> sizing;  // until the weights that fit are taken
+  if (asked.as_many_as_fit) sizing = device.ledger().LockSizing();
+  ASSIGN_OR_RETURN(const DraftPlan draft, PlanDrafts(model.config, model.limits, open, options));
+  ExecutorOptions executor_options = options.executor;
+  executor_options.drafts = draft.source;
+  ASSIGN_OR_RETURN(const StreamingPlan plan,
+                   PlanStreaming(model.config, model.limits, device, SizesOf(model),
+                                 executor_options, draft.cost));
+  LogStreaming(plan);
+  open.streamed_layers = plan.weights.streamed;
+  return builder::Open(dir, device, open, options.progress);
+}
+
+// Of all ranks, on one device: each is planned with its share of what the weights leave, and has as
+// many tokens as the one with the least room (CreateRankedBackend).
+Result<std::vector<executor::MemoryPlan>> PlanRanks(const fs::path& dir, builder::OpenOptions open,
+                                                    ExecutorOptions options, const DraftPlan& draft,
+                                                    const Device& device) {
+  const int num_ranks = open.ranks.num_ranks();
+  std::vector<builder::Description> models;
+  uint64_t taken = draft.weight_bytes;
+  for (open.rank = 0; open.rank < num_ranks; ++open.rank) {
+    ASSIGN_OR_RETURN(models.emplace_back(), builder::Describe(dir, open));
+    taken += models.back().weight_bytes;
+  }
+  const uint64_t share =
+      (device.FreeBytes() - std::min(device.FreeBytes(), taken)) / static_cast<uint64_t>(num_ranks);
+  options.kv_cache_host_bytes /= static_cast<uint64_t>(num_ranks);
+  std::vector<executor::MemoryPlan> plans;
+  for (const bool is_final : {false, true}) {
+    plans.clear();
+    for (const builder::Description& model : models) {
+      // Beside the leader is what drafts work in.
+      const bool is_leader = plans.empty();
+      const uint64_t beside = is_leader ? draft.cost.bytes - draft.weight_bytes : 0;
+      ASSIGN_OR_RETURN(
+          plans.emplace_back(),
+          executor::PlanMemory(
+              model.config, model.limits, open.target, model.weight_bytes,
+              /*weights_are_taken=*/true, options, share - std::min(share, beside),
+              {.draft_kv_bytes_per_block = is_leader ? draft.cost.kv_bytes_per_block : 0}));
+      if (is_final) continue;
+      const int64_t tokens = plans.back().kv_tokens();
+      options.max_kv_tokens = std::min(options.max_kv_tokens.value_or(tokens), tokens);
+    }
+  }
+  return plans;
 }
 
 }  // namespace
@@ -131,30 +219,37 @@ Status CheckDraftModel(const OpenOptions& options, const Device& device) {
 Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(directory));
   Plan plan;
-  ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(options));
+  ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(dir, options));
   ASSIGN_OR_RETURN(plan.device, DeviceFor(dir, options));
+  RETURN_IF_ERROR(CheckRanksRunOn(*plan.device, open));
   open.target = plan.device->kind();
   ASSIGN_OR_RETURN(plan.description, builder::Describe(dir, open));
   const builder::Description& model = plan.description;
   RETURN_IF_ERROR(builder::CheckOpensOn(open.target, dir, model));
   RETURN_IF_ERROR(model::CheckRuns(model.config, *plan.device));
+  ASSIGN_OR_RETURN(const DraftPlan draft, PlanDrafts(model.config, model.limits, open, options));
   ExecutorOptions executor_options = options.executor;
-  uint64_t free_bytes = plan.device->FreeBytes();
-  if (!options.draft_model.empty()) {
-    RETURN_IF_ERROR(CheckDraftModel(options, *plan.device));
-    ASSIGN_OR_RETURN(const fs::path draft_dir, artifact::ResolveModelDir(options.draft_model));
-    const auto draft = builder::Describe(draft_dir, open);
-    if (!draft.ok()) return draft.status().WithPrefix("draft_model");
-    const uint64_t draft_bytes =
-        draft->weight_bytes +
-        executor::ModelDrafts::Bytes(draft->config, draft->limits, model.limits);
-    free_bytes -= std::min(free_bytes, draft_bytes);
-    executor_options.drafts = DraftSource::kModel;
+  executor_options.drafts = draft.source;
+  ASSIGN_OR_RETURN(plan.streaming, PlanStreaming(model.config, model.limits, *plan.device,
+                                                 SizesOf(model), executor_options, draft.cost));
+  const executor::WeightPlan& weights = plan.streaming.weights;
+  if (open.ranks.num_ranks() == 1) {
+    const uint64_t free_bytes =
+        plan.device->FreeBytes() - std::min(plan.device->FreeBytes(), draft.cost.bytes);
+    ASSIGN_OR_RETURN(
+        plan.memory,
+        executor::PlanMemory(model.config, model.limits, open.target, weights.device_bytes(),
+                             /*weights_are_taken=*/false, executor_options, free_bytes,
+                             {.ring_bytes = weights.ring_bytes,
+                              .host_bytes = weights.host_bytes,
+                              .draft_kv_bytes_per_block = draft.cost.kv_bytes_per_block,
+                              .eagle = draft.eagle_config()}));
+    plan.ranks = {plan.memory};
+  } else {
+    ASSIGN_OR_RETURN(plan.ranks, PlanRanks(dir, open, executor_options, draft, *plan.device));
+    plan.memory = plan.ranks.front();
   }
-  ASSIGN_OR_RETURN(plan.memory,
-                   executor::PlanMemory(model.config, model.limits, open.target, model.weight_bytes,
-                                        /*weights_are_taken=*/false, executor_options, free_bytes));
-  plan.info = InfoOf(model.config, *plan.device, plan.memory);
+  plan.info = InfoOf(model.config, *plan.device, plan.ranks);
   plan.info.directory = dir;
   plan.info.tokenizer_dir = model.tokenizer_dir;
   ASSIGN_OR_RETURN(plan.info.limits,
@@ -164,7 +259,12 @@ Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
 
 std::string Plan::ToString() const {
   const ExecutorLimits& limits = info.limits;
-  return memory.ToString() +
+  const std::string of_ranks =
+      ranks.size() == 1
+          ? ""
+          : fmt::format("ranks      {}, in all {:.2f} GiB; the first of them:\n", ranks.size(),
+                        static_cast<double>(info.memory.total_bytes) / (1 << 30));
+  return of_ranks + memory.ToString() + streaming.ToString() +
          fmt::format(
              "limits     {} sequences and {} tokens in a step; {} tokens in a sequence, {} "
              "in its prompt; {} beams\n",
@@ -174,62 +274,32 @@ std::string Plan::ToString() const {
 
 namespace {
 
-Result<Loaded> StartWith(const std::shared_ptr<const model::Engine>& engine,
-                         const std::shared_ptr<Device>& device, const OpenOptions& options,
-                         const std::shared_ptr<const model::Engine>& draft);
+using Engines = std::vector<std::shared_ptr<const model::Engine>>;
 
-// The draft model is quantised as its own directory says.
-Result<Loaded> StartWithDrafts(const std::shared_ptr<const model::Engine>& engine,
-                               const std::shared_ptr<Device>& device, const OpenOptions& options) {
-  if (options.draft_model.empty()) return StartWith(engine, device, options, nullptr);
-  RETURN_IF_ERROR(CheckDraftModel(options, *device));
-  ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(options.draft_model));
-  OpenOptions of_draft = options;
-  of_draft.quant_algo = "auto";
-  ASSIGN_OR_RETURN(const builder::OpenOptions open, BuilderOptions(of_draft));
-  auto draft = builder::Open(dir, *device, open);
-  if (!draft.ok()) return draft.status().WithPrefix("draft_model");
-  OpenOptions with = options;
-  with.executor.drafts = DraftSource::kModel;
-  return StartWith(engine, device, with, *draft);
+Result<executor::LocalBackend> MakeBackend(const Engines& engines, Device& device,
+                                           const ExecutorOptions& options, const std::string& ops,
+                                           const executor::DraftWeights& draft,
+                                           RankProcesses::Load* others) {
+  if (others != nullptr) return others->CreateBackend(engines.front(), device, options, ops, draft);
+  if (engines.size() == 1)
+    return executor::CreateLocalBackend(engines.front(), device, options, ops, draft);
+  return executor::CreateRankedBackend(engines, device, options, ops, draft);
 }
 
-}  // namespace
-
-Result<Loaded> Load(const fs::path& directory, const OpenOptions& options) {
-  ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(directory));
-  ASSIGN_OR_RETURN(const builder::OpenOptions open, BuilderOptions(options));
-  // The engine goes before the device that its memory is of.
-  ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, DeviceFor(dir, options));
-  const MemoryLedger::OwnerScope scope(device->ledger(), options.owner);
-  ASSIGN_OR_RETURN(const std::shared_ptr<const model::Engine> engine,
-                   builder::Open(dir, *device, open, options.progress));
-  ASSIGN_OR_RETURN(Loaded loaded, StartWithDrafts(engine, device, options));
-  loaded.info.directory = dir;
-  LogShares(options.owner, *loaded.device);
-  return loaded;
-}
-
-Result<Loaded> Start(const std::shared_ptr<const model::Engine>& engine,
-                     const std::shared_ptr<Device>& device, const OpenOptions& options) {
-  return StartWith(engine, device, options, nullptr);
-}
-
-namespace {
-
-Result<Loaded> StartWith(const std::shared_ptr<const model::Engine>& engine,
-                         const std::shared_ptr<Device>& device, const OpenOptions& options,
-                         const std::shared_ptr<const model::Engine>& draft) {
+// Of one rank or several; `others` are those of other processes.
+Result<Loaded> StartRanks(const Engines& engines, const std::shared_ptr<Device>& device,
+                          const OpenOptions& options, const executor::DraftWeights& draft,
+                          RankProcesses::Load* others = nullptr) {
+  const std::shared_ptr<const model::Engine>& engine = engines.front();
   ExecutorOptions executor_options = options.executor;
   ASSIGN_OR_RETURN(executor_options.kv_observer, KvObserverOf(options, *device));
-  ASSIGN_OR_RETURN(
-      executor::LocalBackend local,
-      executor::CreateLocalBackend(engine, *device, executor_options, options.ops, draft));
+  ASSIGN_OR_RETURN(executor::LocalBackend local,
+                   MakeBackend(engines, *device, executor_options, options.ops, draft, others));
   ASSIGN_OR_RETURN(auto executor,
                    executor::CreateExecutor(std::move(local.backend), executor_options));
   Loaded loaded{.device = device,
                 .engine = engine,
-                .info = InfoOf(engine->config, *device, local.plan),
+                .info = InfoOf(engine->config, *device, local.plans),
                 // The executor goes before what it runs on.
                 .executor = std::shared_ptr<Executor>(executor.release(),
                                                       [device](Executor* e) { delete e; })};
@@ -239,5 +309,38 @@ Result<Loaded> StartWith(const std::shared_ptr<const model::Engine>& engine,
 }
 
 }  // namespace
+
+Result<Loaded> Load(const fs::path& directory, const OpenOptions& options) {
+  ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(directory));
+  ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(dir, options));
+  // The engine goes before the device that its memory is of.
+  ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, DeviceFor(dir, options));
+  const MemoryLedger::OwnerScope scope(device->ledger(), options.owner);
+  std::unique_ptr<RankProcesses::Load> load;  // of the other ranks, where they are processes
+  if (options.rank_processes != nullptr && open.ranks.num_ranks() > 1) {
+    RETURN_IF_ERROR(CheckRanksRunOn(*device, open));
+    ASSIGN_OR_RETURN(const auto processes, options.rank_processes(open.ranks.num_ranks()));
+    ASSIGN_OR_RETURN(load, processes->BeginLoad(dir, options, open.ranks));
+  }
+  const int num_own_ranks = load == nullptr ? open.ranks.num_ranks() : 1;
+  Engines engines;
+  for (int rank = 0; rank < num_own_ranks; ++rank) {
+    open.rank = rank;
+    ASSIGN_OR_RETURN(engines.emplace_back(), OpenWeights(dir, *device, open, options));
+  }
+  ASSIGN_OR_RETURN(const OpenedDrafts drafts, OpenDrafts(*engines.front(), *device, options));
+  OpenOptions with = options;
+  with.executor.drafts = drafts.source;
+  ASSIGN_OR_RETURN(Loaded loaded, StartRanks(engines, device, with, drafts.weights, load.get()));
+  loaded.info.directory = dir;
+  LogShares(options.owner, *loaded.device);
+  return loaded;
+}
+
+Result<Loaded> Start(const std::shared_ptr<const model::Engine>& engine,
+                     const std::shared_ptr<Device>& device, const OpenOptions& options,
+                     const executor::DraftWeights& draft) {
+  return StartRanks({engine}, device, options, draft);
+}
 
 }  // namespace inflight::loader

@@ -9,10 +9,13 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "builder/builder.h"
+#include "executor/local_backend.h"
 #include "executor/memory_plan.h"
 #include "inflight/open.h"
+#include "loader/streaming.h"
 #include "model/engine.h"
 #include "tensor/device.h"
 
@@ -22,12 +25,15 @@ namespace inflight::loader {
 struct Plan {
   std::shared_ptr<Device> device;
   builder::Description description;
-  executor::MemoryPlan memory;
+  StreamingPlan streaming;
+  executor::MemoryPlan memory;              // of the first rank
+  std::vector<executor::MemoryPlan> ranks;  // of each; one where the model is not split
   ModelInfo info;
 
   std::string ToString() const;  // memory and limits, a line per part, for people
 };
-// Errors as of Inspect. Takes nothing of the device's memory.
+// Errors as of Inspect. Keeps nothing of the device's memory; where weights are to be streamed, it
+// measures how fast they are copied.
 Result<Plan> MakePlan(const std::filesystem::path& directory, const OpenOptions& options);
 
 // A model that runs. The executor holds device and engine.
@@ -40,9 +46,12 @@ struct Loaded {
 // Open without the tokenizer.
 Result<Loaded> Load(const std::filesystem::path& directory, const OpenOptions& options);
 // The part behind the weights, for engines that come from no directory. Of `options` it reads `ops`
-// and `executor`. Who calls it lets go of the engine before the device that its memory is of.
+// and `executor`, of which gpu_weights is decided with the engine (PlanStreaming), and whose
+// DraftSource::kModel and kEagle need `draft`. Who calls it lets go of the engines before the
+// device that their memory is of.
 Result<Loaded> Start(const std::shared_ptr<const model::Engine>& engine,
-                     const std::shared_ptr<Device>& device, const OpenOptions& options);
+                     const std::shared_ptr<Device>& device, const OpenOptions& options,
+                     const executor::DraftWeights& draft = {});
 
 // What a model for `device` validates requests by once its memory is planned; the same for a plan
 // as for an executor that runs.
@@ -50,11 +59,13 @@ Result<ExecutorLimits> LimitsOf(const executor::MemoryPlan& memory,
                                 const model::ModelConfig& config, const model::EngineLimits& limits,
                                 const ExecutorOptions& options);
 
-// As the builder takes them. kInvalidArgument names the field.
-Result<builder::OpenOptions> BuilderOptions(const OpenOptions& options);
+// As the builder takes them for `directory`, with the ranks that it runs on. kInvalidArgument names
+// the field; errors as of builder::RanksOf.
+Result<builder::OpenOptions> BuilderOptions(const std::filesystem::path& directory,
+                                            const OpenOptions& options);
 
-// The device that `directory` is opened on.
+// The device that `rank` opens its part of `directory` on.
 Result<std::shared_ptr<Device>> DeviceFor(const std::filesystem::path& directory,
-                                          const OpenOptions& options);
+                                          const OpenOptions& options, int rank = 0);
 
 }  // namespace inflight::loader

@@ -10,6 +10,7 @@
 
 #include "builder/test_models.h"
 #include "loader/devices.h"
+#include "loader/draft_model.h"
 
 namespace inflight::loader {
 namespace {
@@ -97,6 +98,89 @@ TEST_F(LoaderTest, InspectSaysWhatOpenGivesWhereMemoryIsShort) {
     ExpectTheSame(dir, others + 8 * kBlockBytes, half);
     ExpectTheSame(dir, others + 2 * kBlockBytes, {.block_size = 16});
   }
+}
+
+// Each rank has its share, the leader what a draft model works in too.
+TEST_F(LoaderTest, InspectSaysWhatOpenGivesOnRanks) {
+  for (const bool has_draft : {false, true}) {
+    const auto on_ranks = [&] {
+      OpenOptions options = OnCpuOf(kRoomy, {.max_batch_size = 4, .max_num_tokens = 64});
+      options.tensor_parallel_size = 2;
+      if (has_draft) options.draft_model = hf();
+      return options;
+    };
+    const auto inspected = Inspect(hf(), on_ranks());
+    ASSERT_TRUE(inspected.ok()) << inspected.status().ToString();
+    const auto opened = Open(hf(), on_ranks());
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    EXPECT_EQ(Text(*inspected), Text(opened->info)) << has_draft;
+    EXPECT_EQ(opened->executor->stats().cpu_memory_bytes,
+              static_cast<int64_t>(inspected->memory.total_bytes));
+  }
+}
+
+// A head of version 1 for the tiny model: its weights, workspace, keys and values.
+TEST_F(LoaderTest, AHeadOfEagleIsPlannedAsItIsOpened) {
+  const std::string layer = "layers.0.";
+  const builder::TestModel head = {{{"architectures", {"LlamaForCausalLM"}},
+                                    {"hidden_size", 16},
+                                    {"intermediate_size", 8},
+                                    {"num_hidden_layers", 1},
+                                    {"num_attention_heads", 2},
+                                    {"head_dim", 8},
+                                    {"vocab_size", 10}},
+                                   {{"fc.weight", DType::kF32, {16, 32}},
+                                    {layer + "self_attn.q_proj.weight", DType::kF32, {16, 16}},
+                                    {layer + "self_attn.k_proj.weight", DType::kF32, {16, 16}},
+                                    {layer + "self_attn.v_proj.weight", DType::kF32, {16, 16}},
+                                    {layer + "self_attn.o_proj.weight", DType::kF32, {16, 16}},
+                                    {layer + "post_attention_layernorm.weight", DType::kF32, {16}},
+                                    {layer + "mlp.gate_proj.weight", DType::kF32, {8, 16}},
+                                    {layer + "mlp.up_proj.weight", DType::kF32, {8, 16}},
+                                    {layer + "mlp.down_proj.weight", DType::kF32, {16, 8}}}};
+  const fs::path dir = root_ / "head";
+  head.Write(dir);
+  OpenOptions options = OnCpuOf(kRoomy, {.max_batch_size = 4, .max_num_tokens = 64});
+  const auto plain = Inspect(hf(), options);
+  options.draft_model = dir;
+  const auto inspected = Inspect(hf(), options);
+  ASSERT_TRUE(inspected.ok()) << inspected.status().ToString();
+  EXPECT_EQ(inspected->drafts, DraftSource::kEagle);
+  // Keys and values of one layer of two heads beside those of one head.
+  EXPECT_EQ(inspected->memory.kv_cache_bytes, 3 * plain->memory.kv_cache_bytes);
+  OpenOptions fresh = OnCpuOf(kRoomy, {.max_batch_size = 4, .max_num_tokens = 64});
+  fresh.draft_model = dir;
+  const auto opened = Open(hf(), fresh);
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  EXPECT_EQ(Text(*inspected), Text(opened->info));
+  const auto device = DeviceFor(hf(), fresh);
+  uint64_t taken = 0;
+  uint64_t of_weights = 0;
+  for (const MemoryLedger::Entry& entry : (*device)->ledger().entries()) {
+    taken += entry.bytes;
+    if (entry.name.find("EAGLE head's weights") != std::string::npos) of_weights = entry.bytes;
+  }
+  EXPECT_GT(of_weights, 0);
+  EXPECT_EQ(taken, inspected->memory.total_bytes + of_weights);
+
+  options.executor.drafts = DraftSource::kSuffix;
+  EXPECT_THAT(std::string(Inspect(hf(), options).status().message()),
+              HasSubstr("draft_model: texts propose tokens already"));
+  options.executor.drafts = DraftSource::kEagle;
+  options.draft_model = hf();
+  EXPECT_THAT(std::string(Inspect(hf(), options).status().message()),
+              HasSubstr("which is no head of EAGLE"));
+  options.draft_model = dir;
+  const auto on_gpu = PlanDrafts({}, {}, {.target = DeviceKind::kCuda}, options);
+  EXPECT_EQ(on_gpu.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(on_gpu.status().message()),
+              HasSubstr("draft_model: a GPU does not judge the trees of a head of EAGLE"));
+  const builder::OpenOptions on_ranks{.ranks = {.tp_size = 2}};
+  EXPECT_THAT(std::string(PlanDrafts({}, {}, on_ranks, options).status().message()),
+              HasSubstr("draft_model: a head of EAGLE needs the model on one rank"));
+  options.draft_model.clear();
+  EXPECT_THAT(std::string(Inspect(hf(), options).status().message()),
+              HasSubstr("speculation: got eagle, there is no head of EAGLE"));
 }
 
 TEST_F(LoaderTest, InspectRefusesWhatOpenCannotRun) {
@@ -200,7 +284,20 @@ TEST_F(LoaderTest, RefusesByField) {
               HasSubstr("quant_algo: got 'int8'"));
   EXPECT_THAT(message({.device = "cpu", .executor = {.block_size = 7}}),
               HasSubstr("block_size: got 7"));
+  EXPECT_THAT(message({.device = "cpu", .executor = {.gpu_weights = {.fraction = 50}}}),
+              HasSubstr("gpu_weights_percent: got 50, must be in [0, 1]"));
   EXPECT_EQ(Open(root_ / "nothing").status().code(), StatusCode::kNotFound);
+}
+
+// All of its weights are in host memory, where it computes.
+TEST_F(LoaderTest, ACpuStreamsNoWeights) {
+  for (const GpuWeights& asked : {GpuWeights{.fraction = 0.5}, {.as_many_as_fit = true}}) {
+    const OpenOptions options = OnCpuOf(kRoomy, {.gpu_weights = asked});
+    const auto opened = Open(hf(), options);
+    EXPECT_EQ(opened.status().code(), StatusCode::kUnimplemented);
+    EXPECT_EQ(opened.status().field(), "gpu_weights_percent");
+    EXPECT_EQ(Inspect(hf(), options).status(), opened.status());
+  }
 }
 
 }  // namespace

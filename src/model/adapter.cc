@@ -7,10 +7,13 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/status_macros.h"
+#include "model/engine.h"
 #include "tensor/element.h"
 
 namespace inflight::model {
@@ -44,12 +47,20 @@ uint64_t PartBytes(const ModelConfig& config, const LoraPlace& place, int rank) 
          FactorBytes(config, rank, place.num_features);
 }
 
+uint64_t BiasBytes(const LoraPlace& place) {
+  return Aligned(static_cast<uint64_t>(place.num_features) * sizeof(float));
+}
+
+// `part` is a row or a bias.
 template <typename... Args>
-Status BadRow(size_t row, fmt::format_string<Args...> format, Args&&... args) {
+Status BadPart(std::string_view part, size_t i, fmt::format_string<Args...> format,
+               Args&&... args) {
   return InvalidArgument(
       "lora_config",
-      fmt::format("row {}: {}", row, fmt::format(format, std::forward<Args>(args)...)));
+      fmt::format("{} {}: {}", part, i, fmt::format(format, std::forward<Args>(args)...)));
 }
+constexpr std::string_view kRow = "row";
+constexpr std::string_view kBias = "bias";
 
 bool HasModule(const ModelConfig& config, const LoraLimits& limits, int module) {
   if (module >= kNumLoraModules) return false;
@@ -57,28 +68,92 @@ bool HasModule(const ModelConfig& config, const LoraLimits& limits, int module) 
   return (limits.modules >> module & 1U) != 0 && (!is_gate || config.gated_mlp);
 }
 
+std::string_view NameOf(int module) { return kLoraModuleNames[static_cast<size_t>(module)]; }
+
+Status CheckPlace(const ModelConfig& config, const LoraLimits& limits, int module, int layer,
+                  std::string_view part, size_t i) {
+  if (module < 0 || module >= std::ssize(kLoraModuleNames))
+    return BadPart(part, i, "got module {}, must be in [0, {})", module, kLoraModuleNames.size());
+  if (!HasModule(config, limits, module))
+    return BadPart(part, i, "lora module {} not enabled for this model", NameOf(module));
+  if (layer < 0 || layer >= config.num_layers)
+    return BadPart(part, i, "got layer {}. Expected layerId to be in the range [0, {})", layer,
+                   config.num_layers);
+  return Status::Ok();
+}
+
 Status CheckRow(const ModelConfig& config, const LoraLimits& limits, const LoraTensors& tensors,
                 size_t i) {
   const LoraTensors::Row& row = tensors.rows[i];
-  if (row.module < 0 || row.module >= std::ssize(kLoraModuleNames))
-    return BadRow(i, "got module {}, must be in [0, {})", row.module, kLoraModuleNames.size());
-  const std::string_view name = kLoraModuleNames[static_cast<size_t>(row.module)];
-  if (!HasModule(config, limits, row.module))
-    return BadRow(i, "lora module {} not enabled for this model", name);
-  if (row.layer < 0 || row.layer >= config.num_layers)
-    return BadRow(i, "got layer {}. Expected layerId to be in the range [0, {})", row.layer,
-                  config.num_layers);
-  if (row.rank <= 0) return BadRow(i, "got rank {}. Expected adapterSize to be > 0", row.rank);
+  RETURN_IF_ERROR(CheckPlace(config, limits, row.module, row.layer, kRow, i));
+  if (row.rank <= 0)
+    return BadPart(kRow, i, "got rank {}. Expected adapterSize to be > 0", row.rank);
   if (row.rank > limits.max_rank)
-    return BadRow(i, "Invalid low_rank ({}). low_rank must be at most max_lora_rank ({})", row.rank,
-                  limits.max_rank);
+    return BadPart(kRow, i, "Invalid low_rank ({}). low_rank must be at most max_lora_rank ({})",
+                   row.rank, limits.max_rank);
   const LoraPlace place = PlaceOf(config, row.module);
   const int64_t needed = row.rank * (place.in_features + place.num_features);
   if (tensors.width < needed)
     return InvalidArgument(
         "lora_weights",
         fmt::format("row {}: lora_weights has to few values for {}: got {}, rank {} needs {}", i,
-                    name, tensors.width, row.rank, needed));
+                    NameOf(row.module), tensors.width, row.rank, needed));
+  return Status::Ok();
+}
+
+// Bytes that the biases take: those of one module and layer are one part.
+Result<uint64_t> CheckBiases(const ModelConfig& config, const LoraLimits& limits,
+                             const LoraTensors& tensors) {
+  std::set<std::tuple<int, int, bool>> seen;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < tensors.biases.size(); ++i) {
+    const LoraTensors::Bias& bias = tensors.biases[i];
+    RETURN_IF_ERROR(CheckPlace(config, limits, bias.module, bias.layer, kBias, i));
+    const LoraPlace place = PlaceOf(config, bias.module);
+    if (std::ssize(bias.values) != place.num_features)
+      return BadPart(kBias, i, "got {} values, {} has {} outputs", bias.values.size(),
+                     NameOf(bias.module), place.num_features);
+    if (!seen.emplace(bias.module, bias.layer, bias.replaces).second)
+      return BadPart(kBias, i, "got one of {} of layer {} a second time, one is allowed",
+                     NameOf(bias.module), bias.layer);
+    if (!seen.contains({bias.module, bias.layer, !bias.replaces})) bytes += BiasBytes(place);
+  }
+  return bytes;
+}
+
+const TensorView& BiasOf(const LayerWeights& layer, ops::LoraSite site) {
+  switch (site) {
+    case ops::LoraSite::kQkv:
+      return layer.qkv_bias;
+    case ops::LoraSite::kDense:
+      return layer.dense_bias;
+    case ops::LoraSite::kFc:
+      return layer.fc_bias;
+    case ops::LoraSite::kGate:
+      return layer.gate_bias;
+    case ops::LoraSite::kProj:
+      break;
+  }
+  return layer.proj_bias;
+}
+
+// Adds one bias to the sums of its module.
+Status AddBias(const Engine& engine, const LoraTensors& tensors, size_t i, float* sums) {
+  const LoraTensors::Bias& bias = tensors.biases[i];
+  const LoraPlace place = PlaceOf(engine.config, bias.module);
+  const float* replaced = nullptr;
+  if (bias.replaces) {
+    const auto& layer = engine.weights.layers[static_cast<size_t>(bias.layer)];
+    const TensorView& own = BiasOf(layer, place.site);
+    if (own.data == nullptr)
+      return BadPart(kBias, i, "replaces the model's bias of {}, which has none",
+                     NameOf(bias.module));
+    replaced = own.as<const float>() + place.first_feature;
+  }
+  for (size_t n = 0; n < bias.values.size(); ++n) {
+    if (!std::isfinite(bias.values[n])) return BadPart(kBias, i, "got a value that is not finite");
+    sums[n] += bias.values[n] - (replaced == nullptr ? 0 : replaced[n]);
+  }
   return Status::Ok();
 }
 
@@ -134,6 +209,13 @@ bool CopyRow(DType from, DType to, const std::byte* source, int64_t first, const
   return CopyFactors(AsItIs{from == DType::kF16 ? kF16 : kBF16}, source, first, place, rank, a, b);
 }
 
+Status NotFinite(size_t row, DType dtype) {
+  return InvalidArgument("lora_weights",
+                         fmt::format("row {}: got a value that is not finite in {}, the model's "
+                                     "dtype",
+                                     row, DTypeName(dtype)));
+}
+
 uint64_t NextSerial() {
   static std::atomic<uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -177,11 +259,12 @@ Result<uint64_t> AdapterBytes(const ModelConfig& config, const LoraLimits& limit
                "lora_weights: adapters are not supported beside FP8 weights; open the model with "
                "other weights (quant_algo none)")
         .WithField("lora_weights");
-  if (tensors.rows.empty())
+  if (tensors.rows.empty() && config.part.is_whole())
     return InvalidArgument("lora_config", "got no rows, an adapter needs at least one");
   const uint64_t expected =
       tensors.rows.size() * static_cast<uint64_t>(tensors.width) * SizeOf(DTypeOf(tensors.dtype));
-  if (tensors.width <= 0 || tensors.weights.size() != expected)
+  const bool has_width = tensors.width > 0 || tensors.rows.empty();
+  if (!has_width || tensors.weights.size() != expected)
     return InvalidArgument("lora_weights", fmt::format("got {} bytes, {} rows of {} values are {}",
                                                        tensors.weights.size(), tensors.rows.size(),
                                                        tensors.width, expected));
@@ -191,11 +274,12 @@ Result<uint64_t> AdapterBytes(const ModelConfig& config, const LoraLimits& limit
     RETURN_IF_ERROR(CheckRow(config, limits, tensors, i));
     const LoraTensors::Row& row = tensors.rows[i];
     if (!seen.emplace(row.module, row.layer).second)
-      return BadRow(i, "got module {} of layer {} a second time, one row is allowed",
-                    kLoraModuleNames[static_cast<size_t>(row.module)], row.layer);
+      return BadPart(kRow, i, "got module {} of layer {} a second time, one row is allowed",
+                     NameOf(row.module), row.layer);
     bytes += PartBytes(config, PlaceOf(config, row.module), row.rank);
   }
-  return bytes;
+  ASSIGN_OR_RETURN(const uint64_t bias_bytes, CheckBiases(config, limits, tensors));
+  return bytes + bias_bytes;
 }
 
 uint64_t LargestAdapterBytes(const ModelConfig& config, int rank) {
@@ -205,8 +289,23 @@ uint64_t LargestAdapterBytes(const ModelConfig& config, int rank) {
   return bytes * static_cast<uint64_t>(config.num_layers);
 }
 
-Result<Adapter> MakeAdapter(const ModelConfig& config, const LoraTensors& tensors,
-                            std::byte* target, const std::byte* device) {
+Status CheckNumbers(const ModelConfig& config, const LoraTensors& tensors) {
+  std::vector<std::byte> unused;
+  for (size_t i = 0; i < tensors.rows.size(); ++i) {
+    const LoraTensors::Row& row = tensors.rows[i];
+    const LoraPlace place = PlaceOf(config, row.module);
+    unused.resize(PartBytes(config, place, row.rank));
+    if (!CopyRow(DTypeOf(tensors.dtype), config.dtype, tensors.weights.data(),
+                 static_cast<int64_t>(i) * tensors.width, place, row.rank, unused.data(),
+                 unused.data() + FactorBytes(config, row.rank, place.in_features)))
+      return NotFinite(i, config.dtype);
+  }
+  return Status::Ok();
+}
+
+Result<Adapter> MakeAdapter(const Engine& engine, const LoraTensors& tensors, std::byte* target,
+                            const std::byte* device) {
+  const ModelConfig& config = engine.config;
   Adapter adapter = {.serial = NextSerial(), .table = ops::LoraTable(config.num_layers)};
   uint64_t offset = 0;
   for (size_t i = 0; i < tensors.rows.size(); ++i) {
@@ -218,10 +317,7 @@ Result<Adapter> MakeAdapter(const ModelConfig& config, const LoraTensors& tensor
     std::memset(target + offset, 0, end - offset);
     if (!CopyRow(DTypeOf(tensors.dtype), config.dtype, tensors.weights.data(), first, place,
                  row.rank, target + offset, target + b_offset))
-      return InvalidArgument("lora_weights",
-                             fmt::format("row {}: got a value that is not finite in {}, the "
-                                         "model's dtype",
-                                         i, DTypeName(config.dtype)));
+      return NotFinite(i, config.dtype);
     adapter.table.Add(row.layer, place.site,
                       {.a = device + offset,
                        .b = device + b_offset,
@@ -231,6 +327,22 @@ Result<Adapter> MakeAdapter(const ModelConfig& config, const LoraTensors& tensor
                        .first_feature = place.first_feature,
                        .num_features = place.num_features});
     offset = end;
+  }
+  std::map<std::pair<int, int>, uint64_t> offsets;  // of biases
+  for (size_t i = 0; i < tensors.biases.size(); ++i) {
+    const LoraTensors::Bias& bias = tensors.biases[i];
+    const LoraPlace place = PlaceOf(config, bias.module);
+    const auto [known, is_new] = offsets.try_emplace({bias.module, bias.layer}, offset);
+    if (is_new) {
+      std::memset(target + offset, 0, BiasBytes(place));
+      adapter.table.Add(bias.layer, place.site,
+                        {.in_features = place.in_features,
+                         .first_feature = place.first_feature,
+                         .num_features = place.num_features,
+                         .bias = reinterpret_cast<const float*>(device + offset)});
+      offset += BiasBytes(place);
+    }
+    RETURN_IF_ERROR(AddBias(engine, tensors, i, reinterpret_cast<float*>(target + known->second)));
   }
   adapter.num_bytes = offset;
   return adapter;

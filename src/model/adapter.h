@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "inflight/adapter.h"
@@ -43,10 +44,14 @@ struct LoraPlace {
 };
 LoraPlace PlaceOf(const ModelConfig& config, int module);  // of [0, kNumLoraModules)
 
-// Bytes that the factors take: each part 64-byte aligned, in the model's dtype. Checks all that can
-// be told without the numbers. kInvalidArgument and kUnimplemented name the tensor and the row.
+// Bytes that the factors and biases take: each part 64-byte aligned, factors in the model's dtype,
+// biases in float32. Checks all that can be told without the numbers. kInvalidArgument and
+// kUnimplemented name the tensor and the row.
 Result<uint64_t> AdapterBytes(const ModelConfig& config, const LoraLimits& limits,
                               const LoraTensors& tensors);
+
+// What MakeAdapter says of factors that have a number that it does not take.
+Status CheckNumbers(const ModelConfig& config, const LoraTensors& tensors);
 
 // The most that an adapter of a rank can take.
 uint64_t LargestAdapterBytes(const ModelConfig& config, int rank);
@@ -55,14 +60,20 @@ struct Adapter {
   uint64_t serial = 0;  // of this process, from 1: no two adapters have the same
   ops::LoraTable table;
   uint64_t num_bytes = 0;
+  // Of a model on ranks: the whole adapter, of which this is the rank's part.
+  std::shared_ptr<const LoraTensors> tensors = nullptr;
   size_t offset = 0;  // in its owner's memory
   int index = 0;      // CUDA: in the owner's table of parts
 };
 
-// Writes the factors to `target`, 64-byte aligned and of AdapterBytes bytes, rounded to the model's
-// dtype; the table's pointers lead to `device`, where the owner has or will have these bytes.
-// kInvalidArgument where a number is not finite, or is not in the model's dtype.
-Result<Adapter> MakeAdapter(const ModelConfig& config, const LoraTensors& tensors,
-                            std::byte* target, const std::byte* device);
+struct Engine;
+
+// Writes factors and biases to `target`, 64-byte aligned and of AdapterBytes bytes, factors rounded
+// to the model's dtype; the table's pointers lead to `device`, where the owner has or will have
+// these bytes. Of a bias that replaces the model's own, what differs is kept.
+// kInvalidArgument where a number is not finite, or is not in the model's dtype, and where a bias
+// replaces one that the model has not.
+Result<Adapter> MakeAdapter(const Engine& engine, const LoraTensors& tensors, std::byte* target,
+                            const std::byte* device);
 
 }  // namespace inflight::model

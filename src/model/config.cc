@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "tensor/element.h"
 
 namespace inflight::model {
 namespace {
@@ -17,7 +18,6 @@ namespace {
 // small enough that no product of three of them overflows 64 bits.
 constexpr int kMaxVocabSize = 1 << 24;
 constexpr int kMaxWidth = 1 << 20;
-constexpr int kMaxLayers = 4096;
 constexpr int kMaxHeads = 4096;
 constexpr int kMaxHeadDim = 1024;
 constexpr int kMaxPositions = 1 << 24;
@@ -121,7 +121,8 @@ Status CheckFactors(const ModelConfig& config) {
   for (const auto& [name, value] :
        {std::pair{"embedding_scale", config.embedding_scale},
         std::pair{"residual_multiplier", config.residual_multiplier},
-        std::pair{"attention_multiplier", config.attention_multiplier.value_or(1)}})
+        std::pair{"attention_multiplier", config.attention_multiplier.value_or(1)},
+        std::pair{"logits_scale", config.logits_scale}})
     RETURN_IF_ERROR(CheckPositive(name, value));
   for (const auto& [name, value] : {std::pair{"attention_softcap", config.attention_softcap},
                                     std::pair{"logits_softcap", config.logits_softcap}})
@@ -132,9 +133,9 @@ Status CheckFactors(const ModelConfig& config) {
 Status CheckWindows(const ModelConfig& config) {
   RETURN_IF_ERROR(CheckRange("sliding_window", config.sliding_window, 0, kMaxPositions));
   if (!config.sliding_layers.empty() &&
-      config.sliding_layers.size() != static_cast<size_t>(config.num_layers))
+      config.sliding_layers.size() != static_cast<size_t>(LayersOfModel(config)))
     return InvalidArgument(fmt::format("layer_types: got {}, the model has {} layers",
-                                       config.sliding_layers.size(), config.num_layers));
+                                       config.sliding_layers.size(), LayersOfModel(config)));
   if (std::ranges::count(config.sliding_layers, true) > 0 && config.sliding_window == 0)
     return InvalidArgument("sliding_window: is missing, layer_types has layers that need one");
   if (config.sliding_rope_theta)
@@ -144,6 +145,10 @@ Status CheckWindows(const ModelConfig& config) {
 
 Status CheckRope(const ModelConfig& config) {
   if (config.position == PositionKind::kLearnedAbsolute) return Status::Ok();
+  if (!config.rope_layers.empty() &&
+      config.rope_layers.size() != static_cast<size_t>(LayersOfModel(config)))
+    return InvalidArgument(fmt::format("no_rope_layers: got {}, the model has {} layers",
+                                       config.rope_layers.size(), LayersOfModel(config)));
   RETURN_IF_ERROR(CheckPositive("rope_theta", config.rope_theta));
   const int rotary_dim = RotaryDim(config);
   if (!(config.rotary_fraction > 0 && config.rotary_fraction <= 1) || rotary_dim < 2 ||
@@ -197,15 +202,38 @@ std::optional<QuantAlgo> QuantAlgoFromName(std::string_view name) {
   return std::nullopt;
 }
 
+int VocabRows(const ModelConfig& config) {
+  return (config.vocab_size + config.part.tp_size - 1) / config.part.tp_size;
+}
+
 int RotaryDim(const ModelConfig& config) {
   if (config.position == PositionKind::kLearnedAbsolute) return 0;
   return static_cast<int>(config.rotary_fraction * config.head_dim);
 }
 
+int LayersOfModel(const ModelConfig& config) {
+  return config.part.is_whole() ? config.num_layers : config.part.num_layers;
+}
+
+bool IsSliding(const ModelConfig& config, int layer) {
+  return config.sliding_window > 0 &&
+         (config.sliding_layers.empty() || config.sliding_layers[static_cast<size_t>(layer)]);
+}
+
+bool HasRope(const ModelConfig& config, int layer) {
+  return config.position != PositionKind::kLearnedAbsolute &&
+         (config.rope_layers.empty() || config.rope_layers[static_cast<size_t>(layer)]);
+}
+
 int WindowOf(const ModelConfig& config, int layer) {
-  const bool is_sliding =
-      config.sliding_layers.empty() || config.sliding_layers[static_cast<size_t>(layer)];
-  return is_sliding ? config.sliding_window : 0;
+  return IsSliding(config, layer) ? config.sliding_window : 0;
+}
+
+float EmbeddingScale(const ModelConfig& config) {
+  if (!config.has_root_embedding_scale) return config.embedding_scale;
+  std::array<double, 1> rounded = {};  // room for every dtype
+  StoreFloat(rounded.data(), config.dtype, 0, std::sqrt(static_cast<float>(config.hidden_size)));
+  return LoadFloat(rounded.data(), config.dtype, 0);
 }
 
 DType LinearDType(const ModelConfig& config) {

@@ -19,9 +19,9 @@ namespace inflight::model {
 enum class PositionKind : uint8_t { kLearnedAbsolute, kRopeNeox, kRopeGptj };
 
 // Which norms a layer has, h the residual stream and F attention or the feed-forward:
-//   kPre    h = h + F(Norm(h))
-//   kPost   h = h + Norm(F(h))
-//   kBoth   h = h + Norm(F(Norm(h)))
+//   kPre    h = h + m F(Norm(h))          m the residual_multiplier
+//   kPost   h = h + m Norm(F(h))
+//   kBoth   h = h + m Norm(F(Norm(h)))
 enum class NormPlacement : uint8_t { kPre, kPost, kBoth };
 
 // Rotary scaling rules; formulas in docs/reference/artifacts.md. Dynamic changes nothing up to
@@ -46,6 +46,26 @@ enum class QuantAlgo : uint8_t {
 };
 std::string_view QuantAlgoName(QuantAlgo algo);  // "W8A16"; empty for kNone
 std::optional<QuantAlgo> QuantAlgoFromName(std::string_view name);
+
+constexpr int kMaxMedusaHeads = 16;
+constexpr int kMaxMedusaLayers = 16;
+
+// Which part of a model a rank holds, of tp_size x pp_size ones (docs/multi-gpu.md). What a config
+// with a part says of num_layers, heads and intermediate_size is the rank's own; the rest is the
+// model's.
+struct RankPart {
+  int tp_rank = 0, tp_size = 1;
+  int pp_rank = 0, pp_size = 1;
+  int first_layer = 0;  // of the num_layers that all stages have
+  int num_layers = 0;
+  int num_kv_heads = 0;  // of the model
+
+  bool is_whole() const { return tp_size == 1 && pp_size == 1; }
+  bool is_first_stage() const { return pp_rank == 0; }
+  bool is_last_stage() const { return pp_rank == pp_size - 1; }
+};
+
+inline constexpr int kMaxLayers = 4096;
 
 struct ModelConfig {
   std::string architecture;   // of its family (families/family.h), as in checkpoints
@@ -72,13 +92,26 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qk_norm = false;  // an RMSNorm of each head of q and of k, before they are rotated; its
                          // weights are one head's, the same for all heads
+  bool has_wide_qk_norm = false;  // of qk_norm: of all heads of q together, and of all of k
+  // Hugging Face's files hold the weights of norms less 1. Checkpoints hold them whole, in float32,
+  // where a 16-bit dtype would round away what the difference has.
+  bool has_one_centered_norms = false;
   bool tied_embeddings = false;
+
+  // Medusa (arXiv:2401.10774): heads beside lm_head, each of which names the token that comes one
+  // place further than the one before it (medusa_heads.h). Of the model's dtype, whatever
+  // quant_algo.
+  int num_medusa_heads = 0;
+  int num_medusa_layers = 1;  // residual blocks of a head
 
   // Factors, each as the model was trained with: of the embedding table's rows; of what attention
   // and feed-forward add to the residual stream; of q k^T, 1 / sqrt(head_dim) where it is not set.
   float embedding_scale = 1;
+  bool has_root_embedding_scale =
+      false;  // sqrt(hidden_size), rounded to the model's dtype, instead
   float residual_multiplier = 1;
   std::optional<float> attention_multiplier;
+  float logits_scale = 1;  // of logits, before a cap
   // x becomes cap * tanh(x / cap): of q k^T times its factor, and of logits. 0 = as they are.
   float attention_softcap = 0;
   float logits_softcap = 0;
@@ -87,22 +120,49 @@ struct ModelConfig {
   double rope_theta = 10000.0;
   double rotary_fraction = 1.0;  // of each head's elements, its first ones: they are rotated
   RopeScaling rope_scaling;
+  std::vector<bool> rope_layers;  // [LayersOfModel] which layers are rotated; empty: all are
 
   // Layers of which a token sees the last sliding_window tokens, its own the last of them.
   int sliding_window = 0;            // 0: no layer is such a one
-  std::vector<bool> sliding_layers;  // [num_layers]; empty: all are, where there is a window
-  std::optional<double> sliding_rope_theta;  // rope_theta of those layers, where it is another
+  std::vector<bool> sliding_layers;  // [LayersOfModel]; empty: all are, where there is a window
+  // The base of those layers' rope, which is not scaled; they have that of all layers where it is
+  // not set.
+  std::optional<double> sliding_rope_theta;
 
   // From generation_config.json or config.json; the default of requests.
   std::vector<TokenId> end_ids;
   std::optional<TokenId> bos_id;
   std::optional<TokenId> pad_id;
+
+  RankPart part;
 };
+
+// Rows of the embedding table and of lm_head that a rank holds: ids from VocabRows * tp_rank on.
+// Those of the last ranks may be more than the vocabulary has, and zeros.
+int VocabRows(const ModelConfig& config);
 
 // Elements of a head that are rotated; 0 with learned positions.
 int RotaryDim(const ModelConfig& config);
 
-// Tokens that layer `layer` sees; 0 = all.
+// The first KV head of a rank of a model that has `num_kv_heads`: with fewer heads than ranks,
+// consecutive ranks hold the same one.
+constexpr int FirstKvHead(int num_kv_heads, int tp_size, int tp_rank) {
+  return tp_rank * num_kv_heads / tp_size;
+}
+
+// Those of all ranks.
+int LayersOfModel(const ModelConfig& config);
+
+// Whether layer `layer` of the model has a window.
+bool IsSliding(const ModelConfig& config, int layer);
+
+// What rows of the embedding table are times, in the dtype that the model is computed in.
+float EmbeddingScale(const ModelConfig& config);
+
+// Whether positions turn q and k of layer `layer` of the model.
+bool HasRope(const ModelConfig& config, int layer);
+
+// Tokens that layer `layer` of the model sees; 0 = all.
 int WindowOf(const ModelConfig& config, int layer);
 
 // The dtype of the layers' linear weights: int8, int4, f8e4m3 or the model's.

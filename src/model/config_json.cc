@@ -36,7 +36,8 @@ std::string_view LastNameOf(std::string_view pattern) {
 bool IsNeverQuantized(std::string_view module) {
   for (const char* name :
        {"router", "vocab_embedding", "position_embedding", "block_embedding", "ln_f", "ln_embed",
-        "input_layernorm", "post_layernorm", "q_layernorm", "k_layernorm"})
+        "input_layernorm", "post_layernorm", "pre_feedforward_layernorm",
+        "post_feedforward_layernorm", "q_layernorm", "k_layernorm"})
     if (module == name) return true;
   return false;
 }
@@ -98,7 +99,29 @@ constexpr std::string_view kOtherKeys[] = {"architecture",
                                            "remove_duplicated_kv_heads",
                                            "eos_token_id",
                                            "bos_token_id",
-                                           "pad_token_id"};
+                                           "pad_token_id",
+                                           "num_medusa_heads",
+                                           "num_medusa_layers",
+                                           "max_draft_len"};
+
+// Upstream's word for a Llama with heads. What max_draft_len says beside it is decided when the
+// model is built and loaded.
+constexpr std::string_view kMedusaArchitecture = "MedusaForCausalLM";
+constexpr int kUpstreamMaxDraftLen = 63;
+
+Status ParseMedusa(JsonFields& fields, std::string_view architecture, ModelConfig& config) {
+  config.num_medusa_heads =
+      static_cast<int>(fields.IntOr("num_medusa_heads", 0, 0, kMaxMedusaHeads));
+  config.num_medusa_layers =
+      static_cast<int>(fields.IntOr("num_medusa_layers", 1, 1, kMaxMedusaLayers));
+  RETURN_IF_ERROR(fields.status());
+  const bool has_heads = config.num_medusa_heads > 0;
+  if (has_heads == (architecture == kMedusaArchitecture)) return Status::Ok();
+  return InvalidArgument(fmt::format(
+      "{}: num_medusa_heads: got {} of architecture {}; 1 or more stand beside {}, none beside "
+      "another",
+      fields.where(), config.num_medusa_heads, architecture, kMedusaArchitecture));
+}
 
 }  // namespace
 
@@ -133,6 +156,7 @@ Result<ModelConfig> ConfigFromCheckpoint(const json& object, const std::string& 
   if (!family.ok()) return family.status().WithPrefix(where);
   ModelConfig config = (*family)->config;
   RETURN_IF_ERROR(ParseQuantization(fields, config));
+  RETURN_IF_ERROR(ParseMedusa(fields, architecture, config));
   if (fields.StringOr("logits_dtype", "float32") != "float32")
     logging::Warning("logits are float32", {{"path", where}});
 
@@ -181,6 +205,12 @@ json ConfigToCheckpoint(const ModelConfig& config) {
   if (config.fp8_kv_cache) object["quantization"]["kv_cache_quant_algo"] = kFp8;
   if (config.quantize_lm_head)
     object["quantization"]["exclude_modules"] = {"*vocab_embedding", "*position_embedding"};
+  if (config.num_medusa_heads > 0) {
+    object["architecture"] = kMedusaArchitecture;
+    object["num_medusa_heads"] = config.num_medusa_heads;
+    object["num_medusa_layers"] = config.num_medusa_layers;
+    object["max_draft_len"] = kUpstreamMaxDraftLen;
+  }
   if (config.bos_id) object["bos_token_id"] = *config.bos_id;
   if (config.pad_id) object["pad_token_id"] = *config.pad_id;
   return object;

@@ -7,12 +7,13 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "model/adapter.h"
 #include "model/rope.h"
+#include "tensor/element.h"
+#include "tensor/tensor_layout.h"
 
 namespace inflight::model {
 namespace {
-
-constexpr uint64_t kAlignment = 64;
 
 // What one step computes in, reused by every layer. Views of the largest step; Rows() cuts them.
 // "stream dtype" is float32 on the CPU and the model's on CUDA; "activation dtype" what the next
@@ -26,11 +27,13 @@ struct Workspace {
   TensorView attention;  // [max_num_tokens, num_heads * head_dim] activation dtype; the model's
                          // where activations are FP8
   TensorView inner;      // [max_num_tokens, intermediate_size] activation dtype
-  TensorView gate_up;    // [max_num_tokens, 2 * intermediate_size] the model's dtype; gated models
-                         // on CUDA only
-  TensorView logits;     // [max_logits, vocab_size] float32
-  TensorView scratch;    // [LinearScratchBytes of the widest linear] uint8; empty for float weights
-  TensorView cos_sin;    // [max_seq_len, 2, RotaryDim / 2] float32; rotary models only
+  TensorView gate_up;  // CUDA: [max_num_tokens, 2 * intermediate_size] the model's dtype; of models
+                       // that are not gated half as wide, beside adapters
+  TensorView logits;   // [max_logits, vocab_size] float32
+  TensorView rank_logits;  // [max_logits, VocabRows] float32; where ranks share the head
+  TensorView scratch;  // [LinearScratchBytes of the widest linear] uint8; empty for float weights
+  TensorView cos_sin;  // [max_seq_len, 2, RotaryDim / 2] float32; rotary models only
+  TensorView sliding_cos_sin;  // likewise, of layers with a window where they have their own rope
   // FP8 activations only: the last norm's output in the model's dtype, which lm_head reads; inner
   // before it is rounded, of models that are not gated; the rounded attention; the scales of x,
   // attention and inner, [max_num_tokens] float32.
@@ -40,31 +43,14 @@ struct Workspace {
   TensorView x_scales, attention_scales, inner_scales;
 };
 
-bool HasFp8Activations(const ModelConfig& config) {
-  return config.quant_algo == QuantAlgo::kFp8PerChannelPerToken;
-}
-
 DType StreamDType(const ModelConfig& config, DeviceKind device) {
   return device == DeviceKind::kCpu ? DType::kF32 : config.dtype;
-}
-
-// What linear operators read (ops/linear.h): beside integer weights what they read beside the
-// model's.
-DType ActivationDType(const ModelConfig& config, DeviceKind device) {
-  if (HasFp8Activations(config)) return DType::kF8E4M3;
-  if (device == DeviceKind::kCuda || config.dtype == DType::kBF16) return config.dtype;
-  return DType::kF32;
 }
 
 // Places the workspace from `base` on and returns its size; a null base only measures.
 uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, int max_num_tokens,
                 int max_logits, std::byte* base, Workspace& out) {
-  uint64_t size = 0;
-  const auto place = [&](DType dtype, Shape shape) {
-    TensorView view{base == nullptr ? nullptr : base + size, dtype, shape};
-    size += (view.num_bytes() + kAlignment - 1) / kAlignment * kAlignment;
-    return view;
-  };
+  TensorLayout layout(base);
   const bool is_cuda = device == DeviceKind::kCuda;
   const bool has_fp8 = HasFp8Activations(config);
   const DType activation = ActivationDType(config, device);
@@ -72,32 +58,38 @@ uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, i
   const int64_t tokens = max_num_tokens;
   const int64_t q_width = int64_t{config.num_heads} * config.head_dim;
   const int64_t kv_width = int64_t{config.num_kv_heads} * config.head_dim;
-  out.residual = place(stream, {tokens, config.hidden_size});
-  out.delta = place(stream, {tokens, config.hidden_size});
-  out.x = place(activation, {tokens, config.hidden_size});
-  out.qkv = place(stream, {tokens, q_width + 2 * kv_width});
+  out.residual = layout.Place(stream, {tokens, config.hidden_size});
+  out.delta = layout.Place(stream, {tokens, config.hidden_size});
+  out.x = layout.Place(activation, {tokens, config.hidden_size});
+  out.qkv = layout.Place(stream, {tokens, q_width + 2 * kv_width});
   const Shape q_shape{tokens, config.num_heads, config.head_dim};
-  out.q = is_cuda ? TensorView{out.qkv.data, stream, q_shape} : place(stream, q_shape);
-  out.attention = place(has_fp8 ? config.dtype : activation, {tokens, q_width});
-  out.inner = place(activation, {tokens, config.intermediate_size});
+  out.q = is_cuda ? TensorView{out.qkv.data, stream, q_shape} : layout.Place(stream, q_shape);
+  out.attention = layout.Place(has_fp8 ? config.dtype : activation, {tokens, q_width});
+  out.inner = layout.Place(activation, {tokens, config.intermediate_size});
   if (is_cuda && config.gated_mlp)
-    out.gate_up = place(config.dtype, {tokens, 2 * int64_t{config.intermediate_size}});
+    out.gate_up = layout.Place(config.dtype, {tokens, 2 * int64_t{config.intermediate_size}});
+  else if (is_cuda && TakesAdapters(config))
+    out.gate_up = layout.Place(config.dtype, {tokens, config.intermediate_size});
   if (has_fp8 && !config.gated_mlp)
-    out.wide_inner = place(config.dtype, {tokens, config.intermediate_size});
-  out.logits = place(DType::kF32, {max_logits, config.vocab_size});
+    out.wide_inner = layout.Place(config.dtype, {tokens, config.intermediate_size});
+  out.logits = layout.Place(DType::kF32, {max_logits, config.vocab_size});
+  if (config.part.tp_size > 1 && config.part.is_last_stage())
+    out.rank_logits = layout.Place(DType::kF32, {max_logits, VocabRows(config)});
   const int64_t widest =
       std::max({int64_t{config.hidden_size}, q_width, int64_t{config.intermediate_size}});
   const size_t scratch = is_cuda ? 0 : ops::LinearScratchBytes(LinearDType(config), tokens, widest);
-  if (scratch > 0) out.scratch = place(DType::kU8, {static_cast<int64_t>(scratch)});
+  if (scratch > 0) out.scratch = layout.Place(DType::kU8, {static_cast<int64_t>(scratch)});
   if (config.position != PositionKind::kLearnedAbsolute)
-    out.cos_sin = place(DType::kF32, {max_seq_len, 2, RotaryDim(config) / 2});
+    out.cos_sin = layout.Place(DType::kF32, {max_seq_len, 2, RotaryDim(config) / 2});
+  if (config.sliding_rope_theta)
+    out.sliding_cos_sin = layout.Place(DType::kF32, {max_seq_len, 2, RotaryDim(config) / 2});
   if (has_fp8) {
-    out.final_x = place(config.dtype, {tokens, config.hidden_size});
-    out.attention_codes = place(DType::kF8E4M3, {tokens, q_width});
+    out.final_x = layout.Place(config.dtype, {tokens, config.hidden_size});
+    out.attention_codes = layout.Place(DType::kF8E4M3, {tokens, q_width});
     for (TensorView* scales : {&out.x_scales, &out.attention_scales, &out.inner_scales})
-      *scales = place(DType::kF32, {tokens});
+      *scales = layout.Place(DType::kF32, {tokens});
   }
-  return size;
+  return layout.num_bytes();
 }
 
 // The first `n` rows of `view`.
@@ -117,6 +109,20 @@ TensorView Rows(TensorView view, int64_t n) {
   return view;
 }
 
+// Where layer `layer` is kept, `residual` [num_tokens, hidden_size] float32 enters it.
+void Keep(const KeptResiduals& kept, size_t layer, const TensorView& residual, CpuPool& pool) {
+  const int64_t width = residual.shape[1];
+  const auto stride = width * std::ssize(kept.layers);
+  for (int64_t place = 0; place < std::ssize(kept.layers); ++place) {
+    if (kept.layers[static_cast<size_t>(place)] != static_cast<int>(layer)) continue;
+    pool.ParallelFor(residual.shape[0], [&](int64_t t) {
+      const float* const row = residual.as<const float>() + t * width;
+      for (int64_t i = 0; i < width; ++i)
+        StoreFloat(kept.states.data, kept.states.dtype, t * stride + place * width + i, row[i]);
+    });
+  }
+}
+
 ops::RopeStyle StyleOf(PositionKind kind) {
   switch (kind) {
     case PositionKind::kRopeNeox:
@@ -133,10 +139,14 @@ ops::RopeStyle StyleOf(PositionKind kind) {
 
 struct Decoder::Impl {
   std::shared_ptr<const Engine> engine;
+  WeightStream* weight_stream = nullptr;  // null: all weights are where operators read them
+  comm::RankGroups groups;
   ops::OpTable ops;
   Buffer buffer;
   Workspace workspace;
   ops::Rope rope;
+  ops::Rope no_rope;       // of layers that are not rotated
+  ops::Rope sliding_rope;  // of layers with a window; the same unless they have their own
   std::vector<ops::SlidingWindow> windows;  // those that layers have, each once
   std::vector<int> window_idx;              // [num_layers] which of them is the layer's
   int64_t num_tokens = 0;                   // of the last Forward
@@ -144,10 +154,38 @@ struct Decoder::Impl {
   bool defers_scales = false;  // dense and proj leave their FP8 scales to the norms that follow
 
   const ModelConfig& config() const { return engine->config; }
+  const DecoderWeights& weights() const {
+    return weight_stream == nullptr ? engine->weights : weight_stream->weights();
+  }
+  // What follows on `stream` reads weights of `layer`; none of those before it is read again.
+  Status BeginLayer(size_t layer, Stream& stream) const {
+    return weight_stream == nullptr ? Status::Ok() : weight_stream->BeginLayer(layer, stream);
+  }
+  Status EndLayer(size_t layer, Stream& stream) const {
+    return weight_stream == nullptr ? Status::Ok() : weight_stream->EndLayer(layer, stream);
+  }
   ops::Norm NormOf(const TensorView& weight, const TensorView& bias) const {
     return {config().norm, weight, bias, config().norm_eps};
   }
   ops::Norm InputNorm(size_t layer) const;
+  ops::Norm MlpNorm(const LayerWeights& layer) const;
+  const ops::Rope& RopeOf(size_t layer) const {
+    const int of_model = config().part.first_layer + static_cast<int>(layer);
+    if (!HasRope(config(), of_model)) return no_rope;
+    return IsSliding(config(), of_model) ? sliding_rope : rope;
+  }
+  Status NormInPlace(const TensorView& values, const TensorView& weight, Stream& stream) const;
+  Status Enter(const Batch& batch, const Workspace& w, Stream& stream) const;
+  // Over the ranks that share the layers.
+  Status AddUp(const TensorView& values, Stream& stream) const {
+    return groups.tensor == nullptr ? Status::Ok() : groups.tensor->AllReduce(values, stream);
+  }
+  // Of what is added up, the first rank alone adds it.
+  TensorView AddedOnce(const TensorView& bias) const {
+    return config().part.tp_rank == 0 ? bias : TensorView{};
+  }
+  Status GatherLogits(const TensorView& own, const TensorView& logits, Stream& stream) const;
+  Status LogitsToLeader(const TensorView& logits, Stream& stream) const;
   Workspace ForTokens(int64_t num_tokens) const;
   Status RunLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv, const Workspace& w,
                   Stream& stream) const;
@@ -174,61 +212,15 @@ uint64_t Decoder::WorkspaceBytes(const ModelConfig& config, DeviceKind device, i
   return LayOut(config, device, max_seq_len, max_num_tokens, max_logits, nullptr, unused);
 }
 
-std::vector<ops::SlidingWindow> AttentionWindows::Different(int num_layers) const {
-  std::vector<ops::SlidingWindow> out;
-  for (int i = 0; i < num_layers; ++i) {
-    const ops::SlidingWindow window = Of(static_cast<size_t>(i));
-    if (std::ranges::count(out, window) == 0) out.push_back(window);
-  }
-  return out;
-}
-
-AttentionWindows LayerWindows(const ModelConfig& config, const AttentionWindows& options) {
-  if (config.sliding_window == 0) return options;
-  AttentionWindows out = {.windows = {}, .num_sinks = options.num_sinks};
-  for (int i = 0; i < config.num_layers; ++i) {
-    const int own = WindowOf(config, i);
-    const int asked = options.Of(static_cast<size_t>(i)).window;
-    out.windows.push_back(own == 0 || asked == 0 ? std::max(own, asked) : std::min(own, asked));
-  }
-  return out;
-}
-
-ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& windows) {
-  return {.weight_dtype = LinearDType(config),
-          .dtype = config.dtype,
-          .kv_dtype = KvDType(config),
-          .head_dim = config.head_dim,
-          .num_heads = config.num_heads,
-          .num_kv_heads = config.num_kv_heads,
-          .hidden_size = config.hidden_size,
-          .intermediate_size = config.intermediate_size,
-          .num_windows =
-              static_cast<int>(LayerWindows(config, windows).Different(config.num_layers).size())};
-}
-
-std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_num_tokens,
-                                           int max_logits) {
-  const int64_t hidden = config.hidden_size;
-  const int64_t inner = config.intermediate_size;
-  const int64_t q_width = int64_t{config.num_heads} * config.head_dim;
-  const int64_t qkv_width = q_width + int64_t{2} * config.num_kv_heads * config.head_dim;
-  const DType operands = HasFp8Activations(config) ? DType::kF8E4M3 : config.dtype;
-  std::vector<ops::LinearShape> shapes;
-  for (const auto& [out, in] :
-       {std::pair{qkv_width, hidden}, std::pair{hidden, q_width},
-        std::pair{config.gated_mlp ? 2 * inner : inner, hidden}, std::pair{hidden, inner}})
-    shapes.push_back({out, in, operands, config.dtype, max_num_tokens});
-  shapes.push_back({config.vocab_size, hidden, config.quantize_lm_head ? operands : config.dtype,
-                    DType::kF32, max_logits});
-  return shapes;
-}
-
 Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> engine,
                                                  ops::OpTable ops, Device& device,
                                                  int max_num_tokens, int max_logits,
-                                                 AttentionWindows windows) {
+                                                 AttentionWindows windows,
+                                                 WeightStream* weight_stream,
+                                                 comm::RankGroups groups) {
   const ModelConfig& config = engine->config;
+  CHECK_EQ(groups.tensor != nullptr, config.part.tp_size > 1);
+  CHECK_EQ(groups.pipeline != nullptr, config.part.pp_size > 1);
   const int max_seq_len = engine->limits.max_seq_len;
   auto impl = std::make_unique<Impl>();
   const DeviceKind kind = device.kind();
@@ -241,18 +233,26 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
   if (config.position != PositionKind::kLearnedAbsolute) {
     RETURN_IF_ERROR(FillRopeTable(config, impl->workspace.cos_sin, device));
     impl->rope = {StyleOf(config.position), RotaryDim(config), impl->workspace.cos_sin};
+    impl->sliding_rope = impl->rope;
+  }
+  if (config.sliding_rope_theta) {
+    impl->sliding_rope.cos_sin = impl->workspace.sliding_cos_sin;
+    RETURN_IF_ERROR(FillRopeTable(OfSlidingRope(config), impl->sliding_rope.cos_sin, device));
   }
   impl->attention_scale =
       config.attention_multiplier.value_or(1.0F / std::sqrt(static_cast<float>(config.head_dim)));
   windows = LayerWindows(config, windows);
   for (int& window : windows.windows)
     if (window >= max_seq_len) window = 0;  // hides nothing
-  impl->windows = windows.Different(config.num_layers);
+  impl->windows = windows.Different(LayersOfModel(config));
   for (int i = 0; i < config.num_layers; ++i) {
-    const auto it = std::ranges::find(impl->windows, windows.Of(static_cast<size_t>(i)));
+    const auto layer = static_cast<size_t>(config.part.first_layer + i);
+    const auto it = std::ranges::find(impl->windows, windows.Of(layer));
     impl->window_idx.push_back(static_cast<int>(it - impl->windows.begin()));
   }
   impl->engine = std::move(engine);
+  impl->weight_stream = weight_stream;
+  impl->groups = groups;
   impl->ops = std::move(ops);
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
@@ -260,16 +260,10 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
 Result<TensorView> Decoder::Forward(const Batch& batch, const ops::KvCacheView& kv,
                                     Stream& stream) {
   const Impl& m = *impl_;
-  const DecoderWeights& weights = m.engine->weights;
+  const DecoderWeights& weights = m.weights();
   const Workspace w = m.ForTokens(batch.paged.num_tokens);
-  RETURN_IF_ERROR(m.ops.embed({.ids = batch.ids,
-                               .positions = batch.paged.positions,
-                               .table = weights.vocab_embedding,
-                               .position_table = weights.position_embedding,
-                               .prompt_rows = batch.prompt_rows,
-                               .prompt_dtype = m.config().dtype,
-                               .y = w.residual},
-                              stream));
+  RETURN_IF_ERROR(m.Enter(batch, w, stream));
+  RETURN_IF_ERROR(m.BeginLayer(0, stream));
   RETURN_IF_ERROR(m.ops.add_norm({.residual = w.residual,
                                   .delta = {},
                                   .norm = m.InputNorm(0),
@@ -285,8 +279,13 @@ Result<TensorView> Decoder::Forward(const Batch& batch, const ops::KvCacheView& 
                                             .plan = static_cast<int>(i)},
                                            stream));
   }
-  for (size_t i = 0; i < weights.layers.size(); ++i)
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    if (batch.kept != nullptr) Keep(*batch.kept, i, w.residual, stream.cpu_pool());
     RETURN_IF_ERROR(m.RunLayer(i, batch, kv, w, stream));
+  }
+  const RankPart& part = m.config().part;
+  if (!part.is_last_stage())
+    RETURN_IF_ERROR(m.groups.pipeline->Send(w.residual, part.pp_rank + 1, stream));
 
   impl_->num_tokens = batch.paged.num_tokens;
   return Logits(batch.logit_rows, stream);
@@ -294,25 +293,109 @@ Result<TensorView> Decoder::Forward(const Batch& batch, const ops::KvCacheView& 
 
 Result<TensorView> Decoder::Logits(const TensorView& rows, Stream& stream) {
   const Impl& m = *impl_;
-  const Workspace w = m.ForTokens(m.num_tokens);
   const int64_t num_logits = rows.empty() ? 0 : rows.shape[0];
-  const TensorView logits = Rows(w.logits, num_logits);
+  const TensorView logits = Rows(m.workspace.logits, num_logits);
   if (num_logits == 0) return logits;
-  RETURN_IF_ERROR(m.ops.lm_head({.x = {.values = w.final_x.empty() ? w.x : w.final_x},
-                                 .rows = rows,
-                                 .weight = m.engine->weights.lm_head,
-                                 .bias = {},
-                                 .logits = logits},
-                                stream));
+  const RankPart& part = m.config().part;
+  if (part.is_last_stage()) {
+    const TensorView own = part.tp_size > 1 ? Rows(m.workspace.rank_logits, num_logits) : logits;
+    RETURN_IF_ERROR(m.ops.lm_head({.x = {.values = States()},
+                                   .rows = rows,
+                                   .weight = m.weights().lm_head,
+                                   .bias = {},
+                                   .logits = own,
+                                   .scale = m.config().logits_scale,
+                                   .softcap = m.config().logits_softcap},
+                                  stream));
+    if (part.tp_size > 1) RETURN_IF_ERROR(m.GatherLogits(own, logits, stream));
+  }
+  RETURN_IF_ERROR(m.LogitsToLeader(logits, stream));
   return logits;
 }
 
-// The norm that layer `layer` reads through; past the last one, the final norm.
+TensorView Decoder::States() const {
+  const Workspace& w = impl_->workspace;
+  return Rows(w.final_x.empty() ? w.x : w.final_x, impl_->num_tokens);
+}
+
+// w.residual of the stage's first layer.
+Status Decoder::Impl::Enter(const Batch& batch, const Workspace& w, Stream& stream) const {
+  const RankPart& part = config().part;
+  if (!part.is_first_stage()) return groups.pipeline->Receive(w.residual, part.pp_rank - 1, stream);
+  const bool is_part = part.tp_size > 1;
+  const bool adds_once = part.tp_rank == 0;  // what is not the table's
+  RETURN_IF_ERROR(
+      ops.embed({.ids = batch.ids,
+                 .positions = batch.paged.positions,
+                 .table = weights().vocab_embedding,
+                 .position_table = adds_once ? weights().position_embedding : TensorView{},
+                 .prompt_rows = adds_once ? batch.prompt_rows : nullptr,
+                 .prompt_dtype = config().dtype,
+                 .is_part = is_part,
+                 .first_id = int64_t{part.tp_rank} * VocabRows(config()),
+                 .scale = EmbeddingScale(config()),
+                 .y = w.residual},
+                stream));
+  return AddUp(w.residual, stream);
+}
+
+// Rows of `own`, which are a rank's columns, become rows of the first rank's `logits`.
+Status Decoder::Impl::GatherLogits(const TensorView& own, const TensorView& logits,
+                                   Stream& stream) const {
+  const RankPart& part = config().part;
+  if (part.tp_rank != 0) return groups.tensor->Send(own, 0, stream);
+  const int64_t width = own.shape[1];
+  const int64_t vocab_size = config().vocab_size;
+  for (int r = 0; r < part.tp_size; ++r) {
+    if (r > 0) RETURN_IF_ERROR(groups.tensor->Receive(own, r, stream));
+    const int64_t first = r * width;
+    const int64_t num_columns = std::min(width, vocab_size - first);
+    if (num_columns <= 0) continue;  // padding alone
+    stream.cpu_pool().ParallelFor(own.shape[0], [&](int64_t row) {
+      std::copy_n(own.as<const float>() + row * width, num_columns,
+                  logits.as<float>() + row * vocab_size + first);
+    });
+  }
+  return Status::Ok();
+}
+
+// From the last stage to the first.
+Status Decoder::Impl::LogitsToLeader(const TensorView& logits, Stream& stream) const {
+  const RankPart& part = config().part;
+  if (part.pp_size == 1 || part.tp_rank != 0) return Status::Ok();
+  if (part.is_last_stage()) return groups.pipeline->Send(logits, 0, stream);
+  return part.is_first_stage() ? groups.pipeline->Receive(logits, part.pp_size - 1, stream)
+                               : Status::Ok();
+}
+
+// The norm that layer `layer` reads through; past the last one, the final norm. What the last layer
+// of another stage is followed by is of no use: the next stage has its own.
 ops::Norm Decoder::Impl::InputNorm(size_t layer) const {
-  const DecoderWeights& weights = engine->weights;
+  const DecoderWeights& weights = this->weights();
+  if (layer == weights.layers.size() && !config().part.is_last_stage()) layer = 0;
   if (layer == weights.layers.size())
     return NormOf(weights.final_norm_weight, weights.final_norm_bias);
+  if (config().norm_placement == NormPlacement::kPost) return {ops::NormKind::kNone, {}, {}};
   return NormOf(weights.layers[layer].input_norm_weight, weights.layers[layer].input_norm_bias);
+}
+
+// What the feed-forward reads through.
+ops::Norm Decoder::Impl::MlpNorm(const LayerWeights& layer) const {
+  switch (config().norm_placement) {
+    case NormPlacement::kPre:
+      return NormOf(layer.post_norm_weight, layer.post_norm_bias);
+    case NormPlacement::kBoth:
+      return NormOf(layer.pre_feedforward_norm_weight, {});
+    case NormPlacement::kPost:
+      break;
+  }
+  return {ops::NormKind::kNone, {}, {}};
+}
+
+Status Decoder::Impl::NormInPlace(const TensorView& values, const TensorView& weight,
+                                  Stream& stream) const {
+  return ops.add_norm({.residual = values, .delta = {}, .norm = NormOf(weight, {}), .y = values},
+                      stream);
 }
 
 Workspace Decoder::Impl::ForTokens(int64_t num_tokens) const {
@@ -324,35 +407,44 @@ Workspace Decoder::Impl::ForTokens(int64_t num_tokens) const {
   return w;
 }
 
-// w.x enters as this layer's normed input and leaves as the next one's:
-//   h = h + Dense(Attention(x));  h = h + Mlp(PostNorm(h));  x = NextNorm(h)      h in w.residual
+// w.x enters as this layer's normed input and leaves as the next one's, h in w.residual:
+//   h = h + m Behind(Dense(Attention(x)));  h = h + m Behind(Mlp(MlpNorm(h)));  x = NextNorm(h)
+// Behind: the layer's norms behind attention and feed-forward, where it has such.
 Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
                                const Workspace& w, Stream& stream) const {
-  const LayerWeights& layer = engine->weights.layers[idx];
+  const LayerWeights& layer = weights().layers[idx];
+  const bool has_norms_behind = config().norm_placement != NormPlacement::kPre;
   RETURN_IF_ERROR(RunAttention(idx, batch, kv, w, stream));
+  if (has_norms_behind) RETURN_IF_ERROR(NormInPlace(w.delta, layer.post_norm_weight, stream));
   RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
                                 .delta = w.delta,
+                                .delta_factor = config().residual_multiplier,
                                 .delta_scales = Pending(w.attention_scales, layer.dense),
-                                .norm = NormOf(layer.post_norm_weight, layer.post_norm_bias),
+                                .norm = MlpNorm(layer),
                                 .y = w.x,
                                 .y_scales = w.x_scales},
                                stream));
   RETURN_IF_ERROR(RunMlp(idx, batch, w, stream));
-  const bool is_last = idx + 1 == engine->weights.layers.size();
+  if (has_norms_behind)
+    RETURN_IF_ERROR(NormInPlace(w.delta, layer.post_feedforward_norm_weight, stream));
+  const bool is_last = idx + 1 == weights().layers.size();
   const bool for_head = is_last && !w.final_x.empty();
-  return ops.add_norm({.residual = w.residual,
-                       .delta = w.delta,
-                       .delta_scales = Pending(w.inner_scales, layer.proj),
-                       .norm = InputNorm(idx + 1),
-                       .y = for_head ? w.final_x : w.x,
-                       .y_scales = for_head ? TensorView{} : w.x_scales},
-                      stream);
+  if (!is_last) RETURN_IF_ERROR(BeginLayer(idx + 1, stream));  // whose norm comes here
+  RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
+                                .delta = w.delta,
+                                .delta_factor = config().residual_multiplier,
+                                .delta_scales = Pending(w.inner_scales, layer.proj),
+                                .norm = InputNorm(idx + 1),
+                                .y = for_head ? w.final_x : w.x,
+                                .y_scales = for_head ? TensorView{} : w.x_scales},
+                               stream));
+  return EndLayer(idx, stream);
 }
 
 // w.delta = Dense(Attention(w.x))
 Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
                                    const Workspace& w, Stream& stream) const {
-  const LayerWeights& layer = engine->weights.layers[idx];
+  const LayerWeights& layer = weights().layers[idx];
   const ops::LoraTerm lora = {batch.adapters, static_cast<int>(idx)};
   const int64_t q_stride = w.q.data == w.qkv.data ? w.qkv.shape[1] : 0;
   RETURN_IF_ERROR(ops.qkv_rope_kv({.x = {.values = w.x, .scales = w.x_scales},
@@ -362,7 +454,7 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
                                    .q_norm = layer.q_norm_weight,
                                    .k_norm = layer.k_norm_weight,
                                    .norm_eps = config().norm_eps,
-                                   .rope = rope,
+                                   .rope = RopeOf(idx),
                                    .batch = batch.paged,
                                    .kv = kv,
                                    .layer = static_cast<int>(idx),
@@ -378,6 +470,7 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
                                  .kv = kv,
                                  .layer = static_cast<int>(idx),
                                  .scale = attention_scale,
+                                 .softcap = config().attention_softcap,
                                  .sliding = windows[static_cast<size_t>(window_idx[idx])],
                                  .plan = window_idx[idx],
                                  .y = w.attention},
@@ -388,21 +481,22 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
         {.x = w.attention, .y = w.attention_codes, .scales = w.attention_scales}, stream));
     attention = {.values = w.attention_codes, .scales = w.attention_scales};
   }
-  return ops.linear({.x = attention,
-                     .weight = layer.dense,
-                     .bias = layer.dense_bias,
-                     .y = w.delta,
-                     .scratch = w.scratch,
-                     .lora = lora,
-                     .site = ops::LoraSite::kDense,
-                     .defer_scales = defers_scales},
-                    stream);
+  RETURN_IF_ERROR(ops.linear({.x = attention,
+                              .weight = layer.dense,
+                              .bias = AddedOnce(layer.dense_bias),
+                              .y = w.delta,
+                              .scratch = w.scratch,
+                              .lora = lora,
+                              .site = ops::LoraSite::kDense,
+                              .defer_scales = defers_scales},
+                             stream));
+  return AddUp(w.delta, stream);
 }
 
 // w.delta = Mlp(w.x)
 Status Decoder::Impl::RunMlp(size_t idx, const Batch& batch, const Workspace& w,
                              Stream& stream) const {
-  const LayerWeights& layer = engine->weights.layers[idx];
+  const LayerWeights& layer = weights().layers[idx];
   const ops::LoraTerm lora = {batch.adapters, static_cast<int>(idx)};
   const ops::Activation x = {.values = w.x, .scales = w.x_scales};
   if (config().gated_mlp) {
@@ -427,22 +521,24 @@ Status Decoder::Impl::RunMlp(size_t idx, const Batch& batch, const Workspace& w,
                                 .y = is_rounded ? w.wide_inner : w.inner,
                                 .scratch = w.scratch,
                                 .lora = lora,
-                                .site = ops::LoraSite::kFc},
+                                .site = ops::LoraSite::kFc,
+                                .workspace = w.gate_up},
                                stream));
     if (is_rounded)
       RETURN_IF_ERROR(
           ops.quantize({.x = w.wide_inner, .y = w.inner, .scales = w.inner_scales}, stream));
   }
-  return ops.linear({.x = {.values = w.inner, .scales = w.inner_scales},
-                     .weight = layer.proj,
-                     .bias = layer.proj_bias,
-                     .activation = ops::ActivationKind::kNone,
-                     .y = w.delta,
-                     .scratch = w.scratch,
-                     .lora = lora,
-                     .site = ops::LoraSite::kProj,
-                     .defer_scales = defers_scales},
-                    stream);
+  RETURN_IF_ERROR(ops.linear({.x = {.values = w.inner, .scales = w.inner_scales},
+                              .weight = layer.proj,
+                              .bias = AddedOnce(layer.proj_bias),
+                              .activation = ops::ActivationKind::kNone,
+                              .y = w.delta,
+                              .scratch = w.scratch,
+                              .lora = lora,
+                              .site = ops::LoraSite::kProj,
+                              .defer_scales = defers_scales},
+                             stream));
+  return AddUp(w.delta, stream);
 }
 
 }  // namespace inflight::model

@@ -6,7 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "model/engine.h"
+#include "model/weight_stream.h"
 #include "ops/attention.h"
 #include "ops/backend.h"
 #include "tensor/stream.h"
@@ -17,6 +19,14 @@ namespace inflight::model {
 std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_num_tokens,
                                            int max_logits);
 
+// What heads beside the model read of its layers (model/eagle_decoder.h). On the CPU.
+struct KeptResiduals {
+  std::vector<int> layers;  // ascending: the residual that enters each of them, of 0 the embedding
+  // [num_tokens, layers * hidden_size] of the dtype that linears read: a token's layers side by
+  // side
+  TensorView states;
+};
+
 // One step's packed inputs, all in device memory at fixed addresses.
 struct Batch {
   TensorView ids;         // [num_tokens] int32
@@ -26,6 +36,7 @@ struct Batch {
   // [num_tokens] rows of requests' own tables, in the model's dtype, or null (ops/embed.h); null
   // where no token has any.
   const void* const* prompt_rows = nullptr;
+  const KeptResiduals* kept = nullptr;  // filled; null: nothing is kept
 };
 
 // What each layer attends to.
@@ -45,6 +56,13 @@ struct AttentionWindows {
 // `options` gives it if that is less.
 AttentionWindows LayerWindows(const ModelConfig& config, const AttentionWindows& options);
 
+// Whether linears of the layers read FP8.
+bool HasFp8Activations(const ModelConfig& config);
+
+// What linear operators read (ops/linear.h): beside integer weights what they read beside the
+// model's.
+DType ActivationDType(const ModelConfig& config, DeviceKind device);
+
 // What `config` needs of its kernels. `windows` as of Decoder::Create.
 ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& windows = {});
 
@@ -52,11 +70,16 @@ ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& w
 // `max_num_tokens` tokens and `max_logits` rows.
 class Decoder {
  public:
-  // `windows` beside the model's own (LayerWindows).
+  // `windows` beside the model's own (LayerWindows). `weight_stream`, where layers are brought to
+  // the device as they are needed, outlives the decoder; null: operators read the engine's weights.
+  // So do `groups`, which an engine that holds a part of a model (RankPart) needs: its ranks call
+  // Forward and Logits with the same batches in the same order, and the first rank gets the logits.
   static Result<std::unique_ptr<Decoder>> Create(std::shared_ptr<const Engine> engine,
                                                  ops::OpTable ops, Device& device,
                                                  int max_num_tokens, int max_logits,
-                                                 AttentionWindows windows = {});
+                                                 AttentionWindows windows = {},
+                                                 WeightStream* weight_stream = nullptr,
+                                                 comm::RankGroups groups = {});
   ~Decoder();
 
   // Writes K and V of the batch's tokens into `kv` and returns logits [num_logits, vocab_size]
@@ -66,6 +89,11 @@ class Decoder {
   // Logits of other tokens of the last Forward: of at most max_logits `rows`, [n] int32, indices as
   // those of Batch::logit_rows. Overwrites what Forward or an earlier call returned.
   Result<TensorView> Logits(const TensorView& rows, Stream& stream);
+
+  // What lm_head reads: the states of the last Forward's tokens behind the final norm,
+  // [num_tokens, hidden_size] in the dtype of linears' operands; valid until the next Forward. Of
+  // the last stage alone.
+  TensorView States() const;
 
   uint64_t workspace_bytes() const;
 

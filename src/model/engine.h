@@ -19,13 +19,16 @@ namespace inflight::model {
 
 // One decoder layer. Empty views where the model has no such tensor. Norms and biases are float32.
 struct LayerWeights {
-  TensorView input_norm_weight, input_norm_bias;  // [hidden_size]
+  TensorView input_norm_weight, input_norm_bias;  // [hidden_size]; not of NormPlacement::kPost
   ops::Weight qkv;  // [(num_heads + 2 num_kv_heads) * head_dim, hidden_size]
   TensorView qkv_bias;
-  TensorView q_norm_weight, k_norm_weight;  // [head_dim]
+  TensorView q_norm_weight, k_norm_weight;  // [head_dim], or of all heads (has_wide_qk_norm)
   ops::Weight dense;                        // [hidden_size, num_heads * head_dim]
   TensorView dense_bias;
-  TensorView post_norm_weight, post_norm_bias;  // [hidden_size]
+  // [hidden_size]: of kPre before the feed-forward, else behind attention
+  TensorView post_norm_weight, post_norm_bias;
+  TensorView pre_feedforward_norm_weight;   // [hidden_size]; of kBoth
+  TensorView post_feedforward_norm_weight;  // [hidden_size]; of kBoth and kPost
   // [intermediate_size, hidden_size]: the activated branch (checkpoint name mlp.fc)
   ops::Weight fc;
   TensorView fc_bias;
@@ -36,6 +39,13 @@ struct LayerWeights {
   TensorView proj_bias;
 };
 
+// One of Medusa's heads.
+struct MedusaHeadWeights {
+  std::vector<ops::Weight> layers;       // [num_medusa_layers] of [hidden_size, hidden_size]
+  std::vector<TensorView> layer_biases;  // [num_medusa_layers] of [hidden_size]
+  ops::Weight lm_head;                   // [vocab_size, hidden_size]
+};
+
 struct DecoderWeights {
   // [vocab_size, hidden_size]; with tied embeddings the same data as lm_head
   ops::Weight vocab_embedding;
@@ -44,6 +54,7 @@ struct DecoderWeights {
   std::vector<LayerWeights> layers;
   TensorView final_norm_weight, final_norm_bias;
   ops::Weight lm_head;  // [vocab_size, hidden_size]
+  std::vector<MedusaHeadWeights> medusa_heads;
 };
 
 // Limits chosen at build time (docs/reference/artifacts.md, "Limits of an engine").
@@ -65,12 +76,21 @@ inline EngineLimits ServedAsItIs() {
   return {.max_beam_width = 16, .max_prompt_embedding_table_size = 8192};
 }
 
+// A layer of an engine for a GPU whose weights lie in pinned host memory. The GPU can address them
+// there; executors copy them to memory of the device, layer after layer (model/weight_stream.h).
+struct HostLayer {
+  int layer = 0;
+  const std::byte* data = nullptr;  // all weights of the layer, as they lie in engines
+  uint64_t num_bytes = 0;
+};
+
 // Immutable after building; shared by executors. Owns the memory that its views point into.
 struct Engine {
   ModelConfig config;
   EngineLimits limits;
   DecoderWeights weights;
-  uint64_t weight_bytes = 0;
+  uint64_t weight_bytes = 0;            // those of host_layers too
+  std::vector<HostLayer> host_layers;   // ascending; empty: all weights are in the device's memory
   std::filesystem::path tokenizer_dir;  // where the tokenizer's files are; empty if there are none
 
   // Which of the library's algorithms were fastest on the GPU that the engine was built on, as of
@@ -81,6 +101,13 @@ struct Engine {
   std::vector<MappedFile> mappings;
   std::vector<MemoryShare> mapping_shares;  // books the mappings in the device's ledger
   std::vector<Buffer> buffers;
+  std::vector<PinnedBuffer> pinned;
+
+  uint64_t host_weight_bytes() const {
+    uint64_t sum = 0;
+    for (const HostLayer& layer : host_layers) sum += layer.num_bytes;
+    return sum;
+  }
 };
 
 }  // namespace inflight::model

@@ -22,7 +22,7 @@ constexpr int kMaxPromptRows = 1 << 20;
 
 // Of upstream's modes, NVIDIA/TensorRT-LLM/tensorrt_llm/models/modeling_utils.py,
 // SpeculativeDecodingMode.
-constexpr int kNone = 1, kDraftTokensExternal = 2;
+constexpr int kNone = 1, kDraftTokensExternal = 2, kMedusa = 4;
 
 constexpr int kManyTokens = 16384;  // upstream warns above it, too
 
@@ -125,7 +125,9 @@ nlohmann::json LimitsToJson(const ModelConfig& config, const EngineLimits& limit
       {"max_num_tokens", limits.max_num_tokens},
       {"max_prompt_embedding_table_size", limits.max_prompt_embedding_table_size},
       {"max_draft_len", limits.max_draft_len},
-      {"speculative_decoding_mode", limits.max_draft_len > 0 ? kDraftTokensExternal : kNone},
+      {"speculative_decoding_mode", config.num_medusa_heads > 0 ? kMedusa
+                                    : limits.max_draft_len > 0  ? kDraftTokensExternal
+                                                                : kNone},
       {"gather_context_logits", false},
       {"gather_generation_logits", false},
       {"lora_config", LoraToJson(limits.lora)},

@@ -74,6 +74,8 @@ TEST(Validate, NamesTheFieldAndItsBound) {
                 c.sliding_layers = {true, false};
               }),
               HasSubstr("sliding_window: is missing"));
+  EXPECT_THAT(error([](auto& c) { c.rope_layers = {false}; }),
+              HasSubstr("no_rope_layers: got 1, the model has 2 layers"));
   EXPECT_THAT(error([](auto& c) { c.sliding_layers = {false}; }),
               HasSubstr("layer_types: got 1, the model has 2 layers"));
   EXPECT_THAT(
@@ -85,7 +87,7 @@ TEST(Validate, NamesTheFieldAndItsBound) {
               HasSubstr("low_freq_factor"));
 }
 
-// Every field that no backend, or not this one, computes: its name, value, backend and remedy.
+// Every field that not every backend computes: its name, value, backend and remedy.
 TEST(CheckSupported, RefusesByName) {
   const auto error = [](auto&& change, DeviceKind device = DeviceKind::kCpu) {
     ModelConfig config = TinyLlama();
@@ -96,28 +98,41 @@ TEST(CheckSupported, RefusesByName) {
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status.ToString();
     return status.message();
   };
-  EXPECT_EQ(error([](auto& c) { c.embedding_scale = 8; }),
-            "embedding_scale: got 8 for target cpu, which supports 1; no backend computes it, so "
-            "the model cannot be served");
-  EXPECT_THAT(error([](auto& c) { c.norm_placement = NormPlacement::kBoth; }),
+  const DeviceKind cuda = DeviceKind::kCuda;
+  EXPECT_EQ(error([](auto& c) { c.embedding_scale = 8; }, cuda),
+            "embedding_scale: got 8 for target cuda, which supports 1; use cpu");
+  EXPECT_THAT(error([](auto& c) { c.norm_placement = NormPlacement::kBoth; }, cuda),
               HasSubstr("norm_placement: got both"));
-  EXPECT_THAT(error([](auto& c) { c.residual_multiplier = 0.5F; }),
+  EXPECT_THAT(error([](auto& c) { c.norm_placement = NormPlacement::kPost; }, cuda),
+              HasSubstr("norm_placement: got post"));
+  EXPECT_THAT(error([](auto& c) { c.residual_multiplier = 0.5F; }, cuda),
               HasSubstr("residual_multiplier: got 0.5"));
-  EXPECT_THAT(error([](auto& c) { c.attention_softcap = 50; }, DeviceKind::kCuda),
+  EXPECT_THAT(error([](auto& c) { c.attention_softcap = 50; }, cuda),
               HasSubstr("attention_softcap: got 50 for target cuda, which supports none"));
-  EXPECT_THAT(error([](auto& c) { c.logits_softcap = 30; }), HasSubstr("logits_softcap: got 30"));
-  EXPECT_THAT(error([](auto& c) {
-                c.sliding_window = 8;
-                c.sliding_rope_theta = 5000;
-              }),
+  EXPECT_THAT(error([](auto& c) { c.logits_softcap = 30; }, cuda),
+              HasSubstr("logits_softcap: got 30"));
+  EXPECT_THAT(error([](auto& c) { c.logits_scale = 0.5F; }, cuda),
+              HasSubstr("logits_scaling: got 2 for target cuda, which supports 1"));
+  EXPECT_THAT(error(
+                  [](auto& c) {
+                    c.rope_layers = {true, false};
+                  },
+                  cuda),
+              HasSubstr("no_rope_layers: got layers without positions"));
+  EXPECT_THAT(error([](auto& c) { c.has_wide_qk_norm = true; }, cuda),
+              HasSubstr("qk_layernorm: got norms of all heads together"));
+  EXPECT_THAT(error(
+                  [](auto& c) {
+                    c.sliding_window = 8;
+                    c.sliding_rope_theta = 5000;
+                  },
+                  cuda),
               HasSubstr("rope_local_base_freq: got 5000"));
   EXPECT_THAT(error([](auto& c) { c.dtype = DType::kF32; }, DeviceKind::kCuda),
               HasSubstr("dtype: got float32 for target cuda, which supports bfloat16 and float16"));
   EXPECT_THAT(error([](auto& c) { c.quant_algo = QuantAlgo::kFp8PerChannelPerToken; }),
               HasSubstr("quant_algo: got FP8_PER_CHANNEL_PER_TOKEN for target cpu, which supports "
                         "weights in float32"));
-  EXPECT_THAT(error([](auto& c) { c.norm_placement = NormPlacement::kPost; }),
-              HasSubstr("norm_placement: got post"));
   EXPECT_THAT(error([](auto& c) { c.fp8_kv_cache = true; }),
               HasSubstr("kv_cache_quant_algo: got FP8 for target cpu"));
 }
@@ -277,6 +292,19 @@ TEST(CheckpointConfig, SectionsThatCannotBeReadAreErrors) {
   EXPECT_THAT(error("moe", {{"num_experts", "8"}}), HasSubstr("moe: num_experts: got \"8\""));
 }
 
+// sqrt(3072) = 55.4256...; bfloat16 has 55.25 and 55.5 next to it.
+TEST(EmbeddingScale, IsTheFieldOrARoundedRoot) {
+  ModelConfig config = TinyLlama();
+  config.hidden_size = 3072;
+  config.embedding_scale = 12;
+  EXPECT_EQ(EmbeddingScale(config), 12);
+  config.has_root_embedding_scale = true;
+  config.dtype = DType::kBF16;
+  EXPECT_EQ(EmbeddingScale(config), 55.5F);
+  config.dtype = DType::kF32;
+  EXPECT_EQ(EmbeddingScale(config), std::sqrt(3072.0F));
+}
+
 TEST(Limits, DefaultsComeFromTheModelAndAreNeverMultiplied) {
   ModelConfig config = TinyLlama();
   config.rope_scaling = {.kind = RopeScaling::Kind::kLinear, .factor = 8};
@@ -330,6 +358,16 @@ TEST(Limits, ModulesAndRankOfAdaptersStandInBuildConfig) {
   json["lora_config"]["lora_target_modules"] = {"attn_q", "moe_gate"};
   EXPECT_THAT(LimitsFromJson(json, "f").status().message(),
               HasSubstr("lora_target_modules: got \"moe_gate\", which is no module"));
+}
+
+TEST(Rope, LayersWithAWindowMayHaveTheirOwn) {
+  ModelConfig config = TinyLlama();
+  config.head_dim = 4;
+  config.rope_theta = 10000;
+  config.rope_scaling = {.kind = RopeScaling::Kind::kLinear, .factor = 8};
+  EXPECT_EQ(InverseFrequencies(OfSlidingRope(config)), InverseFrequencies(config));
+  config.sliding_rope_theta = 100;
+  EXPECT_THAT(InverseFrequencies(OfSlidingRope(config)), ElementsAre(1.0F, 0.1F));
 }
 
 // head_dim 4 and theta 100: 100^(-0/4) = 1 and 100^(-2/4) = 1/10.

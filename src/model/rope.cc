@@ -21,6 +21,15 @@ double ScaleLlama3(double theta, const RopeScaling& scaling) {
 
 }  // namespace
 
+ModelConfig OfSlidingRope(const ModelConfig& config) {
+  ModelConfig sliding = config;
+  if (config.sliding_rope_theta) {
+    sliding.rope_theta = *config.sliding_rope_theta;
+    sliding.rope_scaling = {};
+  }
+  return sliding;
+}
+
 std::vector<float> InverseFrequencies(const ModelConfig& config) {
   const int rotary_dim = RotaryDim(config);
   std::vector<float> frequencies(static_cast<size_t>(rotary_dim / 2));

@@ -11,6 +11,9 @@
 
 namespace inflight::model {
 
+// What `config` says of the rope of layers with a window, where they have one of their own.
+ModelConfig OfSlidingRope(const ModelConfig& config);
+
 // theta_j of the rotated pairs j in [0, RotaryDim / 2), scaling applied. Rounded to float32 where
 // Hugging Face rounds, because published models were trained with those numbers.
 std::vector<float> InverseFrequencies(const ModelConfig& config);

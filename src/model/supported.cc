@@ -12,7 +12,7 @@
 namespace inflight::model {
 namespace {
 
-constexpr std::string_view kNoBackend = "no backend computes it, so the model cannot be served";
+constexpr std::string_view kUseCpu = "use cpu";
 
 struct Row {
   std::string_view field;
@@ -37,12 +37,14 @@ std::string_view NameOf(NormPlacement placement) {
 }  // namespace
 
 BackendFacts FactsOf(DeviceKind device) {
-  if (device == DeviceKind::kCuda) return {.name = "cuda", .has_float32 = false, .has_fp8 = true};
-  return {.name = "cpu", .has_float32 = true, .has_fp8 = false};
+  if (device == DeviceKind::kCuda)
+    return {.name = "cuda", .has_float32 = false, .has_fp8 = true, .has_variants = false};
+  return {.name = "cpu", .has_float32 = true, .has_fp8 = false, .has_variants = true};
 }
 
 Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
   const bool is_fp8 = c.quant_algo == QuantAlgo::kFp8PerChannelPerToken;
+  const bool has_all = backend.has_variants;
   const Row rows[] = {
       {"dtype", backend.has_float32 || c.dtype != DType::kF32, "float32", "bfloat16 and float16",
        "leave the option out for bfloat16"},
@@ -50,18 +52,24 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
        "weights in float32, bfloat16, float16, int8 and int4", "use cuda, or --use-weight-only"},
       {"kv_cache_quant_algo", backend.has_fp8 || !c.fp8_kv_cache, "FP8",
        "a KV cache of the model's dtype", "use cuda, or --kv-cache-dtype auto"},
-      {"norm_placement", c.norm_placement == NormPlacement::kPre,
-       std::string(NameOf(c.norm_placement)), "pre", kNoBackend},
-      {"embedding_scale", c.embedding_scale == 1, fmt::to_string(c.embedding_scale), "1",
-       kNoBackend},
-      {"residual_multiplier", c.residual_multiplier == 1, fmt::to_string(c.residual_multiplier),
-       "1", kNoBackend},
-      {"attention_softcap", c.attention_softcap == 0, fmt::to_string(c.attention_softcap), "none",
-       kNoBackend},
-      {"logits_softcap", c.logits_softcap == 0, fmt::to_string(c.logits_softcap), "none",
-       kNoBackend},
-      {"rope_local_base_freq", !c.sliding_rope_theta || *c.sliding_rope_theta == c.rope_theta,
-       fmt::to_string(c.sliding_rope_theta.value_or(0)), "rope_theta for all layers", kNoBackend},
+      {"norm_placement", has_all || c.norm_placement == NormPlacement::kPre,
+       std::string(NameOf(c.norm_placement)), "pre", kUseCpu},
+      {"embedding_scale", has_all || EmbeddingScale(c) == 1, fmt::to_string(EmbeddingScale(c)), "1",
+       kUseCpu},
+      {"residual_multiplier", has_all || c.residual_multiplier == 1,
+       fmt::to_string(c.residual_multiplier), "1", kUseCpu},
+      {"attention_softcap", has_all || c.attention_softcap == 0,
+       fmt::to_string(c.attention_softcap), "none", kUseCpu},
+      {"logits_softcap", has_all || c.logits_softcap == 0, fmt::to_string(c.logits_softcap), "none",
+       kUseCpu},
+      {"logits_scaling", has_all || c.logits_scale == 1, fmt::to_string(1 / c.logits_scale), "1",
+       kUseCpu},
+      {"no_rope_layers", has_all || c.rope_layers.empty(), "layers without positions", "none",
+       kUseCpu},
+      {"qk_layernorm", has_all || !c.has_wide_qk_norm, "norms of all heads together",
+       "norms of each head", kUseCpu},
+      {"rope_local_base_freq", has_all || !c.sliding_rope_theta,
+       fmt::to_string(c.sliding_rope_theta.value_or(0)), "rope_theta for all layers", kUseCpu},
   };
   for (const Row& row : rows)
     if (!row.is_supported)

@@ -16,6 +16,8 @@ struct BackendFacts {
   std::string_view name;
   bool has_float32 = false;  // weights and activations
   bool has_fp8 = false;      // weights, activations and KV cache
+  // Norms behind attention and feed-forward, factors, soft caps, ropes of layers with a window.
+  bool has_variants = false;
 };
 BackendFacts FactsOf(DeviceKind device);
 

@@ -16,7 +16,9 @@ constexpr std::string_view kScaleSuffix = "per_channel_scale";
 
 class SlotList {
  public:
-  explicit SlotList(QuantAlgo algo) : is_quantized_(algo != QuantAlgo::kNone) {}
+  explicit SlotList(const ModelConfig& config)
+      : is_quantized_(config.quant_algo != QuantAlgo::kNone),
+        has_one_centered_norms_(config.has_one_centered_norms) {}
 
   // A linear that quantisation takes in.
   void Linear(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
@@ -43,10 +45,20 @@ class SlotList {
   void Vector(std::string name, int64_t width, TensorView& view) {
     slots_.push_back({std::move(name), {width}, Kind::kVector, nullptr, &view});
   }
+  void NormWeight(std::string name, int64_t width, TensorView& view) {
+    Vector(std::move(name), width, view);
+    slots_.back().is_one_centered = has_one_centered_norms_;
+  }
+  size_t size() const { return slots_.size(); }
+  // Those from `first` on are of that layer.
+  void SetLayer(size_t first, int layer) {
+    for (size_t i = first; i < slots_.size(); ++i) slots_[i].layer = layer;
+  }
   std::vector<WeightSlot> Take() { return std::move(slots_); }
 
  private:
   bool is_quantized_;
+  bool has_one_centered_norms_;
   std::vector<WeightSlot> slots_;
 };
 
@@ -58,18 +70,33 @@ void AddLayer(const ModelConfig& config, const std::string& prefix, LayerWeights
   const int64_t inner = config.intermediate_size;
   const bool has_norm_bias = config.norm == ops::NormKind::kLayerNorm;
 
-  list.Vector(prefix + "input_layernorm.weight", hidden, layer.input_norm_weight);
-  if (has_norm_bias) list.Vector(prefix + "input_layernorm.bias", hidden, layer.input_norm_bias);
+  const bool has_norms_before = config.norm_placement != NormPlacement::kPost;
+  const bool has_norms_behind = config.norm_placement != NormPlacement::kPre;
+
+  if (has_norms_before) {
+    list.NormWeight(prefix + "input_layernorm.weight", hidden, layer.input_norm_weight);
+    if (has_norm_bias) list.Vector(prefix + "input_layernorm.bias", hidden, layer.input_norm_bias);
+  }
   list.Linear(prefix + "attention.qkv", qkv, hidden, layer.qkv);
   if (config.qkv_bias) list.Vector(prefix + "attention.qkv.bias", qkv, layer.qkv_bias);
   if (config.qk_norm) {
-    list.Vector(prefix + "attention.q_layernorm.weight", config.head_dim, layer.q_norm_weight);
-    list.Vector(prefix + "attention.k_layernorm.weight", config.head_dim, layer.k_norm_weight);
+    const int64_t head = config.head_dim;
+    const bool is_wide = config.has_wide_qk_norm;
+    list.NormWeight(prefix + "attention.q_layernorm.weight", is_wide ? attention : head,
+                    layer.q_norm_weight);
+    list.NormWeight(prefix + "attention.k_layernorm.weight",
+                    is_wide ? head * config.num_kv_heads : head, layer.k_norm_weight);
   }
   list.Linear(prefix + "attention.dense", hidden, attention, layer.dense);
   if (config.dense_bias) list.Vector(prefix + "attention.dense.bias", hidden, layer.dense_bias);
-  list.Vector(prefix + "post_layernorm.weight", hidden, layer.post_norm_weight);
+  list.NormWeight(prefix + "post_layernorm.weight", hidden, layer.post_norm_weight);
   if (has_norm_bias) list.Vector(prefix + "post_layernorm.bias", hidden, layer.post_norm_bias);
+  if (has_norms_before && has_norms_behind)
+    list.NormWeight(prefix + "pre_feedforward_layernorm.weight", hidden,
+                    layer.pre_feedforward_norm_weight);
+  if (has_norms_behind)
+    list.NormWeight(prefix + "post_feedforward_layernorm.weight", hidden,
+                    layer.post_feedforward_norm_weight);
   // The two matrices of a gated layer side by side: a GPU multiplies by both at once.
   list.LinearMatrix(prefix + "mlp.fc", inner, hidden, layer.fc);
   if (config.gated_mlp) list.LinearMatrix(prefix + "mlp.gate", inner, hidden, layer.gate);
@@ -82,28 +109,50 @@ void AddLayer(const ModelConfig& config, const std::string& prefix, LayerWeights
   if (config.mlp_bias) list.Vector(prefix + "mlp.proj.bias", hidden, layer.proj_bias);
 }
 
+void AddMedusaHead(const ModelConfig& config, int head, MedusaHeadWeights& weights,
+                   SlotList& list) {
+  const std::string prefix = fmt::format("{}{}.", kMedusaHeads, head);
+  weights.layers.resize(static_cast<size_t>(config.num_medusa_layers));
+  weights.layer_biases.resize(weights.layers.size());
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const std::string stem = fmt::format("{}medusa_layers.{}.linear", prefix, i);
+    list.Matrix(stem + ".weight", config.hidden_size, config.hidden_size, weights.layers[i]);
+    list.Vector(stem + ".bias", config.hidden_size, weights.layer_biases[i]);
+  }
+  list.Matrix(prefix + "lm_head.weight", config.vocab_size, config.hidden_size, weights.lm_head);
+}
+
 }  // namespace
 
 std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& weights) {
-  SlotList list(config.quant_algo);
-  const char* embedding = "transformer.vocab_embedding.weight";
-  if (config.tied_embeddings)
-    list.Matrix(embedding, config.vocab_size, config.hidden_size, weights.vocab_embedding);
-  else
-    list.Table(embedding, config.vocab_size, config.hidden_size, weights.vocab_embedding);
-  if (config.position == PositionKind::kLearnedAbsolute)
-    list.Table("transformer.position_embedding.weight", config.max_position_embeddings,
-               config.hidden_size, weights.position_embedding);
+  SlotList list(config);
+  if (config.part.is_first_stage()) {
+    const char* embedding = "transformer.vocab_embedding.weight";
+    if (config.tied_embeddings)
+      list.Matrix(embedding, VocabRows(config), config.hidden_size, weights.vocab_embedding);
+    else
+      list.Table(embedding, VocabRows(config), config.hidden_size, weights.vocab_embedding);
+    if (config.position == PositionKind::kLearnedAbsolute)
+      list.Table("transformer.position_embedding.weight", config.max_position_embeddings,
+                 config.hidden_size, weights.position_embedding);
+  }
   weights.layers.resize(static_cast<size_t>(config.num_layers));
-  for (size_t i = 0; i < weights.layers.size(); ++i)
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const size_t first = list.size();
     AddLayer(config, fmt::format("transformer.layers.{}.", i), weights.layers[i], list);
-  list.Vector("transformer.ln_f.weight", config.hidden_size, weights.final_norm_weight);
+    list.SetLayer(first, static_cast<int>(i));
+  }
+  if (!config.part.is_last_stage()) return list.Take();
+  list.NormWeight("transformer.ln_f.weight", config.hidden_size, weights.final_norm_weight);
   if (config.norm == ops::NormKind::kLayerNorm)
     list.Vector("transformer.ln_f.bias", config.hidden_size, weights.final_norm_bias);
   if (config.quantize_lm_head)
-    list.Linear("lm_head", config.vocab_size, config.hidden_size, weights.lm_head);
+    list.Linear("lm_head", VocabRows(config), config.hidden_size, weights.lm_head);
   else if (!config.tied_embeddings)
-    list.Matrix("lm_head.weight", config.vocab_size, config.hidden_size, weights.lm_head);
+    list.Matrix("lm_head.weight", VocabRows(config), config.hidden_size, weights.lm_head);
+  weights.medusa_heads.resize(static_cast<size_t>(config.num_medusa_heads));
+  for (int head = 0; head < config.num_medusa_heads; ++head)
+    AddMedusaHead(config, head, weights.medusa_heads[static_cast<size_t>(head)], list);
   return list.Take();
 }
 

@@ -4,11 +4,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/engine.h"
 
 namespace inflight::model {
+
+// What the names of Medusa's heads begin with.
+inline constexpr std::string_view kMedusaHeads = "medusa_heads.";
 
 struct WeightSlot {
   enum class Kind : uint8_t {
@@ -24,6 +28,8 @@ struct WeightSlot {
   ops::Weight* weight = nullptr;  // exactly one of these two is set; scales have their matrix's
   TensorView* view = nullptr;
   bool is_quantized = false;
+  bool is_one_centered = false;  // of ModelConfig::has_one_centered_norms: float32 in checkpoints
+  int layer = -1;                // whose it is; -1 = none's
 };
 
 // "…attention.qkv.weight" of "…attention.qkv.per_channel_scale".

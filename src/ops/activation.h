@@ -8,12 +8,13 @@
 
 namespace inflight::ops {
 
-enum class NormKind : uint8_t { kRmsNorm, kLayerNorm };
+enum class NormKind : uint8_t { kRmsNorm, kLayerNorm, kNone };
 
 // The norms of a row x over its last dimension:
 //
 //   RMSNorm    y = x * weight / sqrt(mean(x^2) + eps)                    arXiv:1910.07467
 //   LayerNorm  y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias    arXiv:1607.06450
+//   none       y = x, without weights; on the CPU alone
 //
 // eps stands inside the root of RMSNorm, as in Llama. The variance is that of the population.
 struct Norm {

@@ -9,6 +9,9 @@
 
 namespace inflight::ops {
 
+// Bits of a mask of a tree (PagedBatch::tree_masks): the root and 63 drafts.
+inline constexpr int kMaxTreePlaces = 64;
+
 // How rows of a packed batch map to sequences and to KV blocks. Host-known bounds; everything else
 // is device memory.
 //
@@ -24,6 +27,16 @@ struct PagedBatch {
   TensorView slot_mapping;  // [num_tokens] int64: block * block_size + offset where the token's K
                             // and V are written
   TensorView block_tables;  // [num_rows, max_blocks_per_seq] int32
+
+  // Of rows whose last tokens are a tree of drafts (arXiv:2401.10774, section 2.1.2).
+  // [num_tokens] int64, 64 bits each; empty: there is none.
+  //
+  // A token with mask 0 sees the keys up to its own. Any other sees the key that stands i places
+  // before the last one of its row where bit i is set, its own the nearest to the end, and all keys
+  // more than 63 places before the last. Those that it sees, in the order of their places, are the
+  // keys of positions 0 to positions[t]: a token of depth d behind the root at position p has
+  // position p + d, wherever its key stands. slot_mapping is by place.
+  TensorView tree_masks;
 
   // CUDA only. Decode rows come first: rows [0, num_decode_rows) hold one token each, so token r is
   // row r's.
@@ -52,7 +65,8 @@ struct QkvRopeKvParams {
   TensorView bias;  // [(num_heads + 2 num_kv_heads) * head_dim] float32; empty = none
   int num_heads = 0;
   // Weights of an RMSNorm (activation.h) of each head of q, and of each of k: [head_dim] float32,
-  // both or none.
+  // both or none. On the CPU also of all heads of q, and of all of k, together: [num_heads *
+  // head_dim] and [num_kv_heads * head_dim].
   TensorView q_norm, k_norm;
   float norm_eps = 0;
   Rope rope;
@@ -88,17 +102,20 @@ struct SlidingWindow {
 
 // Causal attention over the paged cache; query head h reads kv head h * num_kv_heads / num_heads.
 //
-//   y[t, h] = softmax(scale * q[t, h] K^T) V
+//   y[t, h] = softmax(Cap(scale * q[t, h] K^T)) V     Cap(s) = softcap * tanh(s / softcap), or s
 //
-// over the positions in [0, positions[t]] that the window shows; softmax in float32 (online,
-// arXiv:2205.14135).
+// over the positions in [0, positions[t]] that the window shows (Gemma 2, arXiv:2408.00118, has
+// caps); softmax in float32 (online,
+// arXiv:2205.14135). On the CPU a token of a tree has the same bits as in a row of its ancestors
+// alone. CUDA takes no trees.
 struct AttentionParams {
   TensorView q;          // [num_tokens, num_heads, head_dim] float32; on CUDA of the model's dtype
   int64_t q_stride = 0;  // as of QkvRopeKvParams
   PagedBatch batch;
   KvCacheView kv;
   int layer = 0;
-  float scale = 0;  // usually 1 / sqrt(head_dim)
+  float scale = 0;    // usually 1 / sqrt(head_dim)
+  float softcap = 0;  // 0 = none; CPU only
   SlidingWindow sliding;
   int plan = 0;  // CUDA: the AttentionPlanParams::plan that is of this batch and window
   // [num_tokens, num_heads * head_dim] f32 | bf16, the dtype that the next linear reads

@@ -6,10 +6,11 @@
 
 namespace inflight::ops {
 
-// Token (and learned position) embedding:  y[t] = table[ids[t]] + position_table[positions[t]]
+// Token (and learned position) embedding:
+//   y[t] = scale * table[ids[t]] + position_table[positions[t]]
 //
-// A token that names a row of its request's own table (inflight/prompt_table.h) has that row in
-// place of table[ids[t]].
+// A token that names a row of its request's own table (inflight/prompt_table.h) has that row, as it
+// is, in place of scale * table[ids[t]].
 struct EmbedParams {
   // [num_tokens] int32, each in [0, vocab_size) but for those that have a row in prompt_rows
   TensorView ids;
@@ -23,7 +24,12 @@ struct EmbedParams {
   // table, and the row may lie in pinned host memory, which is read once.
   const void* const* prompt_rows = nullptr;
   DType prompt_dtype = DType::kF32;
-  TensorView y;  // [num_tokens, hidden_size] float32: the residual stream
+  // Of a table that is split over ranks: its rows are those of ids from first_id on, and ids of
+  // other ranks give zeros in place of a row, so that the ranks' results add up to the whole.
+  bool is_part = false;
+  int64_t first_id = 0;
+  float scale = 1;  // CPU only; CUDA takes 1
+  TensorView y;     // [num_tokens, hidden_size] float32: the residual stream
 };
 
 }  // namespace inflight::ops

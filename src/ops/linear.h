@@ -64,6 +64,8 @@ struct LinearParams {
   TensorView scratch;  // [>= LinearScratchBytes] uint8, 64-byte aligned; integer weights only
   LoraTerm lora;       // of `site`: added to the sums
   LoraSite site = LoraSite::kDense;
+  TensorView workspace;  // CUDA, of adapters beside an activation: [num_tokens, out_features] of
+                         // x's dtype
   // CUDA, FP8 operands, no bias, no activation: y holds the sums of products of the codes times
   // Fp8ProductScale, and its reader applies x.scales and weight.scales (PendingScales).
   bool defer_scales = false;
@@ -87,7 +89,8 @@ struct GatedLinearParams {
   TensorView workspace;  // CUDA only: [num_tokens, 2 * out_features] of the model's dtype
 };
 
-// Logits of chosen rows:  logits[r] = x[rows[r]] W^T + bias
+// Logits of chosen rows:  logits[r] = Cap(scale * (x[rows[r]] W^T + bias)), Cap as of
+// AttentionParams
 struct LmHeadParams {
   Activation x;  // [num_tokens, hidden_size], after the final norm; of FP8 weights in the model's
                  // dtype, rounded here to a scale per row
@@ -96,6 +99,8 @@ struct LmHeadParams {
   TensorView bias;  // [vocab_size] float32; empty = none
   TensorView logits;   // [num_rows, vocab_size] float32
   TensorView scratch;  // as of Linear, for num_rows tokens
+  float scale = 1;     // CPU only; CUDA takes 1
+  float softcap = 0;   // 0 = none; CPU only
 };
 
 }  // namespace inflight::ops

@@ -2,7 +2,7 @@
 // Adapters of low rank (LoRA, arXiv:2106.09685): what they add to the sums of a linear, before bias
 // and activation:
 //
-//   sums[t] += sum over parts p of the adapter of token t:  (x[t] A_p^T) B_p
+//   sums[t] += sum over parts p of the adapter of token t:  (x[t] A_p^T) B_p, or bias_p
 //
 // x A^T and what is added are float32 and unrounded. Tokens without an adapter keep the bits that
 // they have without this.
@@ -31,15 +31,16 @@ constexpr int64_t LoraStride(int64_t width) {
 enum class LoraSite : uint8_t { kQkv, kDense, kFc, kGate, kProj };
 inline constexpr int kNumLoraSites = 5;
 
-// One pair of factors. B stands transposed, its rows beside A's.
+// One pair of factors, or a bias. B stands transposed, its rows beside A's.
 struct LoraPart {
   const void* a = nullptr;    // [rank, LoraStride(in_features)], zeros behind in_features
   const void* b = nullptr;    // [rank, LoraStride(num_features)]
   DType dtype = DType::kF32;  // of both: float32, float16 or bfloat16
-  int32_t rank = 0;           // in [1, kMaxLoraRank]
+  int32_t rank = 0;           // in [1, kMaxLoraRank]; 0 = a bias
   int64_t in_features = 0;
   int64_t first_feature = 0;  // it adds to outputs [first_feature, first_feature + num_features)
   int64_t num_features = 0;
+  const float* bias = nullptr;  // [num_features], of rank 0; the CPU's alone
 };
 
 // CUDA: a part in device memory.
@@ -53,15 +54,29 @@ struct LoraDevicePart {
   int32_t unused = 0;
 };
 
+// CUDA: tokens of a step that have one adapter and are computed together: entries
+// [first, first + num) of LoraDevice::order.
+struct LoraTile {
+  int32_t adapter = 0;
+  int32_t first = 0;
+  int32_t num = 0;
+  int32_t unused = 0;
+};
+
 // CUDA: what a step's kernels read, all in device memory at fixed addresses.
 struct LoraDevice {
   const LoraDevicePart* parts = nullptr;  // [adapters, num_layers, kNumLoraSites, kMaxLoraParts]
   int num_layers = 0;
-  int32_t* token_adapters = nullptr;  // [max_num_tokens] adapter i as i + 1; 0 = none
-  int32_t* order = nullptr;           // [max_num_tokens] tokens by their adapters
-  float* sums = nullptr;              // [max_num_tokens, sums_stride]
-  int64_t sums_stride = 0;            // at least the ranks of two sites of an adapter
+  const int32_t* order = nullptr;      // [tokens that have an adapter] those of each together
+  const LoraTile* tiles = nullptr;     // [*num_tiles]
+  const int32_t* num_tiles = nullptr;  // [1]
+  int tile_tokens = 0;                 // of a full one: one of the following
+  float* sums = nullptr;               // [num_sums, sums_stride]
+  int64_t num_sums = 0;                // at least the step's tokens
+  int64_t sums_stride = 0;             // at least the ranks of two sites of an adapter
 };
+inline constexpr int kSmallLoraTile = 8;   // of decode steps
+inline constexpr int kLargeLoraTile = 32;  // of steps with prompts
 
 // One adapter as kernels read it. Owns the list, not the factors.
 class LoraTable {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <initializer_list>
 
 #include "base/status_macros.h"
@@ -108,11 +110,12 @@ Status ExpectLora(const LoraTerm& lora, LoraSite site, const Weight& weight, int
                                        lora.batch->num_tokens(), num_tokens));
   for (const LoraBatch::Run& run : lora.batch->runs())
     for (const LoraPart& part : run.adapter->Of(lora.layer, site))
-      if (part.rank < 1 || part.rank > kMaxLoraRank || part.in_features != weight.in_features ||
-          part.first_feature < 0 || part.first_feature + part.num_features > weight.out_features)
+      if ((part.rank < 1) != (part.bias != nullptr) || part.rank > kMaxLoraRank ||
+          part.in_features != weight.in_features || part.first_feature < 0 ||
+          part.first_feature + part.num_features > weight.out_features)
         return InvalidArgument(fmt::format(
-            "lora: got rank {} of {} features to [{}, {}), needed a rank in [1, {}], {} features "
-            "and at most {}",
+            "lora: got rank {} of {} features to [{}, {}), needed a rank in [1, {}] or a bias, "
+            "{} features and at most {}",
             part.rank, part.in_features, part.first_feature, part.first_feature + part.num_features,
             kMaxLoraRank, weight.in_features, weight.out_features));
   return Status::Ok();
@@ -142,6 +145,30 @@ Status ExpectCache(const KvCacheView& kv, int layer) {
   return Status::Ok();
 }
 
+// A token of a tree sees itself, no key behind it, and as many as its position says.
+Status ExpectTrees(const PagedBatch& batch) {
+  if (batch.tree_masks.empty()) return Status::Ok();
+  RETURN_IF_ERROR(Expect("batch.tree_masks", batch.tree_masks, kInt64, {batch.num_tokens}));
+  for (int row = 0; row < batch.num_rows; ++row) {
+    const int end = batch.cu_seqlens_q.as<const int32_t>()[row + 1];
+    const int num_places = batch.seq_lens_kv.as<const int32_t>()[row];
+    for (int t = batch.cu_seqlens_q.as<const int32_t>()[row]; t < end; ++t) {
+      const auto mask = static_cast<uint64_t>(batch.tree_masks.as<const int64_t>()[t]);
+      if (mask == 0) continue;
+      const int position = batch.positions.as<const int32_t>()[t];
+      const int num_seen = std::max(0, num_places - kMaxTreePlaces) + std::popcount(mask);
+      const bool ends_with_itself = std::countr_zero(mask) == end - 1 - t;
+      const bool is_text = static_cast<int>(std::bit_width(mask)) <= num_places;
+      if (ends_with_itself && is_text && num_seen == position + 1) continue;
+      return InvalidArgument(fmt::format(
+          "batch.tree_masks[{}]: got {:#x} at position {}, {} places before the last of {}, needed "
+          "{} keys, its own the last of them",
+          t, mask, position, end - 1 - t, num_places, position + 1));
+    }
+  }
+  return Status::Ok();
+}
+
 Status ExpectBatch(const PagedBatch& batch) {
   RETURN_IF_ERROR(Expect("batch.cu_seqlens_q", batch.cu_seqlens_q, kInt32, {batch.num_rows + 1}));
   RETURN_IF_ERROR(Expect("batch.seq_lens_kv", batch.seq_lens_kv, kInt32, {batch.num_rows}));
@@ -149,7 +176,9 @@ Status ExpectBatch(const PagedBatch& batch) {
   RETURN_IF_ERROR(Expect("batch.slot_mapping", batch.slot_mapping, kInt64, {batch.num_tokens}));
   const Shape& tables = batch.block_tables.shape;
   const int64_t width = tables.rank() == 2 ? tables[1] : 0;
-  return Expect("batch.block_tables", batch.block_tables, kInt32, {batch.num_rows, width});
+  RETURN_IF_ERROR(
+      Expect("batch.block_tables", batch.block_tables, kInt32, {batch.num_rows, width}));
+  return ExpectTrees(batch);
 }
 
 Status ExpectRope(const Rope& rope, const PagedBatch& batch, int head_dim) {
@@ -161,6 +190,11 @@ Status ExpectRope(const Rope& rope, const PagedBatch& batch, int head_dim) {
   RETURN_IF_ERROR(
       Expect("rope.cos_sin", rope.cos_sin, kFloat32, {max_seq_len, 2, rope.rotary_dim / 2}));
   return ExpectIndices("batch.positions", batch.positions, max_seq_len);
+}
+
+Status ExpectCap(float softcap) {
+  if (softcap >= 0) return Status::Ok();
+  return InvalidArgument(fmt::format("softcap: got {}, needed 0 or a cap above it", softcap));
 }
 
 // Ids of tokens without a row of their own.
@@ -187,8 +221,9 @@ Status Validate(const EmbedParams& p) {
   const int64_t hidden_size = p.table.in_features;
   RETURN_IF_ERROR(Expect("ids", p.ids, kInt32, {num_tokens}));
   RETURN_IF_ERROR(Expect("y", p.y, kFloat32, {num_tokens, hidden_size}));
-  RETURN_IF_ERROR(p.prompt_rows == nullptr ? ExpectIndices("ids", p.ids, p.table.out_features)
-                                           : ExpectOwnRows(p));
+  if (!p.is_part)
+    RETURN_IF_ERROR(p.prompt_rows == nullptr ? ExpectIndices("ids", p.ids, p.table.out_features)
+                                             : ExpectOwnRows(p));
   if (p.position_table.empty()) return Status::Ok();
   const int64_t max_positions = p.position_table.shape[0];
   RETURN_IF_ERROR(
@@ -204,7 +239,10 @@ Status Validate(const AddNormParams& p) {
   const int64_t hidden_size = p.residual.shape[1];
   RETURN_IF_ERROR(Expect("residual", p.residual, kFloat32, p.residual.shape));
   RETURN_IF_ERROR(ExpectOrEmpty("delta", p.delta, kFloat32, p.residual.shape));
-  RETURN_IF_ERROR(Expect("norm.weight", p.norm.weight, kFloat32, {hidden_size}));
+  if (p.norm.kind != NormKind::kNone)
+    RETURN_IF_ERROR(Expect("norm.weight", p.norm.weight, kFloat32, {hidden_size}));
+  else if (!p.norm.weight.empty())
+    return InvalidArgument("norm.weight: got a tensor, needed none without a norm");
   RETURN_IF_ERROR(ExpectOrEmpty("norm.bias", p.norm.bias, kFloat32, {hidden_size}));
   return Expect("y", p.y, kNormOutputs, p.residual.shape);
 }
@@ -222,8 +260,12 @@ Status Validate(const QkvRopeKvParams& p) {
         p.weight.out_features, p.x.values.ToString(), width, p.num_heads, p.kv.head_dim,
         p.kv.num_kv_heads, num_tokens));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, kFloat32, {width}));
-  RETURN_IF_ERROR(ExpectOrEmpty("q_norm", p.q_norm, kFloat32, {p.kv.head_dim}));
-  RETURN_IF_ERROR(ExpectOrEmpty("k_norm", p.k_norm, kFloat32, {p.kv.head_dim}));
+  const bool is_wide = p.q_norm.num_elements() > p.kv.head_dim;
+  const int64_t head_dim = p.kv.head_dim;
+  RETURN_IF_ERROR(
+      ExpectOrEmpty("q_norm", p.q_norm, kFloat32, {is_wide ? p.num_heads * head_dim : head_dim}));
+  RETURN_IF_ERROR(ExpectOrEmpty("k_norm", p.k_norm, kFloat32,
+                                {is_wide ? p.kv.num_kv_heads * head_dim : head_dim}));
   if (p.q_norm.empty() != p.k_norm.empty())
     return InvalidArgument("k_norm: q_norm and k_norm are needed both, or none of them");
   RETURN_IF_ERROR(ExpectRope(p.rope, p.batch, p.kv.head_dim));
@@ -247,6 +289,7 @@ Status Validate(const AttentionParams& p) {
       (sliding.window > 0 && sliding.num_sinks >= sliding.window))
     return InvalidArgument(fmt::format("sliding: got a window of {} with {} sinks, needed fewer",
                                        sliding.window, sliding.num_sinks));
+  RETURN_IF_ERROR(ExpectCap(p.softcap));
   return Expect("y", p.y, kOutputs, {num_tokens, num_heads * p.kv.head_dim});
 }
 
@@ -284,6 +327,7 @@ Status Validate(const LmHeadParams& p) {
   RETURN_IF_ERROR(ExpectIndices("rows", p.rows, p.x.values.shape[0]));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, kFloat32, {p.weight.out_features}));
   RETURN_IF_ERROR(ExpectScratch(p.scratch, p.weight, num_rows));
+  RETURN_IF_ERROR(ExpectCap(p.softcap));
   return Expect("logits", p.logits, kFloat32, {num_rows, p.weight.out_features});
 }
 

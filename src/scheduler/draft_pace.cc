@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace inflight::scheduler {
 namespace {
@@ -18,6 +19,8 @@ constexpr double kLowestPrice = 0.02, kHighestPrice = 2;
 
 // A new sequence may be another kind of text than those before it.
 constexpr double kLeastAtStart = 0.3;
+
+constexpr double kLeastShare = 0.02;  // of all sequences' drafts, to compare one's with
 
 constexpr int kLongestSkip = 256;  // rows between tries that fail
 
@@ -49,7 +52,8 @@ double DraftPace::Accepted(const DraftRecord& record) const {
   return record.has_any ? record.accepted : std::max(accepted_, kLeastAtStart);
 }
 
-void DraftPace::Note(DraftRecord* record, int num_drafted, int num_accepted) {
+void DraftPace::Note(DraftRecord* record, int num_drafted, int num_accepted,
+                     uint64_t accepted_nodes) {
   if (num_drafted == 0) {
     ++record->num_skipped;
     return;
@@ -62,17 +66,42 @@ void DraftPace::Note(DraftRecord* record, int num_drafted, int num_accepted) {
     record->accepted += kNewestOfOne * (judged - record->accepted);
     accepted_ += kNewestOfAll * (judged - accepted_);
   }
+  for (size_t i = 0; i < chances_.size() && std::cmp_less(i, num_drafted); ++i) {
+    const double judged = (accepted_nodes >> i & 1) != 0 ? 1 : 0;
+    chances_[i] += kNewestOfAll * (judged - chances_[i]);
+  }
   record->num_skipped = 0;
   record->num_to_skip =
       num_accepted > 0 ? DraftRecord::kFirstSkip : std::min(record->num_to_skip * 2, kLongestSkip);
 }
 
-int DraftPace::Length(const DraftRecord& record) const {
-  if (max_ == 0) return 0;
-  const double accepted = Accepted(record);
+int DraftPace::ChainLength(double accepted) const {
   const double limit = price();
   int length = 0;
   for (double all = accepted; length < max_ && all > limit; all *= accepted) ++length;
+  return length;
+}
+
+int DraftPace::TreeSize(double accepted) const {
+  const double share = accepted / std::max(accepted_, kLeastShare);
+  const int num_nodes = std::min(max_, static_cast<int>(chances_.size()));
+  double gain = 0;
+  double most = 0;
+  int size = 0;
+  for (int i = 0; i < num_nodes; ++i) {
+    gain += std::min(1.0, chances_[static_cast<size_t>(i)] * share) - price();
+    if (gain > most) {
+      most = gain;
+      size = i + 1;
+    }
+  }
+  return size;
+}
+
+int DraftPace::Length(const DraftRecord& record) const {
+  if (max_ == 0) return 0;
+  const double accepted = Accepted(record);
+  const int length = chances_.empty() ? ChainLength(accepted) : TreeSize(accepted);
   const bool tries = record.num_skipped >= record.num_to_skip && num_steps_ % kTryEvery == 0;
   return length == 0 && tries ? 1 : length;
 }

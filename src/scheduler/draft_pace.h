@@ -10,10 +10,16 @@
 // drafts nothing, and a text that nobody foresees is tried again more and more seldom. A step may
 // cost far more for one token more, so all that try do so in the same step, one of kTryEvery.
 //
+// Of a tree of drafts each node has its own chance, by how often it was accepted where it was
+// judged, times how much better or worse the sequence's drafts fare than all. As many nodes pay as
+// make the sum of (chance - price) the largest.
+//
 // Only times depend on it: drafts never change what is drawn.
 #pragma once
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace inflight::scheduler {
 
@@ -31,16 +37,19 @@ class DraftPace {
  public:
   static constexpr int kTryEvery = 32;
 
-  explicit DraftPace(int max_draft_len) : max_(max_draft_len) {}
+  // `chances`: guesses for the nodes of a tree; empty where drafts are a chain.
+  explicit DraftPace(int max_draft_len, std::vector<double> chances = {})
+      : max_(max_draft_len), chances_(std::move(chances)) {}
 
   void CountStep() { ++num_steps_; }  // each of them
 
   // Of a step without prefill: its tokens with drafts, and the tokens that it yielded.
   void Observe(int64_t step_ns, int num_tokens, int num_yielded);
 
-  // A row had `num_drafted` drafts, of which the first `num_accepted` were accepted; 0 where none
-  // was planned, or none was found.
-  void Note(DraftRecord* record, int num_drafted, int num_accepted);
+  // A row had `num_drafted` drafts, of which `num_accepted` were accepted, one after another: the
+  // first ones, or the nodes of a tree whose bits `accepted_nodes` has. 0 drafts where none was
+  // planned, or none was found.
+  void Note(DraftRecord* record, int num_drafted, int num_accepted, uint64_t accepted_nodes = 0);
 
   // Drafts of the sequence's next row, at most.
   int Length(const DraftRecord& record) const;
@@ -50,8 +59,11 @@ class DraftPace {
  private:
   void SetPrice();
   double Accepted(const DraftRecord& record) const;
+  int ChainLength(double accepted) const;
+  int TreeSize(double accepted) const;
 
   const int max_;
+  std::vector<double> chances_;  // of a tree's nodes
   int64_t num_steps_ = 0;
   double price_ = 0.25;    // a guess, until steps differ
   double accepted_ = 0.6;  // of all sequences

@@ -96,5 +96,32 @@ TEST(DraftPaceTest, ANewSequenceBeginsWithWhatOthersSaw) {
   EXPECT_EQ(pace.Length({}), 2) << "0.3 is the least";
 }
 
+// At the price of 1/12 a node of chance 0.2 pays and one of 0.05 does not, unless enough behind it
+// does.
+TEST(DraftPaceTest, OfATreeAsManyNodesAsPay) {
+  const auto size = [](std::vector<double> chances, int max = 63) {
+    DraftPace pace(max, std::move(chances));
+    for (int i = 0; i < 100; ++i)
+      pace.Observe(900 + 100 * (i % 2 == 0 ? 1 : 5), i % 2 == 0 ? 1 : 5, 1);
+    return pace.Length({.accepted = 0.6, .has_any = true});  // as all sequences at the start
+  };
+  EXPECT_EQ(size({0.6, 0.4, 0.2, 0.05, 0.04}), 3);
+  EXPECT_EQ(size({0.6, 0.4, 0.05, 0.2, 0.04}), 4);
+  EXPECT_EQ(size({0.6, 0.4, 0.2, 0.2}, 2), 2) << "the bound of a row";
+  EXPECT_EQ(size({0.05, 0.04}), 0);
+}
+
+TEST(DraftPaceTest, ANodeIsWorthHowOftenItWasAccepted) {
+  DraftPace pace(3, {0.5, 0.5, 0.5});
+  DraftRecord record;
+  for (int i = 0; i < 1000; ++i) {  // the first and its child, never the other one
+    pace.Observe(i % 2 == 0 ? 1000 : 1100, i % 2 == 0 ? 1 : 2, 1);
+    pace.Note(&record, 3, 2, 0b011);
+  }
+  EXPECT_EQ(pace.Length(record), 2);
+  for (int i = 0; i < 1000; ++i) pace.Note(&record, 3, 1, 0b100);
+  EXPECT_EQ(pace.Length(record), 3) << "the third pays for those before it";
+}
+
 }  // namespace
 }  // namespace inflight::scheduler

@@ -61,5 +61,39 @@ TEST(FairTurns, ClientsThatAreGoneAreForgotten) {
   EXPECT_LE(turns.num_clients(), 1025U);
 }
 
+constexpr float kFirst = 1.0F, kNormal = 0.5F;
+
+// One client's 100 wait, and its 101st passes them all: another one comes after what has begun, not
+// after the 100.
+TEST(PriorityTurns, WhatBeginsEarlyPutsNobodyBehindItsClientsQueue) {
+  PriorityTurns turns;
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(turns.Take(kNormal, 1, 1, 10), 10 * i);
+  turns.Begin(kNormal, 0);
+  turns.Begin(kFirst, turns.Take(kFirst, 1, 1, 10));
+  EXPECT_EQ(turns.Take(kNormal, 2, 1, 10), 0);
+  EXPECT_EQ(turns.Take(kNormal, 1, 1, 10), 1000);
+}
+
+// While those of a lower priority wait for ever, so that their present stands still.
+TEST(PriorityTurns, NobodySavesUpWhileOthersOfItsPriorityAreServed) {
+  PriorityTurns turns;
+  turns.Take(kNormal, 3, 1, 10);
+  double turn = 0;
+  for (int i = 0; i < 100; ++i) turns.Begin(kFirst, turn = turns.Take(kFirst, 1, 1, 10));
+  EXPECT_EQ(turns.Take(kFirst, 2, 1, 10), turn);
+}
+
+TEST(PriorityTurns, PrioritiesOfWhichNoneWaitAreForgotten) {
+  PriorityTurns turns;
+  turns.Take(0, 1, 1, 10);
+  for (int i = 1; i <= 1000; ++i) {
+    const float priority = static_cast<float>(i) / 1000;
+    turns.Begin(priority, turns.Take(priority, 1, 1, 10));
+    turns.Leave(priority);
+  }
+  EXPECT_LE(turns.num_priorities(), 65U);
+  EXPECT_EQ(turns.Take(0, 1, 1, 10), 10) << "one waits";
+}
+
 }  // namespace
 }  // namespace inflight::scheduler

@@ -35,6 +35,22 @@ TEST(PrefillPaceTest, NeverExceedsTheHardLimitAndNeverStops) {
   EXPECT_EQ(PrefillPace(0, 512).share().alone, 512) << "no goal";
 }
 
+// Weights of a second are copied in every step, behind which 4,000 tokens can be computed.
+TEST(PrefillPaceTest, WhatEveryStepTakesIsNotCounted) {
+  constexpr int64_t kLeastNs = 1'000'000'000;
+  PrefillPace pace(/*goal_ns=*/100'000'000, /*max_num_tokens=*/16384, kLeastNs);
+  PrefillPace without(/*goal_ns=*/100'000'000, 16384);
+  int tokens = 64;
+  for (int i = 0; i < 20; ++i) {
+    const int64_t ns = std::max<int64_t>(kLeastNs, tokens * kLeastNs / 4000);
+    pace.Observe(ns, 0, tokens);
+    without.Observe(ns, 0, tokens);
+    tokens = pace.share().alone;
+  }
+  EXPECT_GT(tokens, 4000);
+  EXPECT_LT(without.share().alone, 500) << "a goal below the least time is no use";
+}
+
 TEST(PrefillPaceTest, StepTimeSettlesAtTheGoal) {
   PrefillPace pace(/*goal_ns=*/10'000'000, 4096);
   // A device of 2 ms a step and 20 us a prompt token.

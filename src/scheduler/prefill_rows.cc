@@ -78,11 +78,15 @@ int Scheduler::ChunkSize(const SequenceState& sequence, int num_taken, const Bud
 
 // False when the plan's arrays have no room for it.
 bool Scheduler::AddPrefillRow(SequenceState* sequence, int num_tokens, PlannedStep* step) {
-  const int end = sequence->num_planned_tokens + num_tokens;
+  int end = sequence->num_planned_tokens + num_tokens;
+  int num_drafts = std::max(0, end - sequence->num_prefill_tokens);
+  const int num_missing = std::max(0, num_drafts - (options_.max_drafts - step->num_drafts));
+  end -= num_missing;
+  num_drafts -= num_missing;
   if (!UpdatesFit(*sequence, end, step->plan)) return false;
-  const int num_drafts = std::max(0, end - sequence->num_prefill_tokens);
   const bool is_last = end >= sequence->num_prefill_tokens;
-  AddRow(sequence, num_tokens, num_drafts, /*is_prefill=*/true, /*yields=*/is_last, step);
+  AddRow(sequence, num_tokens - num_missing, num_drafts, /*is_prefill=*/true, /*yields=*/is_last,
+         step);
   if (is_last) sequence->phase = Phase::kDecode;
   return true;
 }

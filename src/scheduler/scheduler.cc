@@ -42,6 +42,7 @@ void Scheduler::Plan(const PrefillShare& share, PlannedStep* step, bool may_star
   StepPlan& plan = step->plan;
   plan.num_rows = plan.num_decode_rows = plan.num_tokens = plan.num_yields = 0;
   plan.num_updates = plan.num_block_ids = 0;
+  step->num_drafts = 0;
   step->rows.clear();
   step->admitted.clear();
   may_start_ = may_start;
@@ -94,7 +95,8 @@ int Scheduler::RoomForDrafts() const {
   const bool has_prompts = num_waiting() > 0 || std::ranges::any_of(running_, [](const auto* s) {
                              return s->phase == Phase::kPrefill;
                            });
-  return std::max(0, options_.max_num_tokens - num_running_rows_ - (has_prompts ? chunk_unit_ : 0));
+  return std::clamp(options_.max_num_tokens - num_running_rows_ - (has_prompts ? chunk_unit_ : 0),
+                    0, options_.max_drafts);
 }
 
 bool Scheduler::UpdatesFit(SequenceState& sequence, int num_tokens, const StepPlan& plan) const {
@@ -131,6 +133,7 @@ void Scheduler::AddRow(SequenceState* sequence, int num_query_tokens, int num_dr
     row.yields = yields ? 1 : 0;
     row.num_draft_tokens = static_cast<uint8_t>(num_drafts);
     ++plan.num_rows;
+    step->num_drafts += num_drafts;
     plan.num_tokens += num_query_tokens;
     plan.num_yields += yields ? 1 : 0;
     step->rows.push_back(sequence);

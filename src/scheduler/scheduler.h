@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct SchedulerOptions {
   int max_slots = 0;
   int depth = 1;               // steps that are planned and not collected, at most
   int max_tokens_per_row = 1;  // that a decode row computes, and yields at most: 1 + its drafts
+  int max_drafts = std::numeric_limits<int>::max();  // of all rows of a step
   SchedulerPolicy policy = SchedulerPolicy::kGuaranteedNoEvict;
   ChunkingPolicy chunking = ChunkingPolicy::kFirstComeFirstServed;
   bool enable_chunked_prefill = true;
@@ -55,6 +57,7 @@ struct PrefillShare {
 // One step and whom its rows belong to.
 struct PlannedStep {
   StepPlan plan;
+  int num_drafts = 0;                    // of all rows
   std::vector<SequenceState*> rows;      // [plan.num_rows]
   std::vector<SequenceState*> admitted;  // got their slot now; set it up before the launch
 };

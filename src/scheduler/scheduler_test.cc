@@ -58,6 +58,26 @@ TEST_F(SchedulerTest, DecodeRowsComeFirstAndLeaveTheRestToPrefill) {
   EXPECT_EQ(row(2).yields, 0);
 }
 
+TEST_F(SchedulerTest, RowsOfAStepShareTheDraftsThatItMayHave) {
+  Make({.max_batch_size = 4,
+        .max_num_tokens = 64,
+        .max_slots = 4,
+        .max_tokens_per_row = 4,
+        .max_drafts = 5});
+  for (int i = 0; i < 3; ++i) Add(4, 20);
+  Plan();
+  SequenceState* const with_drafts = Add(4, 7);  // which the client sent
+  with_drafts->num_prompt_drafts = 6;
+  const StepPlan& plan = Plan();
+  ASSERT_EQ(plan.num_rows, 4);
+  EXPECT_EQ(row(0).num_draft_tokens, 3);
+  EXPECT_EQ(row(1).num_draft_tokens, 2);
+  EXPECT_EQ(row(2).num_draft_tokens, 0);
+  EXPECT_EQ(row(3).num_draft_tokens, 0);
+  EXPECT_EQ(row(3).num_query_tokens, 4);
+  EXPECT_EQ(plan.num_tokens, 4 + 3 + 1 + 4);
+}
+
 TEST_F(SchedulerTest, ChunksEndOnBlockBoundariesUntilTheLast) {
   Make({.max_batch_size = 4, .max_num_tokens = 11, .max_slots = 4});
   Add(21, 4);

@@ -28,6 +28,7 @@ using grpc_client::GrpcEnd;
 using nlohmann::json;
 
 constexpr std::string_view kScheme = "grpc://";
+constexpr std::string_view kTlsScheme = "grpcs://";
 constexpr char kService[] = "inference.GRPCInferenceService";
 
 // Null where the service has no such call.
@@ -240,10 +241,8 @@ Reply Ask(GrpcClient& server, const RecordedCall& call, const ShadowOptions& opt
   if (asked.is_too_large()) {
     reply.answer = ResourceExhausted("the answer is larger than " +
                                      std::to_string(options.max_answer_bytes) + " bytes");
-  } else if (!asked.end.is_from_server) {
-    reply.answer = Unavailable(asked.end.message);
   } else {
-    reply.answer = AnswerOf(call.path, asked.responses, asked.end);
+    reply.answer = AnswerOrFailure(call.path, asked.responses, asked.end);
   }
   return reply;
 }
@@ -267,12 +266,29 @@ Result<RecordedCall> ParseRecordedCall(const std::string& line) {
   return call;
 }
 
-bool IsGrpcUrl(std::string_view url) { return url.starts_with(kScheme); }
+std::string WriteRecordedCall(const RecordedCall& call) {
+  const MethodDescriptor* method = MethodAt(call.path);
+  if (method == nullptr) return {};
+  json line = {{"rpc", method->name()}, {"messages_base64", json::array()}};
+  for (const std::string& message : call.messages)
+    line["messages_base64"].push_back(EncodeBase64(message));
+  for (const auto& [name, value] : call.metadata) line["metadata"][name] = value;
+  return Dumped(line);
+}
+
+bool IsStream(const std::string& path) {
+  const MethodDescriptor* method = MethodAt(path);
+  return method != nullptr && method->server_streaming();
+}
+
+bool IsGrpcUrl(std::string_view url) {
+  return url.starts_with(kScheme) || url.starts_with(kTlsScheme);
+}
 
 Result<GrpcAddress> ParseGrpcUrl(std::string_view url) {
-  std::string_view rest = url.substr(kScheme.size());
+  GrpcAddress address = {.host = {}, .is_tls = url.starts_with(kTlsScheme)};
+  std::string_view rest = url.substr((address.is_tls ? kTlsScheme : kScheme).size());
   const size_t colon = rest.rfind(':');
-  GrpcAddress address;
   if (colon != std::string_view::npos) {
     const std::string_view port = rest.substr(colon + 1);
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
@@ -293,7 +309,7 @@ http_client::Answer AnswerOf(const std::string& path, const std::vector<std::str
   const MethodDescriptor* method = MethodAt(path);
   http_client::Answer answer;
   answer.status = end.code;
-  const bool is_stream = method != nullptr && method->server_streaming();
+  const bool is_stream = IsStream(path);
   answer.headers = {{"Content-Type", is_stream ? "text/event-stream" : "application/json"}};
   if (is_stream) {
     for (const std::string& bytes : responses)
@@ -305,6 +321,13 @@ http_client::Answer AnswerOf(const std::string& path, const std::vector<std::str
     answer.body = Dumped(OfMessage(method, responses.front()));
   }
   return answer;
+}
+
+Result<http_client::Answer> AnswerOrFailure(const std::string& path,
+                                            const std::vector<std::string>& responses,
+                                            const GrpcEnd& end) {
+  if (!end.is_from_server) return Unavailable(end.message);
+  return AnswerOf(path, responses, end);
 }
 
 Outcome CallBoth(GrpcClient& old_server, GrpcClient& new_server, const RecordedCall& call,

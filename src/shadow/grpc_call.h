@@ -23,10 +23,17 @@ struct RecordedCall {
 // kInvalidArgument says what of the line is wrong.
 Result<RecordedCall> ParseRecordedCall(const std::string& line);
 
-// A host and a port, behind "grpc://".
+// The line that is read back as the call; empty for a call of another service.
+std::string WriteRecordedCall(const RecordedCall& call);
+
+// Whether its answer is a stream.
+bool IsStream(const std::string& path);
+
+// A host and a port, behind "grpc://", or over TLS "grpcs://".
 struct GrpcAddress {
   std::string host;
   int port = 0;
+  bool is_tls = false;
 };
 bool IsGrpcUrl(std::string_view url);
 Result<GrpcAddress> ParseGrpcUrl(std::string_view url);
@@ -36,6 +43,11 @@ Result<GrpcAddress> ParseGrpcUrl(std::string_view url);
 // members of the event.
 http_client::Answer AnswerOf(const std::string& path, const std::vector<std::string>& responses,
                              const grpc_client::GrpcEnd& end);
+
+// The call's answer of a server that responded with `responses`, or whose connection failed.
+Result<http_client::Answer> AnswerOrFailure(const std::string& path,
+                                            const std::vector<std::string>& responses,
+                                            const grpc_client::GrpcEnd& end);
 
 // Asks both at the same time and waits for their answers; `options` says how long. A server that
 // cannot be reached, breaks off or is too slow gives none.

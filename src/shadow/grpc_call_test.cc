@@ -126,5 +126,17 @@ TEST(GrpcCall, AnAddressHasAHostAndAPort) {
     EXPECT_FALSE(ParseGrpcUrl(wrong).ok()) << wrong;
 }
 
+TEST(RecordedCall, ALineIsReadBackAsTheCall) {
+  const RecordedCall call{.path = "/inference.GRPCInferenceService/ModelStreamInfer",
+                          .metadata = {{"x-key", "k"}, {"y", "\"z\""}},
+                          .messages = {std::string("\x0a\x00\xff", 3), ""}};
+  const auto read = ParseRecordedCall(WriteRecordedCall(call));
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->path, call.path);
+  EXPECT_EQ(read->metadata, call.metadata);
+  EXPECT_EQ(read->messages, call.messages);
+  EXPECT_EQ(WriteRecordedCall({.path = "/grpc.health.v1.Health/Check", .messages = {""}}), "");
+}
+
 }  // namespace
 }  // namespace inflight::shadow

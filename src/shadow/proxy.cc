@@ -87,6 +87,8 @@ class ProxyHandler : public http_listener::HttpHandler {
     return ErrorAnswer(400, reason);
   }
 
+  bool has_pending() const { return num_pending_ > 0; }
+
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     RecordedRequest recorded{
         .method = request.method, .path = request.target, .headers = {}, .body = *request.body};
@@ -120,15 +122,15 @@ class ProxyHandler : public http_listener::HttpHandler {
     ++num_pending_;
     AskBoth(io_, options_.shadow, std::move(request), std::move(listening),
             [this](const Outcome& outcome) {
-              --num_pending_;
               report_.Add(outcome);
+              --num_pending_;
             });
   }
 
   const ProxyOptions options_;
   Report& report_;
   std::mutex record_mutex_;
-  int num_pending_ = 0;  // on the thread of the calls
+  std::atomic<int> num_pending_{0};
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_ =
       boost::asio::make_work_guard(io_);
@@ -138,9 +140,19 @@ class ProxyHandler : public http_listener::HttpHandler {
 }  // namespace
 
 Result<std::unique_ptr<Proxy>> Proxy::Start(const ProxyOptions& options, Report& report) {
-  std::unique_ptr<Proxy> proxy(new Proxy(std::make_unique<ProxyHandler>(options, report)));
+  auto handler = std::make_unique<ProxyHandler>(options, report);
+  const ProxyHandler& of_proxy = *handler;
+  std::unique_ptr<Proxy> proxy(new Proxy(std::move(handler)));
+  proxy->has_pending_ = [&of_proxy] { return of_proxy.has_pending(); };
   RETURN_IF_ERROR(proxy->Listen(options.listener));
   return proxy;
+}
+
+void Proxy::Stop(std::chrono::milliseconds drain) {
+  const auto end = std::chrono::steady_clock::now() + drain;
+  ListeningServer::Stop(drain);
+  while (has_pending_() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 }  // namespace inflight::shadow

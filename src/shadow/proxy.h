@@ -3,7 +3,9 @@
 // too.
 #pragma once
 
+#include <chrono>
 #include <cstdio>
+#include <functional>
 #include <memory>
 
 #include "protocol/http_listener/listening_server.h"
@@ -25,8 +27,14 @@ class Proxy : public http_listener::ListeningServer {
   // `report` must outlive it.
   static Result<std::unique_ptr<Proxy>> Start(const ProxyOptions& options, Report& report);
 
+  // As of ListeningServer, and waits for the rest of `drain` for the new server's answers to
+  // what clients have asked.
+  void Stop(std::chrono::milliseconds drain);
+
  private:
   using ListeningServer::ListeningServer;
+
+  std::function<bool()> has_pending_;  // of its handler
 };
 
 }  // namespace inflight::shadow

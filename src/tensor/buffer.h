@@ -37,6 +37,8 @@ class Buffer {
 class PinnedBuffer {
  public:
   static Result<PinnedBuffer> Allocate(Device& device, size_t num_bytes);  // of a CUDA device
+  // The same for gigabytes: in 2 MiB pages, cleared by the threads of the device's host pool.
+  static Result<PinnedBuffer> AllocateLarge(Device& device, size_t num_bytes);
 
   PinnedBuffer() = default;
   PinnedBuffer(PinnedBuffer&& other) noexcept;
@@ -49,6 +51,7 @@ class PinnedBuffer {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  bool is_large_ = false;
 };
 
 }  // namespace inflight

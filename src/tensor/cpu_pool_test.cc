@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "tensor/cgroup.h"
+
 namespace inflight {
 namespace {
 
@@ -134,6 +136,27 @@ TEST_F(CgroupTest, V1QuotaIsReadFromTheCpuController) {
   Write("cpu,cpuacct/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(CgroupCpuQuota(root_, "5:memory:/box\n4:cpu,cpuacct:/box\n"), 2);
   EXPECT_EQ(CgroupCpuQuota(root_, "5:memory:/box\n4:cpuset:/box\n"), std::nullopt);
+}
+
+// A service of systemd: its own group has the limit, and the root none.
+TEST_F(CgroupTest, MemoryIsWhatTheOwnGroupsLeave) {
+  EXPECT_EQ(LeftByCgroups(root_, 5000), 5000U);
+  Write("proc/self/cgroup", "0::/system.slice/inflight.service\n");
+  Write("sys/fs/cgroup/system.slice/inflight.service/memory.max", "max\n");
+  Write("sys/fs/cgroup/system.slice/inflight.service/memory.current", "600\n");
+  EXPECT_EQ(LeftByCgroups(root_, 5000), 5000U);
+  Write("sys/fs/cgroup/system.slice/inflight.service/memory.max", "1000\n");
+  EXPECT_EQ(LeftByCgroups(root_, 5000), 400U);
+  Write("sys/fs/cgroup/system.slice/memory.max", "1100\n");
+  Write("sys/fs/cgroup/system.slice/memory.current", "1200\n");
+  EXPECT_EQ(LeftByCgroups(root_, 5000), 0U);
+}
+
+TEST_F(CgroupTest, MemoryOfVersionOneIsRead) {
+  Write("proc/self/cgroup", "4:memory:/docker/box\n3:pids:/\n");
+  Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "2000\n");  // the box's own, in the box
+  Write("sys/fs/cgroup/memory/memory.usage_in_bytes", "500\n");
+  EXPECT_EQ(LeftByCgroups(root_, 5000), 1500U);
 }
 
 TEST_F(CgroupTest, MalformedTextMeansNoQuota) {

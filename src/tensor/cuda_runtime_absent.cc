@@ -19,6 +19,8 @@ Result<void*> Allocate(int, size_t) { CHECK(false); }
 void Free(int, void*) noexcept {}
 Result<void*> AllocatePinned(int, size_t) { CHECK(false); }
 void FreePinned(void*) noexcept {}
+Status Pin(int, void*, size_t) { CHECK(false); }
+void Unpin(void*) noexcept {}
 Status Wait(int) { CHECK(false); }
 Status Copy(int, void*, const void*, size_t) { CHECK(false); }
 

@@ -127,6 +127,21 @@ Result<void*> AllocatePinned(int device, size_t num_bytes) {
 
 void FreePinned(void* data) noexcept { cudaFreeHost(data); }
 
+Status Pin(int device, void* data, size_t num_bytes) {
+  cudaSetDevice(device);
+  const cudaError_t pinned =
+      cudaHostRegister(data, num_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+  if (pinned != cudaSuccess) cudaGetLastError();  // a failed registration is not sticky
+  RETURN_IF_ERROR(ToStatus(pinned, fmt::format("cannot pin {} bytes of host memory", num_bytes)));
+  void* of_device = nullptr;
+  const cudaError_t found = cudaHostGetDevicePointer(&of_device, data, 0);
+  if (found == cudaSuccess && of_device == data) return Status::Ok();
+  Unpin(data);
+  return Internal("pinned host memory has another address on the GPU");
+}
+
+void Unpin(void* data) noexcept { cudaHostUnregister(data); }
+
 bool HasRuntime() { return true; }
 
 Status Copy(int device, void* target, const void* source, size_t num_bytes) {

@@ -40,6 +40,9 @@ Result<void*> Allocate(int device, size_t num_bytes);  // zeroed; kResourceExhau
 void Free(int device, void* data) noexcept;
 Result<void*> AllocatePinned(int device, size_t num_bytes);  // host memory, mapped to the device
 void FreePinned(void* data) noexcept;
+// Pins memory of this process that is there already, under its own address; whole pages.
+Status Pin(int device, void* data, size_t num_bytes);
+void Unpin(void* data) noexcept;
 
 bool HasRuntime();  // false in builds without CUDA
 // Between host and device in either direction; waits until it is done.

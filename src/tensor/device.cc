@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "tensor/cgroup.h"
 
 namespace inflight {
 
@@ -21,16 +22,7 @@ uint64_t AvailableHostBytes() {
   std::string unit;
   while (meminfo >> key >> kib >> unit)
     if (key == "MemAvailable:") available = kib * 1024;
-  for (const auto& [limit_path, used_path] :
-       {std::pair("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        std::pair("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                  "/sys/fs/cgroup/memory/memory.usage_in_bytes")}) {
-    uint64_t limit = 0;
-    uint64_t used = 0;
-    if (std::ifstream(limit_path) >> limit && std::ifstream(used_path) >> used)
-      available = std::min(available, limit > used ? limit - used : 0);
-  }
-  return available;
+  return LeftByCgroups("/", available);
 }
 
 MemoryShare::MemoryShare(MemoryShare&& other) noexcept

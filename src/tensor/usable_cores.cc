@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tensor/cgroup.h"
 #include "tensor/cpu_pool.h"
 
 namespace inflight {
@@ -46,40 +46,13 @@ std::optional<double> QuotaV1(const fs::path& dir) {
   return quota / period;
 }
 
-// The least quota of `group` and its ancestors below `mount`.
-template <typename Quota>
-void Cut(std::optional<double>& least, const fs::path& mount, const fs::path& group, Quota quota) {
-  for (fs::path at = group.relative_path();; at = at.parent_path()) {
-    if (const std::optional<double> cores = quota(mount / at))
-      least = least ? std::min(*least, *cores) : *cores;
-    if (at.empty()) return;
-  }
-}
-
-bool NamesCpuController(const std::string& controllers) {
-  std::istringstream list(controllers);
-  for (std::string name; std::getline(list, name, ',');)
-    if (name == "cpu") return true;
-  return false;
-}
-
 }  // namespace
 
 std::optional<int> CgroupCpuQuota(const fs::path& cgroup_root, std::string_view proc_self_cgroup) {
   std::optional<double> least;
-  std::istringstream lines{std::string(proc_self_cgroup)};
-  for (std::string line; std::getline(lines, line);) {  // hierarchy:controllers:path
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const fs::path group = line.substr(second + 1);
-    if (controllers.empty()) {
-      Cut(least, cgroup_root, group, QuotaV2);
-    } else if (NamesCpuController(controllers)) {
-      Cut(least, cgroup_root / "cpu", group, QuotaV1);
-      Cut(least, cgroup_root / controllers, group, QuotaV1);
-    }
+  for (const CgroupFolder& folder : CgroupFolders(cgroup_root, proc_self_cgroup, "cpu")) {
+    const auto cores = folder.version == 2 ? QuotaV2(folder.path) : QuotaV1(folder.path);
+    if (cores) least = least ? std::min(*least, *cores) : *cores;
   }
   if (!least) return std::nullopt;
   return std::max(1, static_cast<int>(std::ceil(*least)));

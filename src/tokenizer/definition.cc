@@ -23,14 +23,24 @@ Result<dom::element> Parse(dom::parser& parser, std::string_view json) {
   return root;
 }
 
+// Tables have an entry for each id up to the largest. Vocabularies have gaps, but few.
+constexpr int64_t kMostIdsPerToken = 64;
+constexpr int64_t kIdsOfSmallOnes = 65536;
+
 Result<Vocab> ReadVocab(dom::object object, const std::string& path) {
   Vocab vocab;
+  const auto num_tokens = static_cast<int64_t>(object.size());
+  const int64_t num_ids = kIdsOfSmallOnes + kMostIdsPerToken * num_tokens;
   for (const auto& [token, element] : object) {
     int64_t id = 0;
     if (element.get(id) != simdjson::SUCCESS) {
       return InvalidArgument(path + "[\"" + std::string(token.substr(0, 100)) +
                              "\"]: must be an integer");
     }
+    if (id >= num_ids && id <= kMaxTokenId)
+      return InvalidArgument(path + "[\"" + std::string(token.substr(0, 100)) + "\"]: got id " +
+                             std::to_string(id) + ", of " + std::to_string(num_tokens) +
+                             " tokens ids are below " + std::to_string(num_ids));
     RETURN_IF_ERROR(vocab.Add(token, id));
   }
   return vocab;

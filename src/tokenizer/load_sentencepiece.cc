@@ -73,15 +73,6 @@ Result<Definition> MakeBare(const Proto& proto) {
   return definition;
 }
 
-void SetTemplate(bool add_bos, bool add_eos, Definition& definition) {
-  definition.post_processor.clear();
-  if (add_bos && definition.bos_id)
-    definition.post_processor.push_back({.ids = {*definition.bos_id}});
-  definition.post_processor.push_back({.is_sequence = true});
-  if (add_eos && definition.eos_id)
-    definition.post_processor.push_back({.ids = {*definition.eos_id}});
-}
-
 enum class Class { kBare, kLlama, kT5 };
 
 Result<Class> ClassOf(const ConfigFiles& files) {
@@ -280,6 +271,19 @@ Result<Definition> MakeDressed(const Proto& proto, const ConfigFiles& files, Cla
 }
 
 }  // namespace
+
+void SetTemplate(bool add_bos, bool add_eos, Definition& definition) {
+  definition.post_processor.clear();
+  if (add_bos && definition.bos_id)
+    definition.post_processor.push_back({.ids = {*definition.bos_id}});
+  definition.post_processor.push_back({.is_sequence = true});
+  if (add_eos && definition.eos_id)
+    definition.post_processor.push_back({.ids = {*definition.eos_id}});
+}
+
+Result<Definition> MakeLlamaTokenizer(const Proto& proto, const ConfigFiles& files) {
+  return MakeDressed(proto, files, Class::kLlama);
+}
 
 Result<Definition> ReadSentencePiece(std::string_view model) {
   ASSIGN_OR_RETURN(const Proto proto, Proto::Parse(model));

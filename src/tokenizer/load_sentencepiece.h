@@ -20,6 +20,7 @@
 
 #include "tokenizer/config_files.h"
 #include "tokenizer/definition.h"
+#include "tokenizer/sentencepiece_proto.h"
 
 namespace inflight::tokenizer {
 
@@ -29,5 +30,11 @@ Result<Definition> ReadSentencePiece(std::string_view model);
 // `dir / name`, with what `files` say.
 Result<Definition> LoadSentencePiece(const std::filesystem::path& dir, std::string_view name,
                                      const ConfigFiles& files);
+
+// The class Llama around pieces that came in another file.
+Result<Definition> MakeLlamaTokenizer(const SentencePieceProto& proto, const ConfigFiles& files);
+
+// What stands around a text's ids: those of the definition that it has.
+void SetTemplate(bool add_bos, bool add_eos, Definition& definition);
 
 }  // namespace inflight::tokenizer

@@ -69,6 +69,7 @@ TEST(FromJson, WrongFieldsAreNamed) {
   };
   EXPECT_THAT(message("/model/vocab/a", -1), HasSubstr("vocab[\"a\"]: got id -1"));
   EXPECT_THAT(message("/model/vocab/a", 1 << 24), HasSubstr("allowed are 0 to"));
+  EXPECT_THAT(message("/model/vocab/a", 1 << 20), HasSubstr("vocab[\"a\"]: got id 1048576, of "));
   EXPECT_THAT(message("/model/vocab/a", "1"), HasSubstr("must be an integer"));
   EXPECT_THAT(message("/model/vocab/a", 2), HasSubstr("already that of"));
   EXPECT_THAT(message("/model/merges/1", Json::array({"a"})), HasSubstr("model.merges[1]"));

@@ -233,9 +233,13 @@ Result<SentencePieceProto> SentencePieceProto::Parse(std::string_view file) {
         return ReadDenormalizerSpec(field.bytes);
     }
   }));
-  if (proto.pieces.empty()) return InvalidArgument("pieces: there are none");
-  RETURN_IF_ERROR(Check(proto));
+  RETURN_IF_ERROR(proto.CheckPieces());
   return proto;
+}
+
+Status SentencePieceProto::CheckPieces() {
+  if (pieces.empty()) return InvalidArgument("pieces: there are none");
+  return Check(*this);
 }
 
 }  // namespace inflight::tokenizer

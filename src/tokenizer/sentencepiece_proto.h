@@ -48,6 +48,9 @@ struct SentencePieceProto {
   // kUnimplemented: model types WORD and CHAR, a denormalizer.
   static Result<SentencePieceProto> Parse(std::string_view file);
 
+  // For models that come in other files: checks the pieces as Parse does, and finds unk_id.
+  Status CheckPieces();
+
   // Text can become such a piece (or, if kUnused, the pieces it was merged from).
   static bool IsSpelled(Type type) {
     return type == Type::kNormal || type == Type::kUserDefined || type == Type::kUnused;

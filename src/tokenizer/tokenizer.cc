@@ -4,7 +4,9 @@
 
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "gguf/file.h"
 #include "tokenizer/config_files.h"
+#include "tokenizer/load_gguf.h"
 #include "tokenizer/load_sentencepiece.h"
 #include "tokenizer/tokenizer_impl.h"
 
@@ -54,6 +56,12 @@ Result<Definition> LoadVocabAndMerges(const Path& dir, const ConfigFiles& files)
   return definition;
 }
 
+Result<Definition> LoadGguf(const Path& path) {
+  ASSIGN_OR_RETURN(const MappedFile mapped, MappedFile::Open(path));
+  ASSIGN_OR_RETURN(const gguf::File file, gguf::Parse(mapped.bytes(), path.string()));
+  return ReadGguf(file.metadata);
+}
+
 Result<Definition> LoadDefinition(const Path& dir, const ConfigFiles& files) {
   const Path tokenizer_json = dir / "tokenizer.json";
   if (FileExists(tokenizer_json)) {
@@ -68,9 +76,10 @@ Result<Definition> LoadDefinition(const Path& dir, const ConfigFiles& files) {
   for (const char* name : {"tokenizer.model", "spiece.model"}) {
     if (FileExists(dir / name)) return LoadSentencePiece(dir, name, files);
   }
+  if (const Path file = gguf::TokenizerFileOf(dir); !file.empty()) return LoadGguf(file);
   return NotFound(dir.string() +
                   ": has no tokenizer (looked for tokenizer.json, vocab.json with merges.txt, "
-                  "tokenizer.model, spiece.model)");
+                  "tokenizer.model, spiece.model, tokenizer.gguf)");
 }
 
 }  // namespace
@@ -99,6 +108,12 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string_view to
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromSentencePiece(std::string_view model) {
   ASSIGN_OR_RETURN(Definition definition, tokenizer::ReadSentencePiece(model));
+  return std::shared_ptr<const Tokenizer>(std::make_shared<TokenizerImpl>(std::move(definition)));
+}
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromGguf(std::span<const std::byte> file) {
+  ASSIGN_OR_RETURN(const gguf::File parsed, gguf::Parse(file, "file"));
+  ASSIGN_OR_RETURN(Definition definition, tokenizer::ReadGguf(parsed.metadata));
   return std::shared_ptr<const Tokenizer>(std::make_shared<TokenizerImpl>(std::move(definition)));
 }
 

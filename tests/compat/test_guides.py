@@ -5,6 +5,7 @@ The guides: the README of triton-inference-server/tensorrtllm_backend at v0.5.0,
 Gemma and several servers, and those of users that build on them. Where one waits or looks, the test does.
 """
 
+import itertools
 import json
 import re
 import shutil
@@ -68,6 +69,7 @@ def test_the_readme_of_0_10_with_gpt(folder):
         " --http_port $HTTP --grpc_port $GRPC --metrics_port $METRICS > server.log 2>&1"
     )
     folder.wait_until_ready()
+    assert folder.log().count("this rank computes") == 3
     by_ensemble, by_bls = map(json.loads, folder.sh(CURLS).stdout.splitlines())
     assert by_ensemble["text_output"].startswith("What is machine learning?")
     assert by_ensemble["text_output"] == by_bls["text_output"]
@@ -115,13 +117,17 @@ python3 scripts/launch_triton_server.py --world_size 1 --model_repo=llama_ifb/ \
 WORDS = '"bad_words": ["boat", "model"], "stop_words": ["focuses", "learn"]'
 
 
+def copy_demo(folder):
+    shutil.copytree(DEMO, folder.root / "llama-hf", ignore=shutil.ignore_patterns("*.py", "*.jsonl"))
+
+
 @pytest.fixture
 def llama(folder):
     """The folder with an engine of the demo model, which is a Llama; its environment as the guide exports it.
 
     It has the one end id of the guide's Llama, the tokenizer's. Of several the ensemble ends at each, and a step at its own.
     """
-    shutil.copytree(DEMO, folder.root / "llama-hf", ignore=shutil.ignore_patterns("*.py", "*.jsonl"))
+    copy_demo(folder)
     for name in ("config.json", "generation_config.json"):
         path = folder.root / "llama-hf" / name
         path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": 2047}))
@@ -314,6 +320,7 @@ def test_the_managed_endpoint(folder_of):
         """
     )
     folder.wait_until_ready()
+    assert "this rank computes" in folder.log()
     answer = json.loads(folder.sh(CURLS.split("echo")[0]).stdout)
     assert answer["text_output"].startswith("What is machine learning?")
 
@@ -388,7 +395,7 @@ def test_the_repository_that_the_launcher_serves_by_itself(folder):
 def test_the_llm_api_guide(folder_of):
     """The repository whose one model names a directory, by the paths of 0.21."""
     folder = folder_of("0.21")
-    shutil.copytree(DEMO, folder.root / "llama-hf", ignore=shutil.ignore_patterns("*.py", "*.jsonl"))
+    copy_demo(folder)
     folder.sh(
         """
         cp -R tensorrt_llm/triton_backend/all_models/llmapi/ llmapi_repo/
@@ -418,20 +425,50 @@ def test_the_llm_api_guide(folder_of):
         " dataset --dataset tensorrt_llm/triton_backend/ci/L0_backend_trtllm/simple_data.json --tokenizer-dir llama-hf"
     ).stdout
     assert output.splitlines()[2] == "[INFO] Start benchmarking on 3 prompts." and "[INFO] Total Latency: " in output
+    client = "python3 tensorrt_llm/triton_backend/tools/llmapi_client.py -u localhost:$GRPC"
+    output = folder.sh(f'{client} --text "The future of AI is" --request-output-len 10 -C gzip').stdout
+    assert output == f"Got completed request\nOutput text: {answer['text_output']}\n"
+    missing = folder.sh(f"{client} --model-name nobody", check=False)
+    assert missing.returncode == 1 and "Encountered error: " in missing.stdout and "'nobody' is not found" in missing.stderr
 
 
-def test_the_llm_api_s_tools_stream_from_a_decoupled_model(folder_of):
-    folder = folder_of("0.19")
-    shutil.copytree(DEMO, folder.root / "llama-hf", ignore=shutil.ignore_patterns("*.py", "*.jsonl"))
+def launch_llm_api(folder, edits=""):
+    """A model of the LLM API over llama-hf, its model.yaml changed by `edits` of sed too."""
     folder.sh(
-        """
+        f"""
         cp -R all_models/llmapi/ llmapi_repo/
-        sed -i "s#^model: .*#model: $ROOT/llama-hf#; s#decoupled: .*#decoupled: true#" llmapi_repo/tensorrt_llm/1/model.yaml
-        python3 scripts/launch_triton_server.py --model_repo=llmapi_repo/ \
+        sed -i "s#^model: .*#model: $ROOT/llama-hf#{edits}" llmapi_repo/tensorrt_llm/1/model.yaml
+        python3 scripts/launch_triton_server.py --model_repo=llmapi_repo/ \\
             --http_port $HTTP --grpc_port $GRPC --metrics_port $METRICS > server.log 2>&1
         """
     )
     folder.wait_until_ready()
+
+
+def test_the_llm_api_s_client_ends_requests_early(folder_of):
+    """Of a model that never ends by itself, long after the client has ended it; release 1.0 is the first with `stop`."""
+    folder = folder_of("1.0")
+    copy_demo(folder)
+    for file in ("config.json", "generation_config.json"):
+        path = folder.root / "llama-hf" / file
+        path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": [2047]}))
+    launch_llm_api(folder)
+    client = "python3 tools/llmapi_client.py -u localhost:$GRPC --request-output-len 1000"
+    whole = folder.sh(client).stdout
+    for how in ("", "--stop-via-request-cancel"):
+        output = folder.sh(f"{client} --stop-after-ms 20 {how}").stdout
+        cancelled = output == "Got completed request\nRequest is cancelled\n"
+        assert cancelled or (how == "" and whole.startswith(output[:-1]) and len(output) < len(whole)), output
+    late = folder.sh(f"{client} --stream-timeout 0.02", check=False)
+    assert late.returncode == 1 and "Received an error from server:" in late.stdout and "DEADLINE_EXCEEDED" in late.stderr
+    metrics = folder.sh("python3 tools/llmapi_client.py -u localhost:$GRPC --return-perf-metrics").stdout
+    assert re.search(r"^arrival_time_ns: [1-9]\d+$", metrics, re.MULTILINE)
+
+
+def test_the_llm_api_s_tools_stream_from_a_decoupled_model(folder_of):
+    folder = folder_of("0.19")
+    copy_demo(folder)
+    launch_llm_api(folder, "; s#decoupled: .*#decoupled: true#")
     tools, grpc = "python3 tools/inflight_batcher_llm", "-i grpc -u localhost:$GRPC --max-input-len 500 --test-llmapi"
     prompts = [example["text_input"].rsplit(" ", 1) for example in json.loads((DEMO / "demo_requests.json").read_text())]
     rows = [{"input": start, "instruction": end, "output": "a few words"} for start, end in prompts]
@@ -445,5 +482,14 @@ def test_the_llm_api_s_tools_stream_from_a_decoupled_model(folder_of):
     assert "[INFO] Functionality test succeeded." in output and "[INFO] Total Latency: " in output
     output = folder.sh(f"{tools}/benchmark_core_model.py {grpc} --decoupled dataset {data} --tokenizer-dir llama-hf").stdout
     assert f"[INFO] Start benchmarking on {len(rows)} prompts." in output and "[INFO] Total Latency: " in output
+    client = "python3 tools/llmapi_client.py -u localhost:$GRPC"
+    output = folder.sh(f"{client} --text 'Once upon a time' --request-output-len 12 -S").stdout
+    texts = [line.removeprefix("Output text: ") for line in output.splitlines() if line.startswith("Output text: ")]
+    assert texts and all(later.startswith(text) for text, later in itertools.pairwise(texts)), "each is all so far"
+    whole = requests.post(
+        f"http://localhost:{folder.http}/v2/models/tensorrt_llm/generate_stream", timeout=60,
+        json={"text_input": "Once upon a time", "sampling_param_max_tokens": 12, "streaming": True},
+    ).text.split("data: ")[-1]  # fmt: skip
+    assert texts[-1] == json.loads(whole)["text_output"]
     refused = folder.sh(f"{tools}/end_to_end_test.py {grpc} {data} --sampling-params \"{{'best_of': 2}}\"", check=False)
     assert refused.returncode == 1 and "sampling_param_best_of" in refused.stderr

@@ -2,6 +2,7 @@
 """Each script by itself: its grammar, and clear errors with exit status for what is wrong; nothing is left half done."""
 
 import json
+import pathlib
 import subprocess
 
 import pytest
@@ -215,9 +216,9 @@ PREFIX = "--backend-config=python,shm-region-prefix-name=prefix"
 
 
 def spy_at(path):
-    """A program that writes $TRTLLM_ORCHESTRATOR and its arguments into a pipe beside it."""
+    """A program that writes how it shall orchestrate, and its arguments, into a pipe beside it."""
     path.parent.mkdir(exist_ok=True)
-    path.write_text(f'#!/bin/sh\nprintf "%s\\n" "$TRTLLM_ORCHESTRATOR" "$@" > {path}.pipe\n')
+    path.write_text(f'#!/bin/sh\nprintf "%s\\n" "$TRTLLM_ORCHESTRATOR$TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES" "$@" > {path}.pipe\n')
     path.chmod(0o755)
     return f"mkfifo {path}.pipe;", f"&& cat {path}.pipe && rm {path}.pipe"
 
@@ -233,14 +234,18 @@ def test_the_launchers_command_line(shared, tmp_path):
     assert started("") == ["", repository, *PORTS, PREFIX + "0_"]
     log = ["--log-verbose=3", "--log-file=all.txt"]
     assert started("--log --log-file all.txt") == ["", repository, *log, *PORTS, PREFIX + "0_"]
-    assert started("--multi-model")[0] == "1"
+    gpus = pathlib.Path("/proc/driver/nvidia/gpus").glob("*")
+    pools = ["--pinned-memory-pool-byte-size=0", "--enable-peer-access=false"]
+    pools += [f"--cuda-memory-pool-byte-size={gpu}:0" for gpu, _ in enumerate(gpus)]
+    assert started("--multi-model") == ["11", repository, *PORTS, PREFIX + "0_", *pools]
+    assert started("--multi-model --disable-spawn-processes")[0] == "10"
 
 
 def test_ranks_are_started_by_mpirun(shared, tmp_path):
     before, after = spy_at(tmp_path / "bin/mpirun")
     flags = "--world_size 2 --oversubscribe --tritonserver /bin/true --tensorrt_llm_model_name a,b"
     words = shared.sh(f"{before} PATH={tmp_path}/bin:$PATH {LAUNCH} {flags} {after}").stdout.splitlines()
-    server = ["-n", "1", "/bin/true", "--model-repository=all_models/gpt"]
+    server = ["-n", "1", "-x", "MASTER_PORT", "/bin/true", "--model-repository=all_models/gpt"]
     above = ["--model-control-mode=explicit", "--load-model=a", "--load-model=b"]
     assert words == [
         "", "--allow-run-as-root", "--oversubscribe",

@@ -202,13 +202,13 @@ def test_drafts_are_judged_by_an_engine_that_was_built_for_them(folder_of):
 # Starts the ranks of its command line as mpirun does, and ends with them.
 MPIRUN = """#!/usr/bin/env python3
 import os, subprocess, sys
-words = [word for word in sys.argv[1:] if word != "--allow-run-as-root"]
+words = [word for word in sys.argv[1:] if word not in ("--allow-run-as-root", "--oversubscribe")]
 ranks = [part.split("\\0") for part in "\\0".join(words).strip("\\0:").split("\\0:\\0")]
 started = []
 for rank, command in enumerate(ranks):
     environment = {**os.environ, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(len(ranks))}
     with open(f"rank{rank}.log", "w") as log:
-        started.append(subprocess.Popen(command[2:], env=environment, stdout=log, stderr=log))
+        started.append(subprocess.Popen(command[4:], env=environment, stdout=log, stderr=log))
 started[0].wait()
 for process in started[1:]:
     process.terminate()
@@ -230,22 +230,76 @@ def test_ranks_above_0_wait(folder):
     spy = folder.root / "bin/mpirun"
     spy.write_text(MPIRUN)
     spy.chmod(0o755)
-    launch(folder, folder.http, folder.grpc, folder.metrics, "--world_size 2")
+    launch(folder, folder.http, folder.grpc, folder.metrics, "--world_size 2")  # of "-n 1 -x MASTER_PORT PROGRAM ..."
     wait_for(folder.root / "rank0.log", "Started Metrics Service")
     wait_for(folder.root / "rank1.log", "Rank 1 of 2 waits")
     assert json.loads(folder.sh(ASK).stdout)["text_output"].startswith("What is")
     assert len(folder.stop_servers()) == 2
 
 
+def test_two_launchers_of_ranks(folder):
+    """Leader mode of the guide: an engine for two ranks, which two launchers start at the same time."""
+    prepare(folder, "--tp_size 2")
+    others = free_ports(3)
+    launch(folder, folder.http, folder.grpc, folder.metrics, "--world_size 2")
+    launch(folder, *others, "--world_size 2")
+    folder.wait_until_ready()
+    folder.wait_until_ready(others[2])
+    assert folder.log().count("this rank computes") == 2
+    answers = {folder.sh(ASK, HTTP=str(port)).stdout for port in (folder.http, others[0])}
+    assert len(answers) == 1 and "What is" in answers.pop()
+    # The first signals are rank 0's of each: the others end with it.
+    assert len(folder.stop_servers()) == 4
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_an_engine_of_ranks_in_other_worlds(folder, world_size):
+    prepare(folder, "--tp_size 2")
+    launch(folder, folder.http, folder.grpc, folder.metrics, f"--world_size {world_size}")
+    if world_size == 1:  # threads
+        folder.wait_until_ready()
+        assert "the model runs on several ranks" in folder.log() and "this rank computes" not in folder.log()
+        assert json.loads(folder.sh(ASK).stdout)["text_output"].startswith("What is")
+        folder.stop_servers()
+        return
+    errors = folder.root / "launcher.log"
+    wait_for(errors, "mpirun detected that one or more processes exited with non-zero status")
+    text = "is an engine for 2 ranks (tensor parallel 2, pipeline parallel 1), Open MPI started 3 processes"
+    assert text in errors.read_text()
+    assert folder.stop_servers() == []
+
+
+def start_tasks(folder, **environment):
+    """Two tasks of a Slurm job; the log of task N is rankN.log."""
+    flags = f"--http-port={folder.http} --grpc-port={folder.grpc} --metrics-port={folder.metrics}"
+    task = f"bash scripts/tensorrt_llm_triton.sh {flags}"
+    of_task = "SLURM_PROCID={0} SLURM_LOCALID={0} {1} > rank{0}.log 2>&1 &"
+    return subprocess.Popen(
+        ["bash", "-c", " ".join(of_task.format(rank, task) for rank in (1, 0)) + " wait"],
+        cwd=folder.root, env={
+            **folder.environment, "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_NODEID": "0",
+            "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_STEP_NODELIST": "localhost",
+            "MODEL_REPO": str(folder.root / "models"), **environment,
+        },
+    )  # fmt: skip
+
+
+def test_tasks_of_a_slurm_job_compute_their_ranks(folder):
+    prepare(folder, "--tp_size 2")
+    job = start_tasks(folder, MASTER_PORT=str(free_ports(1)[0]))
+    try:
+        wait_for(folder.root / "rank0.log", "Started Metrics Service")
+        assert "this rank computes" in (folder.root / "rank1.log").read_text()
+        assert json.loads(folder.sh(ASK).stdout)["text_output"].startswith("What is")
+    finally:
+        folder.stop_servers()
+        job.wait(60)
+
+
 def test_tasks_of_a_slurm_job(folder):
     """Each task executes one script; Slurm tells them apart."""
     prepare(folder)
-    flags = f"--http-port={folder.http} --grpc-port={folder.grpc} --metrics-port={folder.metrics}"
-    task = f"bash scripts/tensorrt_llm_triton.sh {flags}"
-    job = subprocess.Popen(
-        ["bash", "-c", f"SLURM_PROCID=1 {task} > rank1.log 2>&1 & SLURM_PROCID=0 {task} > rank0.log 2>&1 & wait"],
-        cwd=folder.root, env={**folder.environment, "SLURM_NTASKS": "2", "MODEL_REPO": str(folder.root / "models")},
-    )  # fmt: skip
+    job = start_tasks(folder)
     try:
         wait_for(folder.root / "rank0.log", "Started Metrics Service")
         wait_for(folder.root / "rank1.log", "Rank 1 of 2 waits")

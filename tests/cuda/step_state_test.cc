@@ -317,6 +317,108 @@ TEST_F(StepStateTest, BeamsArePlacedWhereTheHostSays) {
   EXPECT_EQ(Read(s.tokens + 1 * s.max_tokens, tokens.size()), tokens) << "of beam 0";
 }
 
+TEST_F(StepStateTest, DraftsAreFoundAndAcceptedAsFarAsTheyAreDrawn) {
+  MemoryPlan memory = SmallPlan();
+  memory.drafts = DraftSource::kNgram;
+  memory.max_draft_len = 3;
+  state_ = gpu::Must(StepState::Create(memory, device()));
+  cudaDeviceSynchronize();
+  SetUpSlot(4, 20);
+  SetUpSlot(1, 35);
+  std::ranges::copy(std::vector<int32_t>{5, 6, 7, 8, 5, 6}, state_->host_tokens(2).begin());
+  gpu::Must(state_->SetUpSlot(2, 6, /*prompt_table=*/nullptr, stream_));
+  scheduler::StepPlan plan;
+  const auto decode = [](int slot, int num_drafts) {
+    return scheduler::PlanRow{.slot = slot,
+                              .num_query_tokens = 1 + num_drafts,
+                              .yields = 1,
+                              .num_draft_tokens = static_cast<uint8_t>(num_drafts)};
+  };
+  AddRow(&plan, decode(2, 3), 0, {7});
+  AddRow(&plan, decode(4, 2), 0, {8, 9});  // its tokens never repeat
+  AddRow(&plan,
+         {.slot = 1,
+          .num_query_tokens = 5,
+          .first_position = 30,
+          .is_prefill = 1,
+          .yields = 1,
+          .num_draft_tokens = 2},
+         0, {20, 21, 22});
+  const StepShape shape = state_->Pack(plan, &state_->arena(0));
+  EXPECT_EQ(shape.num_decode_rows, 7);
+  EXPECT_EQ(shape.num_rows, 8);
+  EXPECT_EQ(shape.num_tokens, 12);
+  EXPECT_EQ(shape.num_logits, 10);
+  gpu::Must(state_->LookUpDrafts(plan, /*guesses=*/{}, stream_));
+  gpu::Must(state_->Begin(shape, stream_));
+  const StepTensors& t = state_->tensors();
+  EXPECT_EQ(Read(t.ids, 12),
+            (std::vector<int32_t>{6, 7, 8, 5, 4019, 0, 0, 1030, 1031, 1032, 1033, 1034}));
+  EXPECT_EQ(Read(t.positions, 12),
+            (std::vector<int32_t>{5, 6, 7, 8, 19, 0, 0, 30, 31, 32, 33, 34}));
+  EXPECT_EQ(Read(t.seq_lens_kv, 8), (std::vector<int32_t>{6, 7, 8, 9, 20, 1, 1, 35}));
+  EXPECT_EQ(Read(t.slot_mapping, 4), (std::vector<int64_t>{133, 134, 135, 136}));
+  EXPECT_EQ(Read(t.logit_rows, 10), (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 9, 10, 11}));
+  EXPECT_EQ(Read(t.logit_slots, 10),
+            (std::vector<int32_t>{2, 2, 2, 2, 4, -1, -1, -1, -1, -1}));  // the host draws the last
+  EXPECT_EQ(Read(t.logit_positions, 5), (std::vector<int32_t>{6, 7, 8, 9, 20}));
+
+  const std::vector<int32_t> drawn = {7, 8, 9, 10, 50, 0, 0, 0, 0, 0};
+  EXPECT_EQ(cudaMemcpyAsync(t.sampled_ids, drawn.data(), drawn.size() * sizeof(int32_t),
+                            cudaMemcpyHostToDevice, stream_),
+            cudaSuccess);
+  gpu::Must(state_->End(shape, stream_));
+  const SlotState& s = state_->slots();
+  const auto num_tokens = Read(s.num_tokens, 8);
+  EXPECT_EQ(num_tokens[2], 9);
+  EXPECT_EQ(num_tokens[4], 21);
+  EXPECT_EQ(Read(s.tokens + 2 * s.max_tokens, 9),
+            (std::vector<int32_t>{5, 6, 7, 8, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(Read(s.tokens + 4 * s.max_tokens + 20, 1), (std::vector<int32_t>{50}));
+  const StepOutputs& out = state_->outputs(0);
+  EXPECT_EQ(out.num_yielded[0], 3);
+  EXPECT_EQ(out.num_drafted[0], 3);
+  EXPECT_EQ(out.num_yielded[4], 1);
+  EXPECT_EQ(out.num_drafted[4], 0);
+}
+
+// Of six rows: a guess the first of whose ids the text has taken since; one that it has not; one
+// that is used up; none; one longer than there are drafts; one that is shorter.
+TEST_F(StepStateTest, WhatIsLeftOfAGuessIsDraftedWhereTheTextWentOnLikeThat) {
+  MemoryPlan memory = SmallPlan();
+  memory.drafts = DraftSource::kSuffix;
+  memory.max_draft_len = 3;
+  state_ = gpu::Must(StepState::Create(memory, device()));
+  cudaDeviceSynchronize();
+  const std::vector<int32_t> text = {5, 6, 7, 8, 5, 6};  // 7, 8, 5 come next by n-grams
+  scheduler::StepPlan plan;
+  for (int slot = 1; slot <= 6; ++slot) {
+    std::ranges::copy(text, state_->host_tokens(slot).begin());
+    gpu::Must(state_->SetUpSlot(slot, 6, /*prompt_table=*/nullptr, stream_));
+    AddRow(&plan, {.slot = slot, .num_query_tokens = 4, .yields = 1, .num_draft_tokens = 3}, 0,
+           {slot});
+  }
+  PinnedBuffer pinned = gpu::Must(PinnedBuffer::Allocate(device(), 1024));
+  auto* const rows = reinterpret_cast<Guess*>(pinned.data());
+  auto* const ids = reinterpret_cast<int32_t*>(pinned.data() + 512);
+  std::ranges::copy(std::vector<int32_t>{5, 6, 20, 21, 22, 23}, ids);
+  rows[0] = {.num_known = 4, .first_id = 0, .num_ids = 6};
+  rows[1] = {.num_known = 3, .first_id = 0, .num_ids = 6};
+  rows[2] = {.num_known = 4, .first_id = 0, .num_ids = 2};
+  rows[3] = {.num_known = 6, .first_id = 0, .num_ids = 0};
+  rows[4] = {.num_known = 6, .first_id = 2, .num_ids = 4};
+  rows[5] = {.num_known = 5, .first_id = 1, .num_ids = 2};
+  gpu::Must(state_->LookUpDrafts(plan, {.rows = rows, .ids = ids}, stream_));
+  const SlotState& s = state_->slots();
+  const auto drafts = [&](int slot) { return Read(s.tokens + slot * s.max_tokens + 6, 3); };
+  EXPECT_EQ(drafts(1), (std::vector<int32_t>{20, 21, 22}));
+  EXPECT_EQ(drafts(2), (std::vector<int32_t>{7, 8, 5})) << "n-grams";
+  EXPECT_EQ(drafts(3), (std::vector<int32_t>{7, 8, 5}));
+  EXPECT_EQ(drafts(4), (std::vector<int32_t>{7, 8, 5}));
+  EXPECT_EQ(drafts(5), (std::vector<int32_t>{20, 21, 22}));
+  EXPECT_EQ(drafts(6), (std::vector<int32_t>{20, -1, -1}));
+}
+
 // Figures to look at: what the kernels around a forward pass take, and what a launch costs while
 // the step before still runs.
 TEST_F(StepStateTest, TimesOfEmptySteps) {

@@ -33,4 +33,16 @@ float WorstLogit(const GoldenCase& c, const std::vector<float>& logits) {
   return worst;
 }
 
+double LogProbOf(std::span<const TokenId> ids, size_t num_before, std::span<const float> logits,
+                 size_t vocab_size) {
+  double sum = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto row = logits.subspan((num_before - 1 + i) * vocab_size, vocab_size);
+    double all = 0;
+    for (const float x : row) all += std::exp(static_cast<double>(x));
+    sum += row[static_cast<size_t>(ids[i])] - std::log(all);
+  }
+  return sum;
+}
+
 }  // namespace inflight::golden

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,5 +25,10 @@ void ReadCase(const nlohmann::json& entry, GoldenCase* out);
 // The largest difference of an answer's logits, context_logits and then generation_logits, from the
 // case's; infinite where there are more or fewer.
 float WorstLogit(const GoldenCase& c, const std::vector<float>& logits);
+
+// The sum of the log-probs of `ids`, which stand behind the first `num_before` tokens of a prompt
+// whose logits are `logits`, [tokens, vocab_size], before decoding.
+double LogProbOf(std::span<const TokenId> ids, size_t num_before, std::span<const float> logits,
+                 size_t vocab_size);
 
 }  // namespace inflight::golden

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "golden_reference.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
 namespace inflight::golden {
 
 std::filesystem::path DataDir() { return INFLIGHT_GOLDEN_DATA; }
@@ -20,6 +24,26 @@ std::vector<Expected> ReadReference(const std::filesystem::path& dir) {
                    ValuesOf<float>(*set, "noise_gain" + suffix).at(0)});
   }
   return all;
+}
+
+std::vector<std::string> ModelNames() {
+  std::vector<std::string> names;
+  if (const char* wanted = std::getenv("INFLIGHT_GOLDEN_MODELS")) {
+    std::istringstream words(wanted);
+    for (std::string name; words >> name;) names.push_back(name);
+    return names;
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(DataDir()))
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<TokenId> PromptAndGreedy(const artifact::TensorSet& set) {
+  std::vector<TokenId> ids;
+  for (const char* name : {"prompt", "greedy"})
+    for (const int64_t id : ValuesOf<int64_t>(set, name)) ids.push_back(static_cast<TokenId>(id));
+  return ids;
 }
 
 float RoundingBound(DType dtype, const Expected& expected) {

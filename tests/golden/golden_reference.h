@@ -31,6 +31,9 @@ struct Expected {
 };
 
 std::filesystem::path DataDir();
+// All models there, or those that INFLIGHT_GOLDEN_MODELS names, separated by blanks
+// (scripts/sanitize.sh: few).
+std::vector<std::string> ModelNames();
 std::vector<Expected> ReadReference(const std::filesystem::path& dir);
 
 // What rounding may change in a logit: k * u * noise_gain.
@@ -50,5 +53,8 @@ std::vector<T> ValuesOf(const artifact::TensorSet& set, const std::string& name)
   std::memcpy(values.data(), tensor->data.data(), tensor->data.size());
   return values;
 }
+
+// "prompt" and what greedy decoding appends, "greedy", of a reference of one text.
+std::vector<TokenId> PromptAndGreedy(const artifact::TensorSet& set);
 
 }  // namespace inflight::golden

@@ -52,7 +52,7 @@ TEST_F(LoraGoldenTest, EachAdapterEqualsMergedWeights) {
 
 // Eight adapters of several ranks and modules, and requests without, in the same steps.
 TEST_F(LoraGoldenTest, AMixedBatchEqualsMergedWeights) {
-  for (const std::string model : {"llama_gqa2", "gpt2_tied"}) {
+  for (const std::string model : {"llama_gqa2", "gpt2_tied", "llama_bias"}) {
     const std::vector<LoraCase> cases = CasesOf(model);
     std::vector<Request> requests;
     for (size_t i = 0; i < cases.size(); ++i) requests.push_back(RequestOf(cases[i], i));
@@ -64,14 +64,37 @@ TEST_F(LoraGoldenTest, AMixedBatchEqualsMergedWeights) {
 
 // A request without an adapter has the same bits beside others that have some.
 TEST_F(LoraGoldenTest, ARequestWithoutAnAdapterHasTheBitsThatItHasAlone) {
-  const std::vector<LoraCase> cases = CasesOf("llama_gqa2");
-  const LoraCase& plain = cases.front();
-  ASSERT_TRUE(plain.adapter.empty());
-  const auto alone = RunAll<LogitsSink>(*Start("llama_gqa2"), {RequestOf(plain, 0)}).front();
-  std::vector<Request> requests;
-  for (size_t i = 0; i < cases.size(); ++i) requests.push_back(RequestOf(cases[i], i));
-  const auto together = RunAll<LogitsSink>(*Start("llama_gqa2"), requests).front();
-  EXPECT_EQ(alone->logits, together->logits);
+  for (const std::string model : {"llama_gqa2", "llama_bias"}) {
+    const std::vector<LoraCase> cases = CasesOf(model);
+    const LoraCase& plain = cases.front();
+    ASSERT_TRUE(plain.adapter.empty());
+    const auto alone = RunAll<LogitsSink>(*Start(model), {RequestOf(plain, 0)}).front();
+    std::vector<Request> requests;
+    for (size_t i = 0; i < cases.size(); ++i) requests.push_back(RequestOf(cases[i], i));
+    const auto together = RunAll<LogitsSink>(*Start(model), requests).front();
+    EXPECT_EQ(alone->logits, together->logits) << model;
+  }
+}
+
+// The biases of training stand in place of the model's: of a model that has none, in place of what?
+TEST_F(LoraGoldenTest, BiasesThatTheModelHasNotAreRefused) {
+  const auto executor = Start("llama_bias");
+  LoraCase c = CasesOf("llama_bias")[1];
+  auto tensors = *ReadAdapter(c);
+  ASSERT_FALSE(tensors.biases.empty());
+  Request request = RequestOf(c, 1);
+  tensors.biases[0].module = 2;  // k, of another length than q
+  request.lora->tensors = std::make_shared<const LoraTensors>(tensors);
+  EXPECT_EQ(executor->Enqueue(request, std::make_shared<LogitsSink>()).status().message(),
+            "lora_config: bias 0: got 64 values, attn_k has 32 outputs");
+  tensors.biases[0].module = 1;
+  tensors.biases.resize(1);
+  const auto other = Start("llama_mha");
+  request.input_ids = {1, 2};
+  request.lora->tensors = std::make_shared<const LoraTensors>(tensors);
+  const Status status = other->Enqueue(request, std::make_shared<LogitsSink>()).status();
+  EXPECT_EQ(status.message(),
+            "lora_config: bias 0: replaces the model's bias of attn_q, which has none");
 }
 
 // One prompt, one adapter after the other, and again: blocks are found by who has the same adapter
@@ -113,15 +136,8 @@ TEST_F(LoraGoldenTest, BeamsAndStreamsHaveTheAdapterToo) {
     forced.input_ids.insert(forced.input_ids.end(), beam.output_ids.begin(), beam.output_ids.end());
     forced.max_tokens = 1;
     const auto rows = RunAll<LogitsSink>(*executor, {forced}).front();
-    const size_t vocab_size = c.logits[0].size();
-    double sum = 0;
-    for (size_t i = 0; i < beam.output_ids.size(); ++i) {
-      const auto row =
-          std::span(rows->logits).subspan((c.prompt.size() - 1 + i) * vocab_size, vocab_size);
-      double all = 0;
-      for (const float x : row) all += std::exp(static_cast<double>(x));
-      sum += row[static_cast<size_t>(beam.output_ids[i])] - std::log(all);
-    }
+    const double sum =
+        LogProbOf(beam.output_ids, c.prompt.size(), rows->logits, c.logits[0].size());
     EXPECT_NEAR(beam.cum_log_prob, sum, 1e-3);
   }
 }

@@ -23,7 +23,7 @@ T Must(Result<T> result) {
 
 PagedModel::PagedModel(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
                        Device& device, size_t num_sequences, int block_size,
-                       const model::AttentionWindows& windows)
+                       const model::AttentionWindows& windows, model::WeightStream* weight_stream)
     : engine_(std::move(engine)), device_(device), seq_lens_(num_sequences, 0) {
   const model::ModelConfig& config = engine_->config;
   stream_ =
@@ -53,7 +53,8 @@ PagedModel::PagedModel(std::shared_ptr<const model::Engine> engine, const ops::O
   for (size_t s = 0; s < num_sequences; ++s)
     block_tables_.emplace_back(blocks.begin() + static_cast<ptrdiff_t>(s * blocks_per_seq),
                                blocks.begin() + static_cast<ptrdiff_t>((s + 1) * blocks_per_seq));
-  decoder_ = Must(model::Decoder::Create(engine_, ops, device, kMaxTokens, kMaxTokens, windows));
+  decoder_ = Must(
+      model::Decoder::Create(engine_, ops, device, kMaxTokens, kMaxTokens, windows, weight_stream));
 }
 
 std::vector<std::vector<float>> PagedModel::Step(std::span<const Piece> pieces, bool last_only) {
@@ -109,7 +110,8 @@ std::vector<std::vector<float>> PagedModel::Forward() {
                 .slot_mapping = Upload(slot_mapping_, DType::kI64, {num_tokens}),
                 .block_tables = Upload(tables_, DType::kI32, {num_rows, max_blocks}),
                 .num_decode_rows = num_decode_rows},
-      .logit_rows = Upload(logit_rows_, DType::kI32, {num_logits})};
+      .logit_rows = Upload(logit_rows_, DType::kI32, {num_logits}),
+      .kept = kept_};
   const TensorView logits = Must(decoder_->Forward(batch, kv_, *stream_));
   CHECK(logits.shape == (Shape{num_logits, engine_->config.vocab_size}));
   const auto vocab = static_cast<size_t>(engine_->config.vocab_size);

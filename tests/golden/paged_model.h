@@ -24,11 +24,17 @@ class PagedModel {
   // On a GPU the pieces of a step that hold one token come before the others, as the executor has
   // them.
   PagedModel(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops, Device& device,
-             size_t num_sequences, int block_size, const model::AttentionWindows& windows = {});
+             size_t num_sequences, int block_size, const model::AttentionWindows& windows = {},
+             model::WeightStream* weight_stream = nullptr);
 
   // Appends the pieces in one step. Returns logits [num_tokens of all pieces][vocab_size], or with
   // `last_only` those of each piece's last token.
   std::vector<std::vector<float>> Step(std::span<const Piece> pieces, bool last_only);
+
+  model::Decoder& decoder() { return *decoder_; }  // of the last step
+
+  // Filled by each step from now on.
+  void Keep(const model::KeptResiduals* kept) { kept_ = kept; }
 
  private:
   void AddRow(const Piece& piece, bool last_only);
@@ -43,6 +49,7 @@ class PagedModel {
   Buffer inputs_;
   size_t inputs_used_ = 0;
   std::unique_ptr<model::Decoder> decoder_;
+  const model::KeptResiduals* kept_ = nullptr;
   Buffer kv_buffer_;
   ops::KvCacheView kv_;
   std::vector<std::vector<int32_t>> block_tables_;  // [num_sequences][max_blocks_per_seq]

@@ -25,14 +25,16 @@ struct TableAnswer : LogitsSink {
 
 class PromptTableGoldenTest : public testing::Test {
  protected:
+  // Where a model proposes drafts, it is the model itself.
   std::unique_ptr<Executor> Start(const std::string& model, ExecutorOptions options = {},
                                   DType dtype = DType::kF32) {
     auto engine = builder::Open(DataDir() / model, *device_, {.dtype = dtype, .limits = {}});
     EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+    const bool has_draft = options.drafts == DraftSource::kModel;
     options.block_size = kBlockSize;
     options.max_batch_size = options.max_batch_size.value_or(8);
     if (!options.max_kv_tokens) options.max_kv_tokens = 4096;
-    return MakeExecutor(*engine, *device_, options);
+    return MakeExecutor(*engine, *device_, options, {}, {.model = has_draft ? *engine : nullptr});
   }
   static std::shared_ptr<TableAnswer> Run(Executor& executor, const Request& request) {
     return RunAll<TableAnswer>(executor, {request}).front();
@@ -169,6 +171,58 @@ TEST_F(PromptTableGoldenTest, NoRowIsADraft) {
   const auto answer = Run(*executor, request);
   ASSERT_TRUE(answer->last.status.ok()) << answer->last.status.ToString();
   EXPECT_EQ(answer->ids, std::vector<TokenId>(c.greedy.size(), often));
+}
+
+// Requests with tables, greedy and sampled, and others beside them: whoever proposes, to the bit
+// what they are answered without drafts. Texts propose for all of them; a draft model knows no
+// table, and proposes for the others alone.
+TEST_F(PromptTableGoldenTest, DraftsChangeNoAnswer) {
+  int num_drafted_by_texts = 0;
+  for (const std::string model : {"gpt2_tied", "llama_gqa2"}) {
+    const auto c = std::ranges::find(cases_, model, &PromptTableCase::model);
+    ASSERT_NE(c, cases_.end()) << model;
+    const ExecutorOptions plain = {.deterministic = true};
+    const auto without = Start(model, plain);
+    std::vector<Request> requests;
+    for (int i = 0; i < 8; ++i) {
+      Request request = c->GreedyRequest();
+      request.max_tokens = 120;
+      request.output.return_log_probs = true;
+      request.streaming = i % 2 == 0;
+      if (i % 4 == 3) request.sampling = {.temperature = 0.3F, .top_k = 20, .seed = 5};
+      if (i < 4) {
+        request.prompt_table = nullptr;
+        for (TokenId& id : request.input_ids) id %= without->limits().vocab_size;
+      }
+      requests.push_back(std::move(request));
+    }
+    const auto expected = RunAll<TableAnswer>(*without, requests);
+    for (const DraftSource source :
+         {DraftSource::kNgram, DraftSource::kSuffix, DraftSource::kModel}) {
+      SCOPED_TRACE(model + " by source " + std::to_string(static_cast<int>(source)));
+      ExecutorOptions options = plain;
+      options.drafts = source;
+      const auto executor = Start(model, options);
+      int num_drafted = 0;
+      int num_accepted = 0;
+      for (int round = 0; round < 2; ++round) {  // the second has the first one's outputs
+        const auto actual = RunAll<TableAnswer>(*executor, requests);
+        for (size_t i = 0; i < requests.size(); ++i) {
+          ASSERT_TRUE(actual[i]->last.status.ok()) << actual[i]->last.status.ToString();
+          EXPECT_EQ(actual[i]->ids, expected[i]->ids) << i;
+          EXPECT_EQ(actual[i]->log_probs, expected[i]->log_probs) << i;
+          num_accepted += actual[i]->last.num_accepted_draft_tokens;
+          if (i >= 4) num_drafted += actual[i]->last.num_draft_tokens;
+        }
+      }
+      EXPECT_GT(num_accepted, 0);
+      if (source == DraftSource::kModel)
+        EXPECT_EQ(num_drafted, 0) << "of requests with tables";
+      else
+        num_drafted_by_texts += num_drafted;
+    }
+  }
+  EXPECT_GT(num_drafted_by_texts, 0);
 }
 
 // Rows are rounded to the model's dtype: what float32 says, rounded before, is said again.

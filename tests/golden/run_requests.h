@@ -11,20 +11,22 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "collecting_sink.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 
 namespace inflight {
 
-inline std::unique_ptr<Executor> MakeExecutor(
-    const std::shared_ptr<const model::Engine>& engine, Device& device,
-    const ExecutorOptions& options, const std::string& force_ops = {},
-    const std::shared_ptr<const model::Engine>& draft = nullptr) {
+inline std::unique_ptr<Executor> MakeExecutor(const std::shared_ptr<const model::Engine>& engine,
+                                              Device& device, const ExecutorOptions& options,
+                                              const std::string& force_ops = {},
+                                              const executor::DraftWeights& draft = {},
+                                              Clock& clock = Clock::System()) {
   auto backend = executor::CreateLocalBackend(engine, device, options, force_ops, draft);
   EXPECT_TRUE(backend.ok()) << backend.status().ToString();
   CHECK(backend.ok());
-  auto executor = executor::CreateExecutor(std::move(backend->backend), options);
+  auto executor = executor::CreateExecutor(std::move(backend->backend), options, clock);
   EXPECT_TRUE(executor.ok()) << executor.status().ToString();
   CHECK(executor.ok());
   return std::move(*executor);

@@ -152,15 +152,8 @@ TEST_F(WindowGoldenTest, ABeamSearchSeesTheWindowToo) {
     forced.max_tokens = 1;
     forced.output = {.return_context_logits = true};
     const auto rows = Run(*executor, forced);
-    const size_t vocab_size = c.logits[0].size();
-    double sum = 0;
-    for (size_t i = 0; i < beam.output_ids.size(); ++i) {
-      const auto row =
-          std::span(rows->logits).subspan((c.prompt.size() - 1 + i) * vocab_size, vocab_size);
-      double all = 0;
-      for (const float x : row) all += std::exp(static_cast<double>(x));
-      sum += row[static_cast<size_t>(beam.output_ids[i])] - std::log(all);
-    }
+    const double sum =
+        LogProbOf(beam.output_ids, c.prompt.size(), rows->logits, c.logits[0].size());
     EXPECT_NEAR(beam.cum_log_prob, sum, 1e-3);
   }
 }

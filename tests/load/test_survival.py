@@ -35,6 +35,7 @@ PULSE_S = 0.1
 # 20 rounds. So the start is the larger of two, and some rounds are added up before they are judged.
 MEMORY_SLACK = 0.05
 RETURN_S = 3  # threads return their memory each second
+CALM_S = 3  # of requests without an attack, which the others are compared with by who reads the output
 NUM_WARM_UPS = 5
 NUM_ROUNDS = 4
 MAX_ROUNDS = 12
@@ -186,6 +187,9 @@ def server(tmp_path_factory):
         "--grpc-max-input-size=1048576", f"--grpc-max-connections={MAX_GRPC_CONNECTIONS}", max_kv_tokens=None,
     )  # fmt: skip
     try:
+        print("no attack:")
+        with pulse_of(running):
+            time.sleep(CALM_S)
         running.num_descriptors = attacks.num_descriptors(running)
         if not is_sanitized():
             with pulse_of(running):

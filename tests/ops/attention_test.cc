@@ -94,8 +94,9 @@ TEST_P(AttentionTest, EveryTableAgreesWithTheReference) {
   }
 }
 
-// Full attention with a mask, in float64: what a sliding window has to equal.
-std::vector<float> Masked(const AttentionCase& c, const Inputs& in, const SlidingWindow& sliding) {
+// Full attention with a mask, in float64: what a sliding window has to equal. `softcap` 0: no cap.
+std::vector<float> Masked(const AttentionCase& c, const Inputs& in, const SlidingWindow& sliding,
+                          double softcap = 0) {
   const auto group = c.num_heads / c.num_kv_heads;
   const double scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
   std::vector<float> out;
@@ -109,12 +110,14 @@ std::vector<float> Masked(const AttentionCase& c, const Inputs& in, const Slidin
         for (int key = 0; key <= p; ++key) {
           const bool is_sink = key < sliding.num_sinks;
           const bool is_recent = p - key < sliding.window - sliding.num_sinks;
-          if (!is_sink && !is_recent) continue;
+          if (sliding.window > 0 && !is_sink && !is_recent) continue;
           double score = 0;
           for (int d = 0; d < c.head_dim; ++d)
             score += in.q.Get((t * c.num_heads + h) * c.head_dim + d) *
                      in.cache.Key(kLayer, static_cast<int>(s), key, h / group, d);
-          const double weight = std::exp(score * scale);
+          score *= scale;
+          if (softcap > 0) score = softcap * std::tanh(score / softcap);
+          const double weight = std::exp(score);
           sum += weight;
           for (int d = 0; d < c.head_dim; ++d)
             y[static_cast<size_t>(d)] +=
@@ -163,6 +166,40 @@ TEST_P(AttentionTest, ASlidingWindowIsMaskedFullAttentionAndReadsNoHiddenBlock) 
       }
     }
   }
+}
+
+// The slope of a cap is at most 1, so that it adds to a score's error a few roundings of what is no
+// larger than the score.
+TEST_P(AttentionTest, ASoftCapBendsScoresBeforeTheSoftmax) {
+  const DType kv_dtype = GetParam();
+  for (const double softcap : {0.25, 3.0}) {
+    for (const AttentionCase& c : CpuAttentionCases()) {
+      const Inputs in(c, kv_dtype);
+      const SlidingWindow sliding = softcap < 1 ? SlidingWindow{} : SlidingWindow{100, 33};
+      const std::vector<float> want = Masked(c, in, sliding, softcap);
+      std::vector<double> bound;
+      for (const SequenceRow& row : c.rows)
+        for (int i = 0; i < row.num_queries * c.num_heads * c.head_dim; ++i)
+          bound.push_back(
+              RoundedBound(Bound(c, kv_dtype, row.seq_len), want[bound.size()], c.y_dtype));
+      for (const OpTable& table : CpuOpTables({.kv_dtype = kv_dtype, .head_dim = c.head_dim})) {
+        const Tensor got = Output(c, in.batch.view().num_tokens, c.y_dtype);
+        AttentionParams params = in.Params(got);
+        params.sliding = sliding;
+        params.softcap = static_cast<float>(softcap);
+        ASSERT_EQ(table.attention(params, stream_), Status::Ok());
+        EXPECT_TRUE(Within(got.ToFloats(), want, bound))
+            << table.name << " " << c.name << " cap " << softcap;
+      }
+    }
+  }
+  const AttentionCase& c = AttentionCases()[1];
+  const Inputs in(c, kv_dtype);
+  const Tensor y = Output(c, in.batch.view().num_tokens, DType::kF32);
+  AttentionParams params = in.Params(y);
+  params.softcap = -1;
+  EXPECT_EQ(ReferenceTable().attention(params, stream_).message(),
+            "softcap: got -1, needed 0 or a cap above it");
 }
 
 TEST_P(AttentionTest, AWindowNeedsFewerSinks) {

@@ -167,6 +167,39 @@ TEST_P(LinearTest, LmHeadReadsTheChosenRows) {
   }
 }
 
+// Beside the same logits without them: a product, a tanh and a product of float32, a few ulp each,
+// also where a logit is next to 0.
+TEST_P(LinearTest, LogitsAreScaledAndCapped) {
+  const DType dtype = GetParam();
+  const LinearCase c = {"capped", 5, 200, 96};
+  const Inputs in(c, dtype, 3);
+  const Tensor rows = Tensor::Int32({4, 0, 3});
+  for (const OpTable& table : CpuOpTables({.weight_dtype = dtype}))
+    for (const auto& [scale, softcap] : {std::pair{1.0F, 2.0F}, {0.125F, 0.0F}, {40.0F, 5.0F}}) {
+      Tensor plain(DType::kF32, {3, c.out_features});
+      Tensor got(DType::kF32, {3, c.out_features});
+      LmHeadParams params = {.x = {.values = in.x.view()},
+                             .rows = rows.view(),
+                             .weight = in.packed.weight(),
+                             .bias = in.bias.view(),
+                             .logits = plain.view()};
+      ASSERT_EQ(table.lm_head(params, stream_), Status::Ok());
+      params.logits = got.view();
+      params.scale = scale;
+      params.softcap = softcap;
+      ASSERT_EQ(table.lm_head(params, stream_), Status::Ok());
+      std::vector<float> want;
+      std::vector<double> bound;
+      for (const float logit : plain.ToFloats()) {
+        const double scaled = double{scale} * logit;
+        const double value = softcap == 0 ? scaled : softcap * std::tanh(scaled / softcap);
+        want.push_back(static_cast<float>(value));
+        bound.push_back(16 * kUnit * std::abs(value));
+      }
+      EXPECT_TRUE(Within(got.ToFloats(), want, bound)) << table.name << " cap " << softcap;
+    }
+}
+
 // The sum over k has one order for every number of rows, so that what else is in the batch cannot
 // change a result.
 TEST_P(LinearTest, ARowIsTheSameAloneAndInABatch) {

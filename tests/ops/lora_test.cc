@@ -57,8 +57,17 @@ struct Adapter {
     parts.push_back(std::make_unique<RandomPart>(std::move(part)));
     table.Add(0, site, parts.back()->part);
   }
+  void AddBias(LoraSite site, int64_t in, int64_t first, int64_t num, uint64_t seed) {
+    Tensor& values = biases.emplace_back(Tensor::Random(DType::kF32, {num}, seed));
+    table.Add(0, site,
+              {.in_features = in,
+               .first_feature = first,
+               .num_features = num,
+               .bias = values.view().as<const float>()});
+  }
   LoraTable table{1};
   std::vector<std::unique_ptr<RandomPart>> parts;
+  std::vector<Tensor> biases;
 };
 
 constexpr int kNone = -1;
@@ -144,15 +153,20 @@ TEST_P(LoraTest, HandCheckedCase) {
 }
 
 // Eight adapters of different ranks and tokens without any, in one linear whose outputs are in two
-// ranges, as of q and v: each token is as if the factors were merged into the weight.
+// ranges, as of q and v: each token is as if the factors were merged into the weight. Two have a
+// bias besides, and one nothing but a bias.
 TEST_P(LoraTest, AMixedBatchAgreesWithMergedWeights) {
   const DType dtype = GetParam();
   const int in = 88;
   const int out = 200;
+  const int first_biased = 30;  // across panels
+  const int num_biased = 101;
   std::vector<Adapter> adapters(8);
   const std::vector<int> ranks = {1, 2, 5, 16, 64, 256, 8, 3};
   for (size_t i = 0; i < adapters.size(); ++i) {
     const uint64_t seed = 100 * (i + 1);
+    if (i < 3) adapters[i].AddBias(LoraSite::kQkv, in, first_biased, num_biased, seed + 20);
+    if (i == 2) continue;
     adapters[i].Add(LoraSite::kQkv, {dtype, ranks[i], in, 0, 96, seed});
     adapters[i].Add(LoraSite::kQkv, {dtype, ranks[7 - i], in, 150, 50, seed + 10});
   }
@@ -176,6 +190,11 @@ TEST_P(LoraTest, AMixedBatchAgreesWithMergedWeights) {
         };
         for (int k = 0; k < in; ++k) add(x.Get(token * in + k), w.Get(n * in + k));
         int rank = 0;
+        if (row.adapter == 0 || row.adapter == 1 || row.adapter == 2) {
+          const Tensor& bias = adapters[static_cast<size_t>(row.adapter)].biases[0];
+          const int column = n - first_biased;
+          if (column >= 0 && column < num_biased) add(1, bias.Get(column));
+        }
         if (row.adapter != kNone)
           for (const auto& part : adapters[static_cast<size_t>(row.adapter)].parts) {
             const int64_t column = n - part->part.first_feature;
@@ -188,7 +207,7 @@ TEST_P(LoraTest, AMixedBatchAgreesWithMergedWeights) {
           }
         want.push_back(static_cast<float>(sum));
         // As of one long sum; a product more, B's, is rounded.
-        bound.push_back(SumBound(in * (rank + 1) + rank, abs_sum));
+        bound.push_back(SumBound(in * (rank + 1) + rank + 1, abs_sum));
       }
   for (const OpTable& table : CpuOpTables({.weight_dtype = dtype})) {
     Tensor got(DType::kF32, {num_tokens, out});
@@ -214,6 +233,8 @@ TEST_P(LoraTest, ATokenIsTheSameAloneAndAmongOtherAdapters) {
     for (const LoraSite site : {LoraSite::kFc, LoraSite::kGate})
       if (i != 3 || site == LoraSite::kGate)  // one without the gate's factors
         adapters[i].Add(site, {dtype, static_cast<int>(3 * i + 1), in, 0, out, 50 * i + 3});
+  adapters[1].AddBias(LoraSite::kFc, in, 0, out, 1);
+  adapters[3].AddBias(LoraSite::kFc, in, 7, 100, 2);
   const std::vector<Row>& rows = MixedRows();
   LoraBatch batch = BatchOf(adapters, rows);
   const int num_tokens = NumTokens(rows);
@@ -264,8 +285,8 @@ TEST_P(LoraTest, FactorsOfOtherWidthsAreRefused) {
                                         .site = LoraSite::kDense},
                                        stream_);
     EXPECT_EQ(status.message(),
-              "lora: got rank 2 of 16 features to [0, 33), needed a rank in [1, 256], 16 features "
-              "and at most 32")
+              "lora: got rank 2 of 16 features to [0, 33), needed a rank in [1, 256] or a bias, "
+              "16 features and at most 32")
         << table.name;
   }
 }

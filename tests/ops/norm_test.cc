@@ -93,6 +93,47 @@ TEST_F(NormTest, HandCheckedCases) {
   }
 }
 
+// (1, 5) + 1/2 (4, -2) = (3, 4), as it is or by RMSNorm in its own place: (3, 4) / sqrt(12.5).
+TEST_F(NormTest, FactorsAndNormsInPlaceAndNone) {
+  for (const OpTable& table : CpuOpTables({})) {
+    Tensor x = Tensor::Of(DType::kF32, {1, 2}, {1, 5});
+    const Tensor delta = Tensor::Of(DType::kF32, {1, 2}, {4, -2});
+    const Tensor weight = Tensor::Of(DType::kF32, {2}, {1, 2});
+    Tensor y(DType::kBF16, {1, 2});
+    AddNormParams params = {.residual = x.view(),
+                            .delta = delta.view(),
+                            .delta_factor = 0.5F,
+                            .norm = {.kind = NormKind::kNone},
+                            .y = y.view()};
+    ASSERT_EQ(table.add_norm(params, stream_), Status::Ok());
+    EXPECT_EQ(x.ToFloats(), (std::vector<float>{3, 4})) << table.name;
+    EXPECT_EQ(y.ToFloats(), (std::vector<float>{3, 4})) << table.name;
+    const Norm norm = {.weight = weight.view(), .eps = 0};
+    ASSERT_EQ(table.add_norm({.residual = x.view(), .norm = norm, .y = x.view()}, stream_),
+              Status::Ok());
+    EXPECT_NEAR(x.Get(0), 0.848528, 1e-6) << table.name;
+    EXPECT_NEAR(x.Get(1), 2.262742, 1e-6) << table.name;
+    params.norm.weight = weight.view();
+    EXPECT_EQ(table.add_norm(params, stream_).message(),
+              "norm.weight: got a tensor, needed none without a norm");
+  }
+}
+
+// Beside the vectors' width, and many rows.
+TEST_F(NormTest, NoNormCopiesEveryElement) {
+  const Shape shape = {3, 515};
+  const Tensor residual = Tensor::Random(DType::kF32, shape, 1);
+  for (const OpTable& table : CpuOpTables({})) {
+    Tensor x = Copy(residual);
+    Tensor y(DType::kF32, shape, 1);
+    ASSERT_EQ(
+        table.add_norm({.residual = x.view(), .norm = {.kind = NormKind::kNone}, .y = y.view()},
+                       stream_),
+        Status::Ok());
+    EXPECT_TRUE(SameBits(y.ToFloats(), residual.ToFloats())) << table.name;
+  }
+}
+
 TEST_F(NormTest, ATokenIsTheSameAloneAndInABatch) {
   const Tensor x = Tensor::Random(DType::kF32, {16, 515}, 1);
   const Tensor weight = Tensor::Random(DType::kF32, {515}, 3);
@@ -204,10 +245,50 @@ TEST_F(EmbedTest, TokensWithARowOfTheirOwnHaveThatRow) {
                             .y = y.view()};
       ASSERT_EQ(ops.embed(params, stream_), Status::Ok());
       EXPECT_TRUE(SameBits(y.ToFloats(), want)) << ops.name << " " << DTypeName(dtype);
+      params.position_table = {};
+      params.scale = 3;  // of rows of the table alone
+      ASSERT_EQ(ops.embed(params, stream_), Status::Ok());
+      for (int i = 0; i < kHiddenSize; ++i) {
+        EXPECT_EQ(y.Get(i), 3 * rows.Get(ids[0] * kHiddenSize + i)) << ops.name;
+        EXPECT_EQ(y.Get(kHiddenSize + i), own.Get(2 * kHiddenSize + i)) << ops.name;
+      }
       const std::vector<const void*> none = {nullptr, addresses[1], nullptr, nullptr};
       params.prompt_rows = none.data();
       EXPECT_EQ(ops.embed(params, stream_).message(),
                 "ids[3]: got 70, needed [0, 70) or a row of prompt_rows");
+    }
+  }
+}
+
+// Adding zeros changes no bit.
+TEST_F(EmbedTest, PartsOfATableAddUpToTheWhole) {
+  constexpr int kVocabSize = 10;
+  constexpr int kHiddenSize = 24;
+  const std::vector<int> ids = {9, 0, 4, 5, 7, 4};
+  const Tensor id_tensor = Tensor::Int32(ids);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const Tensor rows = Tensor::Random(dtype, {kVocabSize, kHiddenSize}, 1);
+    std::vector<float> want;
+    for (const int id : ids)
+      for (int i = 0; i < kHiddenSize; ++i) want.push_back(rows.Get(id * kHiddenSize + i));
+    for (const OpTable& ops : CpuOpTables({.weight_dtype = dtype})) {
+      std::vector<float> sum(want.size());
+      for (const int first : {0, 5}) {
+        Tensor part(dtype, {5, kHiddenSize});
+        for (int i = 0; i < 5 * kHiddenSize; ++i) part.Set(i, rows.Get(first * kHiddenSize + i));
+        const PackedWeight table(dtype, CpuWeightLayout(dtype), part);
+        Tensor y(DType::kF32, {static_cast<int>(ids.size()), kHiddenSize});
+        ASSERT_EQ(ops.embed({.ids = id_tensor.view(),
+                             .table = table.weight(),
+                             .is_part = true,
+                             .first_id = first,
+                             .y = y.view()},
+                            stream_),
+                  Status::Ok());
+        const std::vector<float> found = y.ToFloats();
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += found[i];
+      }
+      EXPECT_TRUE(SameBits(sum, want)) << ops.name << " " << DTypeName(dtype);
     }
   }
 }

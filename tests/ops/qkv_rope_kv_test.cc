@@ -23,17 +23,20 @@ Tensor CosSin(int max_seq_len, int rotary_dim) {
   return table;
 }
 
-// Each head of q and k as an RMSNorm leaves it (arXiv:1910.07467), in double; v stays.
+// Each head of q and k as an RMSNorm leaves it (arXiv:1910.07467), in double; v stays. Where there
+// are weights for several heads, the norm is of all heads of q, and of all of k.
 std::vector<double> NormedHeads(const std::vector<float>& row, const QkvCase& c, const Tensor& q,
                                 const Tensor& k, double eps) {
   std::vector<double> out(row.begin(), row.end());
-  for (int h = 0; h < c.num_heads + c.num_kv_heads; ++h) {
+  const int width_of_all = (c.num_heads + c.num_kv_heads) * c.head_dim;
+  for (int first = 0; first < width_of_all;) {
+    const Tensor& weight = first < c.num_heads * c.head_dim ? q : k;
+    const auto width = static_cast<int>(weight.view().num_elements());
     double squares = 0;
-    for (int d = 0; d < c.head_dim; ++d)
-      squares += std::pow(row[static_cast<size_t>(h * c.head_dim + d)], 2);
-    for (int d = 0; d < c.head_dim; ++d)
-      out[static_cast<size_t>(h * c.head_dim + d)] *=
-          (h < c.num_heads ? q : k).Get(d) / std::sqrt(squares / c.head_dim + eps);
+    for (int d = 0; d < width; ++d) squares += std::pow(row[static_cast<size_t>(first + d)], 2);
+    for (int d = 0; d < width; ++d)
+      out[static_cast<size_t>(first + d)] *= weight.Get(d) / std::sqrt(squares / width + eps);
+    first += width;
   }
   return out;
 }
@@ -53,11 +56,13 @@ double Rotated(const std::vector<double>& row, int head_first, int d, RopeStyle 
   return x * std::cos(angle) + (second ? other : -other) * std::sin(angle);
 }
 
-std::vector<std::pair<QkvCase, bool>> CasesWithAndWithoutNorm() {
-  std::vector<std::pair<QkvCase, bool>> cases;
+enum class Norms : uint8_t { kNone, kOfEachHead, kOfAllHeads };
+
+std::vector<std::pair<QkvCase, Norms>> CasesWithAndWithoutNorm() {
+  std::vector<std::pair<QkvCase, Norms>> cases;
   for (const QkvCase& c : QkvCases())
-    for (const bool has_norm : {false, true})
-      if (!c.gpu_only) cases.emplace_back(c, has_norm);
+    for (const Norms norms : {Norms::kNone, Norms::kOfEachHead, Norms::kOfAllHeads})
+      if (!c.gpu_only) cases.emplace_back(c, norms);
   return cases;
 }
 
@@ -96,7 +101,9 @@ class QkvRopeKvTest : public testing::TestWithParam<DType> {
 
 TEST_P(QkvRopeKvTest, RotatesAndStoresWhereTheBlockTableSays) {
   const DType dtype = GetParam();
-  for (const auto& [c, has_norm] : CasesWithAndWithoutNorm()) {
+  for (const auto& [c, norms] : CasesWithAndWithoutNorm()) {
+    const bool has_norm = norms != Norms::kNone;
+    const bool is_wide = norms == Norms::kOfAllHeads;
     const int width = (c.num_heads + 2 * c.num_kv_heads) * c.head_dim;
     std::vector<int> seq_lens;
     std::vector<int> sequences;
@@ -113,8 +120,10 @@ TEST_P(QkvRopeKvTest, RotatesAndStoresWhereTheBlockTableSays) {
     const TensorView bias = c.bias ? random_bias.view() : TensorView{};
     const Tensor cos_sin = c.rotary_dim > 0 ? CosSin(64, c.rotary_dim) : Tensor();
     constexpr float kEps = 1e-3F;
-    const Tensor q_norm = Tensor::Random(DType::kF32, {c.head_dim}, 4);
-    const Tensor k_norm = Tensor::Random(DType::kF32, {c.head_dim}, 5);
+    const Tensor q_norm =
+        Tensor::Random(DType::kF32, {is_wide ? c.num_heads * c.head_dim : c.head_dim}, 4);
+    const Tensor k_norm =
+        Tensor::Random(DType::kF32, {is_wide ? c.num_kv_heads * c.head_dim : c.head_dim}, 5);
     for (const OpTable& table : CpuOpTables({.weight_dtype = dtype, .kv_dtype = dtype})) {
       const PagedCache cache({dtype, c.num_kv_heads, c.head_dim, c.block_size}, seq_lens, 4);
       const BatchArrays batch(cache, c.rows, sequences);

@@ -10,6 +10,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import shared_memory
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "tools"))  # safetensors_rows
 
 from certificates import make_certificates
 from light_models import write_light_repository
@@ -23,6 +24,12 @@ def server(tmp_path_factory):
     yield running
     assert running.process.poll() is None, f"the server ended by itself:\n{running.log.read_text()[-4000:]}"
     assert running.stop() == 0, running.log.read_text()[-4000:]
+
+
+@pytest.fixture(scope="session")
+def plain(server):
+    """`server`, where a test compares another one with it."""
+    return server
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import pytest
 import requests
 from conformance_models import add_model, io
 from live_server import DEMO, ROOT, is_sanitized, start_error, start_server
+from llm_client import wait_until
 
 RECORDED = ROOT / "tests/protocol/recorded/cog"
 EXCHANGES = json.loads((RECORDED / "exchanges.json").read_text())
@@ -110,6 +111,8 @@ def comparable(text):
 @pytest.mark.parametrize("name", [name for name in EXCHANGES if not name[0].isdigit()])
 def test_answers_are_those_of_cog(words, name):
     recorded = EXCHANGES[name]
+    # One prediction at a time, and an earlier exchange may have started one.
+    wait_until(lambda: requests.get(f"http://127.0.0.1:{words[1]}/health-check", timeout=60).json()["status"] == "READY")
     status, answer = ask(words[1], recorded)
     if name in OTHERWISE:
         assert status == OTHERWISE[name]

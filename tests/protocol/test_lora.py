@@ -20,6 +20,7 @@ import tritonclient.http as http
 from live_server import DEMO, ROOT, is_sanitized, serving, start_server
 from llm_client import Stream, wait_until_idle
 from release_repositories import write_repository
+from safetensors_rows import header
 from test_repositories import PROMPT
 
 GOLDEN = ROOT / "tests/golden"
@@ -33,13 +34,11 @@ NOT_FOUND = "not found in cache. Please send LoRA weights with request"
 
 
 def read_safetensors(path):
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + size])
-    header.pop("__metadata__", None)
+    tensors, values = header(path)
+    tensors.pop("__metadata__", None)
     return {
-        name: np.frombuffer(data, np.float32, np.prod(t["shape"]), 8 + size + t["data_offsets"][0]).reshape(t["shape"])
-        for name, t in header.items()
+        name: np.frombuffer(values, np.float32, np.prod(t["shape"]), t["data_offsets"][0]).reshape(t["shape"])
+        for name, t in tensors.items()
     }
 
 
@@ -363,6 +362,23 @@ def test_without_names_a_name_is_refused(server):
         by_name(server, CASES["mlp_4"], "mlp_4")
 
 
+@pytest.mark.parametrize("model", ["llama_bias", "llama_odd_width", "gpt2_tied"])
+def test_adapters_with_biases_are_served_by_name(tmp_path, model):
+    cases = [c for c in json.loads((GOLDEN / "lora/cases.json").read_text())["cases"] if c["model"] == model and c["adapter"]]
+    biased = [c for c in cases if any(name.endswith(".bias") for name in read_safetensors(weights_of(c)))]
+    assert biased
+    server = start_server(tmp_path, GOLDEN / "data" / model, "--lora-dir", GOLDEN / "lora" / model, max_kv_tokens=8192)
+    try:
+        for case in biased:
+            assert by_name(server, case, case["adapter"])[0] == case["greedy"], case["adapter"]
+    finally:
+        assert server.stop() == 0
+
+
+def weights_of(case):
+    return GOLDEN / "lora" / case["model"] / case["adapter"] / "adapter_model.safetensors"
+
+
 # --- the converter, and engines that take some modules alone ---
 
 
@@ -389,7 +405,7 @@ def test_the_converter_refuses_by_name_what_it_cannot_say(tmp_path):
     source = GOLDEN / "lora/llama_gqa2/q_v_1"
     for change, message in (
         ({"use_dora": True}, "use_dora: adapters with magnitudes (DoRA) are not supported"),
-        ({"bias": "all"}, "bias: got all, biases of adapters are not supported"),
+        ({"bias": "some"}, "bias: got some, must be none, all or lora_only"),
         ({"peft_type": "IA3"}, "peft_type: got IA3, only LORA is supported"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save: adapters that replace modules"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights: got pissa"),
@@ -402,6 +418,12 @@ def test_the_converter_refuses_by_name_what_it_cannot_say(tmp_path):
         (folder / "adapter_config.json").write_text(json.dumps({**settings, **change}))
         done = inflight("adapter", "-i", folder, "-o", tmp_path / "out")
         assert done.returncode == 1 and message in done.stderr, (change, done.stderr)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_converter_has_no_place_for_biases(tmp_path):
+    done = inflight("adapter", "-i", GOLDEN / "lora/llama_bias/of_b_8", "-o", tmp_path / "out")
+    assert done.returncode == 1 and "has biases, for which lora_weights has no place" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

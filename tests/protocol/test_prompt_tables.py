@@ -7,19 +7,16 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 import requests
-from live_server import DEMO, ROOT, start_server
+from live_server import DEMO, start_server
 from llm_client import Stream
 from matrix_client import CLIENTS, TOKENIZER, VOCAB_SIZE, ids_of
 from release_repositories import OURS, V1, write_repository
-from tritonclient.utils import InferenceServerException
-
-sys.path.insert(0, str(ROOT / "tests" / "tools"))
 from safetensors_rows import header
+from tritonclient.utils import InferenceServerException
 
 END_ID = 2044
 PROMPT = "Once upon a time there was a fox who told a story to a small bird."

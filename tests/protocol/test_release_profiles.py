@@ -6,7 +6,9 @@ Expectations are those of the releases' own scripts, which each test names, and 
 
 import itertools
 import json
+import queue
 import re
+import shutil
 import subprocess
 
 import numpy as np
@@ -20,6 +22,7 @@ from llm_client import Stream, events
 from release_repositories import V1, write_repository
 from test_repositories import ANSWER, END_ID, INFLIGHT, PROMPT
 from tokenizers import Tokenizer
+from tritonclient.utils import np_to_triton_dtype
 
 FILLED = {"engine_dir": DEMO, "tokenizer_dir": DEMO, "decoupled_mode": "True", "exclude_input_in_output": "True"}
 TOKENIZER = Tokenizer.from_file(str(DEMO / "tokenizer.json"))
@@ -220,10 +223,47 @@ def test_a_model_of_the_llm_api(tmp_path, decoupled):
             assert f'model=tensorrt_llm key={key}"' in log
 
 
+def send_to_llm_api(client, answers, request_id, **values):
+    inputs = []
+    for name, value in values.items():
+        array = np.array([value], dtype=object if isinstance(value, str) else None)
+        inputs.append(triton.InferInput(name, [1], np_to_triton_dtype(array.dtype)))
+        inputs[-1].set_data_from_numpy(array)
+    client.async_infer("tensorrt_llm", inputs, lambda result, error: answers.put(result or error), request_id=request_id)
+
+
+def test_a_stop_of_the_llm_api_ends_the_requests_of_its_id(tmp_path):
+    """What upstream's triton_backend/tools/tests/test_llmapi_cancel.py expects, and of a request that runs an answer, too."""
+    stop, long = {"text_input": "", "stop": True}, {"text_input": "Tell me a story.", "return_finish_reason": True}
+    model = tmp_path / "endless"
+    shutil.copytree(DEMO, model)
+    for file in ("config.json", "generation_config.json"):
+        settings = json.loads((model / file).read_text())
+        (model / file).write_text(json.dumps({**settings, "eos_token_id": [2047]}))
+    repository = write_one_model(tmp_path / "repository", model=model)
+    with serving(tmp_path, repository) as server, triton.InferenceServerClient(server.grpc) as client:
+        stopped, answers = queue.Queue(), queue.Queue()
+        send_to_llm_api(client, stopped, "1", **stop)
+        unknown = stopped.get(timeout=30)
+        assert (unknown.status(), unknown.message()) == ("StatusCode.CANCELLED", "Request cancelled by client")
+        send_to_llm_api(client, answers, "1", sampling_param_max_tokens=np.int32(900), **long)
+        send_to_llm_api(client, stopped, "2", **stop)
+        assert stopped.get(timeout=30).status() == "StatusCode.CANCELLED"
+        while answers.empty():  # a stop may be there before the request is
+            send_to_llm_api(client, stopped, "1", **stop)
+            assert stopped.get(timeout=30).status() == "StatusCode.CANCELLED"
+        answer = answers.get(timeout=30)
+        assert answer.as_numpy("finish_reason")[0] == b"cancelled" and answer.as_numpy("text_output")[0].startswith(b"Tell me")
+        send_to_llm_api(client, stopped, "", **stop)
+        assert "A request id must be provided" in stopped.get(timeout=30).message()
+        send_to_llm_api(client, answers, "1", sampling_param_max_tokens=np.int32(9), **long)
+        assert answers.get(timeout=30).as_numpy("finish_reason")[0] == b"length"
+
+
 @pytest.mark.parametrize(
     ("changed", "error"),
     [
-        ({"tensor_parallel_size": 2}, "tensor_parallel_size: got 2, an engine has one rank"),
+        ({"tensor_parallel_size": 2}, "tensor_parallel_size: got 2, a model of the LLM API runs on one rank"),
         ({"model": ""}, "model: is missing"),
         ({"model": "[1, 2"}, "model.yaml: line"),
         ({"decoupled": "maybe"}, "decoupled: got 'maybe', must be true or false"),

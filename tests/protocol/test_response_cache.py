@@ -71,7 +71,7 @@ def metric(server, family, model):
 
 def test_the_same_inputs_are_answered_without_running_the_model(server):
     first = infer(server, "kept", infer_body([1, 2], id="a"))
-    again = infer(server, "kept", infer_body([1, 2], id="b", parameters={"colour": "red"}))
+    again = infer(server, "kept", infer_body([1, 2], id="b", parameters={"priority": 1}))
     assert first.json() == {**again.json(), "id": "a"}
     assert again.json()["id"] == "b"
     assert infer(server, "kept", infer_body([3, 4])).json()["outputs"][0]["data"] == [3, 4]
@@ -85,6 +85,13 @@ def test_the_same_inputs_are_answered_without_running_the_model(server):
     assert metric(server, "nv_cache_hit_duration_per_model", "kept") != []
     assert metric(server, "nv_inference_request_success", "kept") == [3]
     assert metric(server, "nv_inference_count", "kept") == [2]
+
+
+def test_another_parameter_is_another_request(server):
+    for parameters, hits in [({"colour": "red"}, 0), ({"colour": "blue"}, 0), ({"colour": "red"}, 1)]:
+        before = stats_of(server, "kept_step")["cache_hit"]
+        assert infer(server, "around_kept", infer_body([8, 9], "IN", parameters=parameters)).ok
+        assert stats_of(server, "kept_step")["cache_hit"] - before == hits
 
 
 def test_over_grpc(server):
@@ -106,10 +113,11 @@ def test_models_that_do_not_ask_are_not_cached(server):
 
 
 def test_an_ensembles_cached_step_is_run_once(server):
+    hits, executions = stats_of(server, "kept_step")["cache_hit"], stats_of(server, "around_kept")["executions"]
     for _ in range(2):
         assert infer(server, "around_kept", infer_body([1, 2], "IN")).json()["outputs"][0]["data"] == [1, 2]
-    assert stats_of(server, "kept_step")["cache_hit"] == 1
-    assert stats_of(server, "around_kept")["executions"] == 2
+    assert stats_of(server, "kept_step")["cache_hit"] == hits + 1
+    assert stats_of(server, "around_kept")["executions"] == executions + 2
 
 
 def test_errors_are_not_kept(server):

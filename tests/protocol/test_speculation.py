@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import DEMO, DEVICE, ROOT, start_error, start_server
+from live_server import DEMO, ROOT, start_error, start_server
 from llm_client import Stream
 from test_repositories import INFLIGHT, generate, generate_stream, typed_inputs
 from tritonclient.utils import InferenceServerException
 
-pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="a GPU verifies no drafts; a CPU, as CI has, runs this")
-
 LIST = "apples, pears, plums, apples, pears, plums, apples, pears,"
+EAGLE = ROOT / "tests/golden/eagle"  # heads of the demo model
 OTHER = ROOT / "tests/golden/data/llama_gqa4"  # of another vocabulary
 PROMPTS = [
     LIST,
@@ -32,13 +31,6 @@ KINDS = [
     {"bad_words": [" pears"], "min_length": 12},
 ]
 QUESTIONS = [{"text_input": prompt, "max_tokens": 40, **kind} for prompt in PROMPTS for kind in KINDS]
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    server = start_server(tmp_path_factory.mktemp("plain"))
-    yield server
-    assert server.stop() == 0, server.log.read_text()[-4000:]
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +81,26 @@ def test_a_draft_model_changes_no_answer(plain, two_models):
     assert 0 < drafted / 2 < accepted <= drafted, "the model itself proposes"
 
 
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_head_of_eagle_changes_no_answer(plain, tmp_path, version):
+    server = start_server(tmp_path, DEMO, "--draft-model", EAGLE / f"v{version}", "--speculation", "eagle")
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        expected = list(pool.map(lambda question: ask(plain, question), QUESTIONS))
+        answers = list(pool.map(lambda question: ask(server, question), QUESTIONS))
+    assert answers == expected
+    drafted, accepted = counted(server)
+    assert 0 < accepted <= drafted
+    assert server.stop() == 0, server.log.read_text()[-4000:]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--draft-model", EAGLE / "v1", "--speculation", "medusa"], "draft_model: Medusa's heads propose tokens already"),
+        (["--draft-model", DEMO, "--speculation", "eagle"], "which is no head of EAGLE"),
+        (["--speculation", "eagle"], "speculation: got eagle, there is no head of EAGLE"),
         (["--draft-model", DEMO, "--speculation", "ngram"], "draft_model: n-grams propose tokens already"),
+        (["--draft-model", DEMO, "--speculation", "suffix"], "draft_model: texts propose tokens already"),
         (["--draft-model", OTHER], "draft_model: its vocabulary has "),
         (["--draft-model", "/nowhere"], "draft_model"),
         (["--speculation", "ngram", "--max-draft-len", 64], "max_draft_len: got 64, must be in [1, 64)"),
@@ -101,6 +109,16 @@ def test_a_draft_model_changes_no_answer(plain, two_models):
 def test_what_cannot_propose_is_refused_at_the_start(options, message):
     command = [INFLIGHT, "run", DEMO, "--device", "cpu", "--prompt", "a", *options]
     assert message in start_error(command)
+
+
+def test_an_answer_that_comes_again_is_drafted_from_the_first(plain, tmp_path):
+    server = start_server(tmp_path, DEMO, "--speculation", "suffix", "--max-draft-len", 6)
+    question = {"text_input": "Tell me a story about a fox.", "max_tokens": 120}
+    asked = [ask(server, question), counted(server), ask(server, question), counted(server)]
+    assert asked[0] == asked[2] == ask(plain, question)
+    drafted, accepted = (after - earlier for after, earlier in zip(asked[3], asked[1], strict=True))
+    assert 0 < drafted / 2 < accepted, "the same story comes again"
+    assert server.stop() == 0
 
 
 def test_streams_are_the_same_text(plain, speculating):

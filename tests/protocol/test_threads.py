@@ -12,8 +12,8 @@ from test_vertex_ai import ENVIRONMENT
 
 # Names that no thread bears while these servers wait: they end with a load or belong to models that are not served here.
 PASSING = {"load", "background", "mock_llm"}
-# They need a GPU, or NVIDIA's server.
-OTHERS_OWN = {"the GPU driver's", "in Triton's server"}
+# They need a GPU, NVIDIA's server, or a launcher.
+OTHERS_OWN = {"the GPU driver's", "in Triton's server", "rank watch", "workers", "shadow"}
 
 
 def table():
@@ -57,6 +57,7 @@ def servers(tmp_path_factory):
                 *("--allow-http=true", "--allow-grpc=true", "--allow-sagemaker=true", "--sagemaker-port=0", "--admin-port=0"),
                 *("--vertex-ai-default-model=queued", "--trace-config", f"triton,file={first / 'trace'}"),
                 *("--trace-config", "level=TIMESTAMPS", "--cog-port=0", f"--kv-events-endpoint=ipc://{first / 'events'}"),
+                "--tensor-parallel-size=2",
             )
         ]
     try:

@@ -44,6 +44,7 @@ struct FakeBackendOptions {
   int64_t idle_ns = 0;  // that the device does nothing between two steps, by its own clock
   std::function<void(const executor::SlotSetup&)> on_setup;
   std::function<void(const executor::StepPlan&)> on_launch;
+  std::function<Status()> status;  // null: it is well
 };
 
 // A small device: 4 rows, 32 tokens a step, 16 blocks of 4 tokens, vocabulary 97.
@@ -58,6 +59,7 @@ class FakeBackend : public executor::Backend {
   Result<executor::Ticket> Launch(const executor::StepPlan& plan) override;
   Status ProvideLateInputs(executor::Ticket ticket, const executor::LateInputs& inputs) override;
   bool Ready(executor::Ticket ticket) const override;
+  Status status() const override { return options_.status ? options_.status() : Status::Ok(); }
   Result<const executor::StepResult*> Collect(executor::Ticket ticket) override;
   std::vector<Beam> BestBeams(scheduler::SlotId slot, bool is_last) const override;
 

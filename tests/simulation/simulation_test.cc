@@ -16,6 +16,7 @@
 #include <array>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -186,8 +187,8 @@ class Simulation {
 
   // By the rule of start-time fair queueing, from what the simulation sees of arrivals and starts.
   double TurnOf(const Request& request) {
-    double& end = turn_ends_[request.client_id];
-    const double turn = std::max(end, turn_now_);
+    double& end = turn_ends_[{request.priority, request.client_id}];
+    const double turn = std::max(end, turn_now_[request.priority]);
     const double num_tokens = static_cast<double>(request.input_ids.size()) +
                               1.0 * request.max_tokens * request.sampling.beam_width;
     end = turn + num_tokens / static_cast<double>(request.share);
@@ -258,7 +259,8 @@ class Simulation {
       return;
     }
     client.start_turn = num_turns_;
-    turn_now_ = std::max(turn_now_, entry.turn);
+    double& now = turn_now_[entry.priority];
+    now = std::max(now, entry.turn);
     if (world_.policy == kStaticBatch) CheckBatch(id);
     const int64_t waited = num_starts_ - entry.starts_at_arrival;
     longest_wait_ = std::max(longest_wait_, waited);
@@ -425,8 +427,8 @@ class Simulation {
   std::unordered_map<scheduler::SlotId, RequestId> owners_;  // who got the slot last
   std::set<Waiting> line_;                                   // who is known to wait
   std::set<Waiting> paused_;                                 // of them, those that had started
-  std::unordered_map<uint64_t, double> turn_ends_;           // by client
-  double turn_now_ = 0;
+  std::map<std::pair<float, uint64_t>, double> turn_ends_;   // by priority and client
+  std::map<float, double> turn_now_;                         // by priority
   int64_t turns_of_live_ = 0;
   int64_t num_turns_ = 0, num_final_ = 0, num_cancelled_ = 0, num_timed_out_ = 0;
   int64_t num_starts_ = 0, num_resumes_ = 0, longest_wait_ = 0, num_cached_tokens_ = 0;

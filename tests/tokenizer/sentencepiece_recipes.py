@@ -69,6 +69,9 @@ def _recipes(kind):
         "across words": lambda: train(split_by_whitespace=False, byte_fallback=True),
         "user defined": lambda: train(user_defined=tuple(_USER_DEFINED)),
         "user defined, bytes": lambda: train(user_defined=tuple(_USER_DEFINED), byte_fallback=True, **llama),
+        "user defined, no prefix": lambda: train(
+            user_defined=tuple(_USER_DEFINED), byte_fallback=True, add_dummy_prefix=False, **llama
+        ),
         "special pieces": lambda: train(
             bos_id=3, eos_id=-1, pad_id=0, unk_id=2, unk_surface="?", pad_piece="[PAD]", control_symbols="<ctrl>,q"
         ),

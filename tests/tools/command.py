@@ -10,6 +10,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
+BUILD = INFLIGHT.parent.parent
 DEMO = ROOT / "models/demo"
 NO_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="")  # GPUs of the machine are hidden
 
@@ -29,6 +30,13 @@ needs_terminal = pytest.mark.skipif(
 )
 
 
+def call(*command, **kwargs):
+    """What another program printed; it succeeds."""
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, check=False, **kwargs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def run(*args, check=True, **kwargs):
     """Its outcome, with what it printed as text; `check` asks that it succeeds."""
     done = subprocess.run([INFLIGHT, *map(str, args)], capture_output=True, text=True, timeout=300, check=False, **kwargs)
@@ -42,3 +50,13 @@ def error(*args, **kwargs):
     done = run(*args, check=False, **kwargs)
     assert done.returncode == 1
     return done.stderr.strip().splitlines()[-1]
+
+
+def documented_flags():
+    """{command: flags that have an effect}, by the tables of docs/configuration.md."""
+    found = {}
+    for section in (ROOT / "docs/configuration.md").read_text().split("\n## inflight ")[1:]:
+        rows = [line for line in section.splitlines() if line.startswith("| `--")]
+        kept = {row.split("`")[1] for row in rows if "| Refused:" not in row and "| No effect:" not in row}
+        found[section.split("\n", 1)[0]] = kept
+    return found

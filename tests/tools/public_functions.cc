@@ -59,6 +59,7 @@ void Texts(const char* directory) {
   if (!tokenizer.ok()) return;
   EXPECT(!Tokenizer::FromJson("{").ok());
   EXPECT(!Tokenizer::FromSentencePiece("").ok());
+  EXPECT(!Tokenizer::FromGguf({}).ok());
   const auto ids = (*tokenizer)->Encode("Once upon a time", false);
   Detokenizer first(*tokenizer, true);
   Detokenizer moved(std::move(first));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a safetensors file holds, read without any library of the project."""
+"""What a safetensors file holds, read and written without any library of the project."""
 
 import json
 import struct
@@ -12,6 +12,16 @@ def header(path):
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+def write(path, tensors):
+    """A file of {name: (dtype, shape, bytes)}."""
+    named, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        named[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(named).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
 
 
 def demo_rows(name):

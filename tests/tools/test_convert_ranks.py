@@ -176,11 +176,21 @@ def test_checkpoints_that_numpy_wrote_compute_as_the_model_does(model, tp, pp, e
 
 def test_a_sharded_checkpoint_is_built_and_inspected(model, tmp_path):
     checkpoint = write_checkpoint(tmp_path / "ckpt", model, 4, 2)
-    run("build", "--checkpoint_dir", checkpoint, "--output_dir", tmp_path / "engine", "--workers", 8)
-    assert answers(tmp_path / "engine", tmp_path) == answers(model.dir, tmp_path)
+    build = ["build", "--checkpoint_dir", checkpoint, "--workers", 8, "--output_dir"]
+    run(*build, tmp_path / "engine")
+    run(*build, tmp_path / "merged", "--merge_ranks")
+    expected = answers(model.dir, tmp_path)
+    assert answers(tmp_path / "merged", tmp_path) == expected
+    # On ranks sums have another order.
+    for found, one in zip(answers(tmp_path / "engine", tmp_path), expected, strict=True):
+        assert found["output_ids"] == one["output_ids"]
+        assert found["output_log_probs"] == pytest.approx(one["output_log_probs"], abs=1e-4)
     architecture = model.config["architectures"][0]
-    for directory in (checkpoint, tmp_path / "engine"):
-        assert f"{architecture}, float32" in run("inspect", directory).stdout
+    for directory in (checkpoint, tmp_path / "engine", tmp_path / "merged"):
+        text = run("inspect", directory).stdout
+        assert f"{architecture}, float32" in text
+        has_ranks = "ranks         8, each with a file: tensor parallel 4, pipeline parallel 2" in text
+        assert has_ranks == (directory.name != "merged")
 
 
 def test_a_missing_rank_is_named(model, tmp_path):

@@ -175,9 +175,10 @@ def test_a_server_is_needed():
 
 @pytest.mark.parametrize("options, message", [
     (["--requests=-", "--new=localhost"], "--new: 'localhost' is no url"),
-    ([], "one of --requests and --port is needed"),
-    (["--requests=-", "--port=0"], "one of --requests and --port is needed"),
-    (["--requests=-", "--record=x"], "--record is for requests of --port"),
+    ([], "one of --requests, --port and --grpc-port is needed"),
+    (["--requests=-", "--port=0"], "one of --requests, --port and --grpc-port is needed"),
+    (["--grpc-port=0"], "--grpc-port listens to clients over gRPC, and --old is a server over HTTP"),
+    (["--requests=-", "--record=x"], "--record is for requests of --port and --grpc-port"),
     (["--requests=/nowhere"], "--requests: cannot open '/nowhere'"),
     (["--requests=-"], "--requests: line 1: path: got 'x'"),
 ])  # fmt: skip

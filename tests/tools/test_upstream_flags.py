@@ -20,7 +20,8 @@ smoothquant per_channel per_token int8_kv_cache calib_dataset quant_ckpt_path pe
 load_model_on_cpu use_parallel_embedding embedding_sharding_dim use_embedding_sharing output_dir workers moe_num_experts
 moe_top_k moe_renorm_mode save_config_only nemo_ckpt_path load_nemo_on_gpu gpt_variant dataset_cache_dir log_level
 nemo_rename_key out_dir in_file tensor_parallelism processes calibrate_kv_cache model storage_type convert_model_on_cpu
-load_checkpoints_on_gpu verbose
+load_checkpoints_on_gpu verbose medusa_model_dir num_medusa_heads num_medusa_layers fixed_num_medusa_heads max_medusa_token_len
+max_draft_len
 """
 
 BUILD = """
@@ -59,7 +60,14 @@ REFUSED = [
     ("convert", "--moe_tp_size 2", "experts are not supported"),
     ("build", "--model_cls_file x.py", "code of models cannot be loaded"),
     ("build", "--max_draft_len 128", "--max-draft-len"),
-    ("build", "--speculative_decoding_mode medusa", "draft_tokens_external"),
+    ("build", "--speculative_decoding_mode eagle", "draft_tokens_external, medusa"),
+    (
+        "build",
+        "--speculative_decoding_mode medusa --max_draft_len 63",
+        "has no Medusa heads; convert the model with --medusa-model-dir",
+    ),
+    ("convert", "--num_medusa_heads 4", "--medusa-model-dir: is needed"),
+    ("convert", "--medusa_model_dir /nowhere", "medusa_model_dir: got /nowhere, medusa_lm_head.safetensors or"),
     ("build", "--speculative_decoding_mode draft_tokens_external", "needs --max-draft-len of at least 1"),
     ("build", "--lora_target_modules attn_qkv moe_gate", "got 'moe_gate', supported are attn_qkv, attn_q"),
     ("build", "--max_lora_rank 257", "max-lora-rank"),
@@ -71,7 +79,7 @@ REFUSED = [
     ("build", "--enable_fp8", "intermediate_size: got 72, with FP8 weights"),
     ("build", "--rotary_scaling linear 2.0", "the model's own config.json says it"),
     ("build", "--weight_streaming", "weights stay in memory"),
-    ("build", "--cp_size 2", "one rank"),
+    ("build", "--cp_size 2", "by --tp-size and --pp-size alone"),
     ("convert", "--vocab_size 7", "--vocab-size: got 7, the model has 211"),
     ("convert", "--n_positions 7", "--n-positions: got 7, the model has 512"),
     ("convert", "--n_layer 7", "--n-layer: got 7, the model has"),
@@ -102,7 +110,7 @@ REFUSED = [
     ("build", "--hf_lora_dir x", "LoRA"),
     ("build", "--lora_ckpt_source nemo", "LoRA"),
     ("build", "--max_encoder_input_len 9", "encoder-decoder models are not supported"),
-    ("build", "--auto_parallel 2", "one rank"),
+    ("build", "--auto_parallel 2", "by --tp-size and --pp-size alone"),
     ("build", "--n_layer 7", "--n-layer: got 7, the model has"),
     ("build", "--kv_cache_type continuous", "always paged"),
     ("build", "--dora_plugin enable", "DoRA"),
@@ -321,7 +329,7 @@ def test_a_walkthrough_of_release_0_5(tmp_path):
         ("--max_output_len 5", "--max-output-len: needs --max-input-len"),
         ("--max_output_len 5 --max_input_len 7 --max_seq_len 13", "that is a sequence of 12, but --max-seq-len is 13"),
         ("--world_size 4 --tp_size 2", "--world-size: got 4, tp_size * pp_size is 2"),
-        ("--tp_size 2", "tp_size: got 2"),
+        ("--tp_size 3", "tp_size: got 3, num_attention_heads"),
         ("--log_level loud", "--log-level: got 'loud'"),
     ],
 )

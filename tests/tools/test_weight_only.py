@@ -124,7 +124,7 @@ def test_int4_through_a_checkpoint_directly_and_from_ranks_is_one_engine(int4_en
         "--pp-size",
         2,
     )
-    run(*build, tmp_path / "merged", "--checkpoint-dir", tmp_path / "ranks")
+    run(*build, tmp_path / "merged", "--checkpoint-dir", tmp_path / "ranks", "--merge-ranks")
     engine = (int4_engine / "engine/rank0.engine").read_bytes()
     assert (tmp_path / "direct/rank0.engine").read_bytes() == engine
     assert (tmp_path / "merged/rank0.engine").read_bytes() == engine

@@ -87,6 +87,10 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
   if (options.output.empty()) return UsageError(kUsage, "--output is needed");
   SetLogLevel(options.log_level);
   ASSIGN_OR_RETURN(const LoraTensors tensors, builder::ReadPeftAdapter(options.input));
+  if (!tensors.biases.empty())
+    return Unimplemented("--input: '" + options.input.string() +
+                         "' has biases, for which lora_weights has no place (serve the folder by "
+                         "--lora-modules or --lora-dir)");
   std::error_code error;
   std::filesystem::create_directories(options.output, error);
   if (error)
@@ -111,6 +115,6 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
 
 int AdapterMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
-std::vector<config::OptionInfo> AdapterOptionInfos() { return MakeSchema().options(); }
+Manual AdapterManual() { return {kUsage, MakeSchema().options()}; }
 
 }  // namespace inflight::tool

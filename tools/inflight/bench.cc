@@ -82,6 +82,8 @@ Result<std::vector<int>> ParseBatches(const std::string& text) {
 struct Sample {
   std::vector<double> step_s;   // of steps that hold every sequence in decode alone
   std::vector<double> host_us;  // of the same
+  int64_t num_yielded = 0;      // by those whose yield is known
+  int64_t num_yielding_rows = 0;
   int64_t prefill_tokens = 0;
   double prefill_s = 0;
   double total_s = 0;           // from the first request to the last answer
@@ -141,11 +143,13 @@ Result<Sample> Bench::RunOnce(int batch) const {
   Sample sample;
   sample.total_s = static_cast<double>(Clock::System().NowNs() - begin_ns) * 1e-9;
   for (const StepLog::Step& step : log.steps()) {
-    if (step.num_tokens > step.num_rows) {
+    if (step.num_prefill_tokens > 0) {
       sample.prefill_tokens += step.num_tokens;
       sample.prefill_s += static_cast<double>(step.step_ns) * 1e-9;
     } else if (step.num_rows == batch) {
       sample.step_s.push_back(static_cast<double>(step.step_ns) * 1e-9);
+      sample.num_yielded += step.num_yielded;
+      if (step.num_yielded > 0) sample.num_yielding_rows += batch;
       if (step.host_ns > 0) sample.host_us.push_back(static_cast<double>(step.host_ns) * 1e-3);
     }
   }
@@ -186,12 +190,23 @@ void Bench::PrintDecode(int batch, const std::vector<Sample>& samples) const {
     step_s.insert(step_s.end(), sample.step_s.begin(), sample.step_s.end());
     host_us.insert(host_us.end(), sample.host_us.begin(), sample.host_us.end());
   }
+  int64_t num_yielded = 0;
+  int64_t num_yielding_rows = 0;
+  for (const Sample& sample : samples) {
+    num_yielded += sample.num_yielded;
+    num_yielding_rows += sample.num_yielding_rows;
+  }
+  // 1, unless drafts are accepted.
+  const double tokens_per_row = static_cast<double>(num_yielded) /
+                                static_cast<double>(std::max(num_yielding_rows, int64_t{1}));
+  if (num_yielded != num_yielding_rows)
+    fmt::print("# of {} sequences, each yields {:.2f} tokens in a step\n", batch, tokens_per_row);
   const Spread step = SpreadOf(step_s);
   const Spread fraction = SpreadOf(fractions);
   fmt::print(
       "decode,{},{},{},{:.2f},{:.2f},{:.2f},{:.2f},{:.2f},{:.1f},{:.3f},{:.3f},{:.3f},{:.1f}\n",
-      batch, options.input_len, options.output_len, batch / step.median, step.median * 1e3,
-      step.low * 1e3, step.high * 1e3, batch / SpreadOf(limits_s).median,
+      batch, options.input_len, options.output_len, batch * tokens_per_row / step.median,
+      step.median * 1e3, step.low * 1e3, step.high * 1e3, batch / SpreadOf(limits_s).median,
       BytesPerDecodeStep(batch) / step.median * 1e-9, fraction.median, fraction.low, fraction.high,
       SpreadOf(host_us).median);
 }
@@ -268,6 +283,6 @@ int BenchMain(Args args) {
   return RunCommand(args, kUsage, MakeSchema(), Run);
 }
 
-std::vector<config::OptionInfo> BenchOptionInfos() { return MakeSchema().options(); }
+Manual BenchManual() { return {kUsage, MakeSchema().options()}; }
 
 }  // namespace inflight::tool

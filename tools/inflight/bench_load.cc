@@ -305,6 +305,6 @@ Status Run(Options& options, std::span<const std::string> positionals) {
 
 int BenchLoadMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
-std::vector<config::OptionInfo> BenchLoadOptionInfos() { return MakeSchema().options(); }
+Manual BenchLoadManual() { return {kUsage, MakeSchema().options()}; }
 
 }  // namespace inflight::tool

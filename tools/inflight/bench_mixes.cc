@@ -220,6 +220,6 @@ Status Run(Options& options, std::span<const std::string> positionals) {
 
 int BenchMixesMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
-std::vector<config::OptionInfo> BenchMixesOptionInfos() { return MakeSchema().options(); }
+Manual BenchMixesManual() { return {kUsage, MakeSchema().options()}; }
 
 }  // namespace inflight::tool

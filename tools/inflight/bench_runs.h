@@ -20,6 +20,9 @@ class StepLog : public StepObserver {
     int64_t host_ns, launch_ns;  // ExecutorStats
     int64_t idle_ns;             // of the device, before the step
     int num_rows, num_tokens;
+    // Of a step that is not the last: tokens of prompts, and what it yielded in all.
+    int num_prefill_tokens;
+    int64_t num_yielded;
   };
 
   void OnStep(int64_t step_ns, int num_rows, int num_tokens) override {
@@ -29,18 +32,26 @@ class StepLog : public StepObserver {
       steps_[size_ - 1].host_ns = stats.last_host_ns;
       steps_[size_ - 1].launch_ns = stats.last_launch_ns;
       steps_[size_ - 1].idle_ns = stats.last_idle_ns;
+      steps_[size_ - 1].num_prefill_tokens = stats.num_context_tokens;
+      steps_[size_ - 1].num_yielded = stats.tokens_decoded - tokens_decoded_;
+      tokens_decoded_ = stats.tokens_decoded;
     }
-    if (size_ < steps_.size()) steps_[size_++] = {step_ns, 0, 0, 0, num_rows, num_tokens};
+    if (size_ < steps_.size())
+      steps_[size_++] = {step_ns, 0, 0, 0, num_rows, num_tokens, num_tokens - num_rows, 0};
   }
 
   void Watch(const Executor* executor) { executor_ = executor; }
-  void Reset() { size_ = 0; }
+  void Reset() {
+    size_ = 0;
+    if (executor_ != nullptr) tokens_decoded_ = executor_->stats().tokens_decoded;
+  }
   std::span<const Step> steps() const { return {steps_.data(), size_}; }
 
  private:
   const Executor* executor_ = nullptr;
   std::vector<Step> steps_ = std::vector<Step>(1 << 16);
   size_t size_ = 0;
+  int64_t tokens_decoded_ = 0;
 };
 
 class CountdownSink : public ResponseSink {

@@ -399,7 +399,7 @@ int BenchLatencyMain(Args args) {
   return RunCommand(args, kLatencyUsage, MakeSchema(), RunLatency);
 }
 
-std::vector<config::OptionInfo> BenchThroughputOptionInfos() { return MakeSchema().options(); }
-std::vector<config::OptionInfo> BenchLatencyOptionInfos() { return MakeSchema().options(); }
+Manual BenchThroughputManual() { return {kThroughputUsage, MakeSchema().options()}; }
+Manual BenchLatencyManual() { return {kLatencyUsage, MakeSchema().options()}; }
 
 }  // namespace inflight::tool

@@ -42,6 +42,8 @@ struct Options {
   std::string log_level = "info";
 };
 
+constexpr char kMedusa[] = "medusa";
+
 config::Schema<Options> MakeSchema() {
   config::Schema<Options> schema;
   schema.Section("Build");
@@ -108,9 +110,9 @@ config::Schema<Options> MakeSchema() {
       "Draft tokens of a sequence that a step verifies, at most.", config::Range(0, 127));
   schema.Add(
       "speculative_decoding_mode", [](Options& o) -> auto& { return o.speculative_decoding_mode; },
-      "Who proposes draft tokens: with draft_tokens_external clients do, or the BLS model; needs "
-      "max_draft_len.",
-      config::OneOf({"none", "draft_tokens_external"}));
+      "Who proposes draft tokens: with draft_tokens_external clients do, or the BLS model, which "
+      "needs max_draft_len; with medusa the checkpoint's heads.",
+      config::OneOf({"none", "draft_tokens_external", kMedusa}));
   schema.Add(
       "max_prompt_embedding_table_size",
       [](Options& o) -> auto& { return o.build.limits.max_prompt_embedding_table_size; },
@@ -132,9 +134,15 @@ config::Schema<Options> MakeSchema() {
                  : which == "pp_size" ? o.build.pp_size
                                       : o.world_size;
         },
-        std::string(what) + " that the checkpoint must have; the engine merges them.",
+        std::string(what) +
+            " that a checkpoint must have, and that a Hugging Face model is split for.",
         config::AtLeast(1));
   }
+  schema.Add(
+      "merge_ranks", [](Options& o) -> auto& { return o.build.merge_ranks; },
+      "One engine for one rank, of a checkpoint of several. By default each rank has a file of its "
+      "own, but for a model with Medusa's heads and for target cuda, whose models run on one.",
+      config::Switch());
   schema.Section("Quantization");
   AddQuantizationOfUpstream(schema, [](Options& o) -> auto& { return o.quantization; });
   schema.Section("Sizes of the model");
@@ -177,7 +185,9 @@ Status Combine(Options& options) {
   else if (options.world_size.value_or(static_cast<int>(world_size)) != world_size)
     return InvalidArgument("--world-size: got " + std::to_string(*options.world_size) +
                            ", tp_size * pp_size is " + std::to_string(world_size));
-  if (options.speculative_decoding_mode != "none" && limits.max_draft_len == 0)
+  // A tree of heads has its own size.
+  if (options.speculative_decoding_mode != "none" && options.speculative_decoding_mode != kMedusa &&
+      limits.max_draft_len == 0)
     return InvalidArgument("--speculative-decoding-mode: " + options.speculative_decoding_mode +
                            " needs --max-draft-len of at least 1");
   if (limits.max_batch_size > scheduler::StepPlan::kMaxRows)
@@ -196,9 +206,14 @@ bool SaysSizes(const Options& options) { return options.architecture || options.
 
 // What is said beside a checkpoint.
 Status CheckAgainstModel(const Options& options) {
-  if (!SaysSizes(options)) return Status::Ok();
+  const bool wants_heads = options.speculative_decoding_mode == kMedusa;
+  if (!SaysSizes(options) && !wants_heads) return Status::Ok();
   ASSIGN_OR_RETURN(const builder::Description model,
                    builder::Describe(options.build.checkpoint_dir));
+  if (wants_heads && model.config.num_medusa_heads == 0)
+    return InvalidArgument("--speculative-decoding-mode: got medusa, " +
+                           options.build.checkpoint_dir.string() +
+                           " has no Medusa heads; convert the model with --medusa-model-dir");
   const std::string& own = model.config.architecture;
   if (options.architecture.value_or(own) != own)
     return InvalidArgument("--architecture: got " + *options.architecture + ", the model has " +
@@ -208,6 +223,8 @@ Status CheckAgainstModel(const Options& options) {
 
 Status BuildFromSizes(Options& options) {
   if (options.report) return UsageError(kUsage, "--report: needs --checkpoint-dir");
+  if (options.speculative_decoding_mode == kMedusa)
+    return UsageError(kUsage, "--speculative-decoding-mode medusa: needs --checkpoint-dir");
   RETURN_IF_ERROR(Combine(options));
   SetLogLevel(options.log_level);
   ASSIGN_OR_RETURN(model::ModelConfig config,
@@ -218,6 +235,10 @@ Status BuildFromSizes(Options& options) {
   config.fp8_kv_cache = build.fp8_kv_cache.value_or(config.fp8_kv_cache);
   config.quantize_lm_head = build.quantize_lm_head.value_or(config.quantize_lm_head);
   if (build.output_dir.empty()) options.build.output_dir = "engine_outputs";
+  if (build.tp_size.value_or(1) * build.pp_size.value_or(1) > 1)
+    logging::Warning(
+        "random weights make an engine of one rank",
+        {{"tp_size", build.tp_size.value_or(1)}, {"pp_size", build.pp_size.value_or(1)}});
   return builder::BuildRandom(config, options.build, /*seed=*/1);
 }
 
@@ -252,6 +273,6 @@ Status Run(Options& options, std::span<const std::string> positionals) {
 
 int BuildMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
-std::vector<config::OptionInfo> BuildOptionInfos() { return MakeSchema().options(); }
+Manual BuildManual() { return {kUsage, MakeSchema().options()}; }
 
 }  // namespace inflight::tool

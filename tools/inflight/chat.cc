@@ -195,6 +195,6 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
 
 int ChatMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
-std::vector<config::OptionInfo> ChatOptionInfos() { return MakeSchema().options(); }
+Manual ChatManual() { return {kUsage, MakeSchema().options()}; }
 
 }  // namespace inflight::tool

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "protocol/kserve/access/header_forward.h"
 #include "reach.h"
+#include "shadow_of.h"
 
 namespace inflight::tool {
 namespace {
@@ -32,12 +33,15 @@ std::vector<Place> PlacesOf(const ServeOptions& options) {
       options.vertex_ai.port);
   add(options.cog_port.has_value(), "cog requests", options.cog.listener.address,
       options.cog_port.value_or(0));
+  add(options.shadow_port.has_value(), "requests of a shadow", ShadowAddress(options),
+      options.shadow_port.value_or(0));
   return places;
 }
 
 }  // namespace
 
 Status CheckPorts(const ServeOptions& options) {
+  RETURN_IF_ERROR(CheckShadowOf(options));
   const std::vector<Place> places = PlacesOf(options);
   for (size_t i = 0; i < places.size(); ++i) {
     for (size_t j = i + 1; j < places.size(); ++j) {

@@ -8,7 +8,7 @@
 namespace inflight::tool {
 
 // kInvalidArgument: two front ends have one address and port, or a pattern of headers to pass on is
-// none.
+// none, or what is asked of a shadow cannot be had.
 Status CheckPorts(const ServeOptions& options);
 
 }  // namespace inflight::tool

@@ -36,6 +36,14 @@ struct Usage {
   std::string summary;  // what the command does
 };
 
+// What help, manual pages, documents and completion are made of.
+struct Manual {
+  Usage usage;
+  std::vector<config::OptionInfo> options;
+  std::string_view exit_status =
+      "0, or 1 after an error, which one line on standard error describes.";
+};
+
 // An error that ends with the usage line.
 Status UsageError(const Usage& usage, const std::string& message);
 

@@ -4,10 +4,8 @@
 #pragma once
 
 #include <span>
-#include <string>
-#include <vector>
 
-#include "config/schema.h"
+#include "command_line.h"
 
 namespace inflight::tool {
 
@@ -16,6 +14,8 @@ using Args = std::span<char* const>;
 int ServeMain(Args args);
 int TritonserverMain(Args args);  // the same, where it is called so
 int KeyMain(Args args);
+int DoctorMain(Args args);
+int WorkerMain(Args args);
 int ShadowMain(Args args);
 int RunMain(Args args);
 int ChatMain(Args args);
@@ -31,23 +31,39 @@ int BenchLoadMain(Args args);
 int BenchThroughputMain(Args args);
 int BenchLatencyMain(Args args);
 int BenchMixesMain(Args args);
+int CompletionMain(Args args);
+int ManMain(Args args);
 
-// Options of each command, for docs/configuration.md and the completion script.
-std::vector<config::OptionInfo> ServeOptionInfos();
-std::vector<config::OptionInfo> ShadowOptionInfos();
-std::vector<config::OptionInfo> RunOptionInfos();
-std::vector<config::OptionInfo> ChatOptionInfos();
-std::vector<config::OptionInfo> TokenizeOptionInfos();
-std::vector<config::OptionInfo> ConvertOptionInfos();
-std::vector<config::OptionInfo> BuildOptionInfos();
-std::vector<config::OptionInfo> AdapterOptionInfos();
-std::vector<config::OptionInfo> InspectOptionInfos();
-std::vector<config::OptionInfo> MigrateOptionInfos();
-std::vector<config::OptionInfo> CompatOptionInfos();
-std::vector<config::OptionInfo> BenchOptionInfos();
-std::vector<config::OptionInfo> BenchLoadOptionInfos();
-std::vector<config::OptionInfo> BenchThroughputOptionInfos();
-std::vector<config::OptionInfo> BenchLatencyOptionInfos();
-std::vector<config::OptionInfo> BenchMixesOptionInfos();
+// Usage and options of each command, for docs/configuration.md, manual pages and completion.
+Manual ServeManual();
+Manual KeyManual();
+Manual DoctorManual();
+Manual ShadowManual();
+Manual RunManual();
+Manual ChatManual();
+Manual TokenizeManual();
+Manual ConvertManual();
+Manual BuildManual();
+Manual AdapterManual();
+Manual InspectManual();
+Manual MigrateManual();
+Manual CompatManual();
+Manual BenchManual();
+Manual BenchLoadManual();
+Manual BenchThroughputManual();
+Manual BenchLatencyManual();
+Manual BenchMixesManual();
+Manual CompletionManual();
+Manual ManManual();
+
+struct Command {
+  const char* name;  // "run"; "bench load" is a command of its own
+  const char* summary;
+  int (*main)(Args);
+  Manual (*manual)();
+};
+
+// All of them, in the order in which they are listed.
+std::span<const Command> Commands();
 
 }  // namespace inflight::tool

@@ -70,6 +70,6 @@ Status Install(const CompatOptions& options, std::span<const std::string> positi
 
 int CompatMain(Args args) { return RunCommand(args, kCompatUsage, MakeCompatSchema(), Install); }
 
-std::vector<config::OptionInfo> CompatOptionInfos() { return MakeCompatSchema().options(); }
+Manual CompatManual() { return {kCompatUsage, MakeCompatSchema().options()}; }
 
 }  // namespace inflight::tool

@@ -1,13 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
+// inflight completion: the script for a shell.
 #include "completion.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <cstdio>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "commands.h"
 
 namespace inflight::tool {
 namespace {
 
-// Values of an option that can be listed.
+struct CompletionOptions {};
+
+const Usage kCompletionUsage = {
+    "inflight completion bash|zsh|fish",
+    "Prints a script that completes commands, options and values in the shell: in bash by 'source "
+    "<(inflight completion bash)', in fish\nby 'inflight completion fish | source', in zsh as a "
+    "file _inflight in a folder of $fpath."};
+
+using Script = std::string (*)(const std::vector<CompletedCommand>&);
+constexpr std::pair<const char*, Script> kShells[] = {
+    {"bash", BashCompletion}, {"zsh", ZshCompletion}, {"fish", FishCompletion}};
+
 std::vector<std::string> Choices(const config::OptionInfo& option) {
   std::vector<std::string> choices;
   for (const std::string& choice : option.constraint.choices)
@@ -16,79 +31,54 @@ std::vector<std::string> Choices(const config::OptionInfo& option) {
   return choices;
 }
 
-// One branch of the script: the flags, and what follows those that take a value.
-std::string CommandCase(const CommandOptions& command) {
-  std::string flags;
-  std::string listed;    // flags with choices
-  std::string unlisted;  // flags whose value is a number, a text or a file
-  for (const config::OptionInfo& option : command.options) {
-    if (!option.supported || !option.has_effect) continue;
-    flags += option.flag() + ' ';
-    if (option.constraint.is_switch) continue;
-    const std::vector<std::string> choices = Choices(option);
-    if (choices.empty())
-      unlisted += option.flag() + '|';
-    else
-      listed +=
-          fmt::format("        {}) choices=\"{}\" ;;\n", option.flag(), fmt::join(choices, " "));
+// Up to the end of the first sentence: a stop before a blank, or before nothing.
+std::string FirstSentence(const std::string& text) {
+  for (size_t stop = text.find('.'); stop != std::string::npos; stop = text.find('.', stop + 1))
+    if (stop + 1 == text.size() || text[stop + 1] == ' ') return text.substr(0, stop);
+  return text;
+}
+
+std::vector<std::string> WordsOf(std::string_view command) {
+  std::vector<std::string> words;
+  if (command == "completion")
+    for (const auto& [shell, script] : kShells) words.emplace_back(shell);
+  if (command == "man")
+    for (const Command& other : Commands()) words.emplace_back(other.name);
+  return words;
+}
+
+std::vector<CompletedCommand> Completed() {
+  std::vector<CompletedCommand> commands;
+  for (const Command& command : Commands()) {
+    CompletedCommand completed = {command.name, command.summary, {}, WordsOf(command.name)};
+    for (const config::OptionInfo& option : command.manual().options) {
+      if (!option.is_shown()) continue;
+      completed.options.push_back({option.flag(), FirstSentence(option.help),
+                                   option.constraint.is_switch, Choices(option)});
+    }
+    completed.options.push_back({"--config", "Options from a JSON object in a file", false, {}});
+    completed.options.push_back({"--help", "What the command does, and its options", true, {}});
+    commands.push_back(std::move(completed));
   }
-  return fmt::format(
-      "    \"{}\")\n"
-      "      flags=\"{}--config --help\"\n"
-      "      case $previous in\n"
-      "{}"
-      "        {}--config) return ;;\n"
-      "      esac ;;\n",
-      command.name, flags, listed, unlisted);
+  return commands;
+}
+
+Status PrintCompletion(CompletionOptions&, std::span<const std::string> positionals) {
+  ASSIGN_OR_RETURN(const std::string asked, OnlyPositional(kCompletionUsage, positionals, "shell"));
+  for (const auto& [shell, script] : kShells) {
+    if (asked != shell) continue;
+    std::fputs(script(Completed()).c_str(), stdout);
+    return Status::Ok();
+  }
+  return UsageError(kCompletionUsage, "shell: got '" + asked + "', must be bash, zsh or fish");
 }
 
 }  // namespace
 
-std::string BashCompletion(const std::vector<CommandOptions>& commands) {
-  std::string names;
-  std::string cases;
-  std::vector<std::string> quoted_pairs;  // "bench load"
-  std::string of_bench;
-  for (const CommandOptions& command : commands) {
-    const size_t space = command.name.find(' ');
-    if (space == std::string::npos) {
-      names += command.name + ' ';
-    } else {
-      quoted_pairs.push_back('"' + command.name + '"');
-      of_bench += command.name.substr(space + 1) + ' ';
-    }
-    cases += CommandCase(command);
-  }
-  // An empty COMPREPLY leaves the word to bash, which completes it as a file.
-  return fmt::format(
-      "# Completion of inflight for bash, made by `inflight completion bash`.\n"
-      "_inflight() {{\n"
-      "  local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}}\n"
-      "  local command=${{COMP_WORDS[1]}} flags= choices=\n"
-      "  COMPREPLY=()\n"
-      "  if ((COMP_CWORD == 1)); then\n"
-      "    COMPREPLY=($(compgen -W \"{}completion --help --version\" -- \"$word\"))\n"
-      "    return\n"
-      "  fi\n"
-      "  if ((COMP_CWORD > 2)); then\n"
-      "    case \"$command ${{COMP_WORDS[2]}}\" in\n"
-      "      {}) command+=\" ${{COMP_WORDS[2]}}\" ;;\n"
-      "    esac\n"
-      "  fi\n"
-      "  case $command in\n"
-      "    completion) choices=bash ;;\n"
-      "{}"
-      "  esac\n"
-      "  if [[ -n $choices ]]; then\n"
-      "    COMPREPLY=($(compgen -W \"$choices\" -- \"$word\"))\n"
-      "  elif [[ $word == -* ]]; then\n"
-      "    COMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n"
-      "  elif [[ $command == bench && COMP_CWORD -eq 2 ]]; then\n"
-      "    COMPREPLY=($(compgen -W \"{}\" -- \"$word\") $(compgen -d -- \"$word\"))\n"
-      "  fi\n"
-      "}}\n"
-      "complete -o bashdefault -o default -F _inflight inflight\n",
-      names, fmt::join(quoted_pairs, "|"), cases, of_bench);
+int CompletionMain(Args args) {
+  return RunCommand(args, kCompletionUsage, config::Schema<CompletionOptions>(), PrintCompletion);
 }
+
+Manual CompletionManual() { return {kCompletionUsage, {}}; }
 
 }  // namespace inflight::tool

@@ -5,16 +5,26 @@
 #include <string>
 #include <vector>
 
-#include "config/schema.h"
-
 namespace inflight::tool {
 
-struct CommandOptions {
-  std::string name;  // "run"; "bench load" is a command of its own
-  std::vector<config::OptionInfo> options;
+struct CompletedOption {
+  std::string flag;
+  std::string meaning;  // a sentence
+  bool is_switch = false;
+  std::vector<std::string> choices;  // values that can be listed; none: a number, a text or a file
 };
 
-// A script for bash: `source <(inflight completion bash)`.
-std::string BashCompletion(const std::vector<CommandOptions>& commands);
+struct CompletedCommand {
+  std::string name;  // "run"; "bench load" is a command of its own
+  std::string summary;
+  std::vector<CompletedOption> options;  // those that have an effect, --config and --help
+  std::vector<std::string> words;        // what may stand as its argument, where that is no file
+};
+
+// Scripts. bash: `source <(inflight completion bash)`; zsh: a file _inflight of its $fpath, or
+// sourced after compinit; fish: `inflight completion fish | source`.
+std::string BashCompletion(const std::vector<CompletedCommand>& commands);
+std::string ZshCompletion(const std::vector<CompletedCommand>& commands);
+std::string FishCompletion(const std::vector<CompletedCommand>& commands);
 
 }  // namespace inflight::tool

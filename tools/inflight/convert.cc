@@ -66,6 +66,24 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "save_config_only", [](Options& o) -> auto& { return o.convert.save_config_only; },
       "Write config.json without weights.", config::OptionalValue());
+  schema.Section("Medusa");
+  schema.Add(
+      "medusa_model_dir", [](Options& o) -> auto& { return o.convert.medusa.dir; },
+      "Directory of Medusa's heads of the model: medusa_lm_head.safetensors or medusa_lm_head.pt, "
+      "and config.json.");
+  schema.Add(
+      "num_medusa_heads", [](Options& o) -> auto& { return o.convert.medusa.num_heads; },
+      "Heads, where that config.json does not say them; default 4.",
+      config::Range(1, model::kMaxMedusaHeads));
+  schema.Add(
+      "num_medusa_layers", [](Options& o) -> auto& { return o.convert.medusa.num_layers; },
+      "Blocks of a head, where that config.json does not say them; default 1.",
+      config::Range(1, model::kMaxMedusaLayers));
+  schema.Add(
+      "fixed_num_medusa_heads",
+      [](Options& o) -> auto& { return o.convert.medusa.fixed_num_heads; },
+      "The first so many of the heads, whatever that config.json says.",
+      config::Range(1, model::kMaxMedusaHeads));
   schema.Section("Quantization");
   AddQuantizationOfUpstream(schema, [](Options& o) -> auto& { return o.quantization; });
   schema.Section("Sizes of the model, which it says itself: given, they have to be the same");
@@ -98,6 +116,14 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   const auto model_dir = ModelDirectory(convert.model_dir);
   if (!model_dir.ok()) return model_dir.status().WithPrefix("--model-dir");
   convert.model_dir = *model_dir;
+  builder::MedusaOptions& medusa = convert.medusa;
+  if (!medusa.dir.empty()) {
+    const auto medusa_dir = ModelDirectory(medusa.dir);
+    if (!medusa_dir.ok()) return medusa_dir.status().WithPrefix("--medusa-model-dir");
+    medusa.dir = *medusa_dir;
+  } else if (medusa.num_heads || medusa.num_layers || medusa.fixed_num_heads) {
+    return InvalidArgument("--medusa-model-dir: is needed beside the number of Medusa's heads");
+  }
   ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());
   convert.quant_algo = algo.value_or(model::QuantAlgo::kNone);
   convert.fp8_kv_cache = options.quantization.Fp8KvCache().value_or(false);
@@ -121,6 +147,6 @@ Status Run(Options& options, std::span<const std::string> positionals) {
 
 int ConvertMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
-std::vector<config::OptionInfo> ConvertOptionInfos() { return MakeSchema().options(); }
+Manual ConvertManual() { return {kUsage, MakeSchema().options()}; }
 
 }  // namespace inflight::tool

@@ -118,10 +118,14 @@ Result<std::unique_ptr<metrics::MetricsServer>> StartMetrics(serving::Server& se
 }
 
 Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& server,
-                                                           const ServeOptions& options) {
+                                                           const ServeOptions& options,
+                                                           const metrics::MetricsServer* metrics) {
   kserve_http::HttpOptions http;
   http.listener = options.http;
   ASSIGN_OR_RETURN(http.endpoints, Endpoints(options, http.listener.address));
+  if (options.http_metrics && metrics == nullptr)
+    return InvalidArgument("--http-metrics", "needs --allow-metrics=true");
+  if (options.http_metrics) http.endpoints.metrics_page = [metrics] { return metrics->Page(); };
   return kserve_http::HttpServer::Start(server, http);
 }
 

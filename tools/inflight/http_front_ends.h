@@ -18,8 +18,10 @@ namespace inflight::tool {
 Result<std::unique_ptr<metrics::MetricsServer>> StartMetrics(serving::Server& server,
                                                              const ServeOptions& options);
 
+// `metrics` may be null; else it must outlive the server.
 Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& server,
-                                                           const ServeOptions& options);
+                                                           const ServeOptions& options,
+                                                           const metrics::MetricsServer* metrics);
 
 // The places of administration that the options name (docs/reference/access.md, "Administration").
 Result<std::unique_ptr<kserve_http::HttpServer>> StartAdminPort(serving::Server& server,

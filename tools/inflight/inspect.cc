@@ -49,6 +49,8 @@ config::Schema<Options> MakeSchema() {
       "kv_cache_free_memory_fraction",
       [](Options& o) -> auto& { return o.executor.kv_cache_free_memory_fraction; },
       "Share of free memory for the KV cache.", config::Range(0.001, 0.999));
+  AddGpuWeights(schema, [](Options& o) -> auto& { return o.executor; });
+  AddRanks(schema, [](Options& o) -> auto& { return o; });
   return schema;
 }
 
@@ -56,6 +58,8 @@ const char* KindName(builder::SourceKind kind) {
   switch (kind) {
     case builder::SourceKind::kHuggingFace:
       return "Hugging Face directory";
+    case builder::SourceKind::kGguf:
+      return "GGUF file";
     case builder::SourceKind::kCheckpoint:
       return "checkpoint";
     case builder::SourceKind::kEngine:
@@ -90,6 +94,10 @@ void PrintModel(const fs::path& dir, const builder::Description& description) {
   const char* const target = description.target == DeviceKind::kCuda ? "cuda" : "cpu";
   fmt::print("{}: {}{}\n", dir.string(), KindName(description.kind),
              is_engine ? fmt::format(", built for {}", target) : "");
+  const artifact::RankMapping& ranks = description.ranks;
+  if (ranks.num_ranks() > 1)
+    fmt::print("ranks         {}, each with a file: tensor parallel {}, pipeline parallel {}\n",
+               ranks.num_ranks(), ranks.tp_size, ranks.pp_size);
   fmt::print("architecture  {}, {}\n", c.architecture, DTypeName(c.dtype));
   if (const std::string_view note = model::QuantizationNote(c); !note.empty())
     fmt::print("quantization  {}: {}\n", model::QuantAlgoName(c.quant_algo), note);
@@ -113,8 +121,9 @@ void PrintModel(const fs::path& dir, const builder::Description& description) {
 Status InspectModel(const fs::path& dir, OpenOptions options) {
   ASSIGN_OR_RETURN(options.devices, FindDevices(options.device));
   const Result<std::shared_ptr<Device>> device = loader::DeviceFor(dir, options);
-  ASSIGN_OR_RETURN(builder::OpenOptions open, loader::BuilderOptions(options));
+  ASSIGN_OR_RETURN(builder::OpenOptions open, loader::BuilderOptions(dir, options));
   if (device.ok()) open.target = (*device)->kind();
+  open.ranks = {};  // the whole model
   ASSIGN_OR_RETURN(const builder::Description description, builder::Describe(dir, open));
   PrintModel(dir, description);
   const Result<loader::Plan> plan =
@@ -146,6 +155,6 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
 
 int InspectMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
-std::vector<config::OptionInfo> InspectOptionInfos() { return MakeSchema().options(); }
+Manual InspectManual() { return {kUsage, MakeSchema().options()}; }
 
 }  // namespace inflight::tool

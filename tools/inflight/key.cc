@@ -31,4 +31,6 @@ int KeyMain(Args args) {
   return RunCommand(args, kKeyUsage, config::Schema<KeyOptions>(), PrintKey, KeyOptions{});
 }
 
+Manual KeyManual() { return {kKeyUsage, {}}; }
+
 }  // namespace inflight::tool

@@ -4,53 +4,103 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
+#include <chrono>
 #include <cstdlib>
-#include <string_view>
+#include <system_error>
 
 #include "base/log.h"
+#include "base/status_macros.h"
+#include "builder/builder.h"
+#include "inflight/version.h"
+#include "object_store/address.h"
 
 namespace inflight::tool {
-namespace {
 
-struct Variables {
-  const char* rank;
-  const char* size;
-};
-// Of Open MPI, of MPICH and its kin, of srun.
-constexpr Variables kLaunchers[] = {
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"PMI_RANK", "PMI_SIZE"},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
-    {"SLURM_PROCID", "SLURM_NTASKS"},
-};
-
-std::optional<int> Number(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  const std::string_view digits = text;
-  int value = 0;
-  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), value);
-  if (error != std::errc() || end != digits.end()) return std::nullopt;
-  return value;
+Result<launch::World> WorldOfThisProcess() {
+  auto world = launch::FindWorld([](const char* name) { return std::getenv(name); });
+  if (world.ok()) return world;
+  return world.status().WithMessage(world.status().message() +
+                                    "; --ranks=serve serves whatever the launcher says");
 }
 
-}  // namespace
+sigset_t BlockStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
 
-std::optional<LaunchedRank> RankOfThisProcess() {
-  for (const Variables& launcher : kLaunchers) {
-    const auto rank = Number(launcher.rank);
-    const auto size = Number(launcher.size);
-    if (!rank || !size || *size < 2 || *rank < 0 || *rank >= *size) continue;
-    return LaunchedRank{.rank = *rank, .size = *size, .variable = launcher.rank};
+std::function<bool()> AskedToStop(const sigset_t& signals) {
+  return [signals, is_asked = false]() mutable {
+    constexpr timespec kNow = {};
+    const int signal = is_asked ? 0 : sigtimedwait(&signals, nullptr, &kNow);
+    if (signal > 0) {
+      logging::Info(fmt::format("Signal ({}) received; rank 0 says when to stop.", signal));
+      is_asked = true;
+    }
+    return is_asked;
+  };
+}
+
+Status CheckPlacesOfRank(const launch::World& world, const std::vector<std::string>& places) {
+  for (const std::string& place : places) {
+    std::error_code error;
+    if (world.rank == 0 || object_store::IsAddress(place) || std::filesystem::exists(place, error))
+      continue;
+    return NotFound(
+        fmt::format("{} is not there for rank {}: copy the model to its host", place, world.rank));
   }
-  return std::nullopt;
+  return Status::Ok();
 }
 
-void WaitAsRank(const LaunchedRank& rank, const sigset_t& signals) {
-  logging::Info(fmt::format("Rank {} of {} waits: an engine has one rank, which rank 0 serves",
-                            rank.rank, rank.size),
-                {{"by", rank.variable}, {"to_serve_too", "--ranks=serve"}});
+Result<artifact::RankMapping> RanksAtStart(const launch::World& world,
+                                           const std::vector<std::filesystem::path>& engines,
+                                           const OpenOptions& options) {
+  const artifact::RankMapping asked = {.tp_size = options.tensor_parallel_size.value_or(1),
+                                       .pp_size = options.pipeline_parallel_size.value_or(1)};
+  Status other;  // of an engine that another number of processes computes
+  for (const std::filesystem::path& dir : engines) {
+    const auto kind = builder::Detect(dir);
+    if (!kind.ok() || *kind != builder::SourceKind::kEngine) continue;
+    // What is wrong with an engine, or with the sizes for it, is said by whoever loads it.
+    const auto ranks =
+        builder::RanksOf(dir, options.tensor_parallel_size, options.pipeline_parallel_size);
+    if (!ranks.ok() || ranks->num_ranks() == 1) continue;
+    if (ranks->num_ranks() == world.size) return *ranks;
+    other = FailedPrecondition(fmt::format(
+        "{}: is an engine for {} ranks (tensor parallel {}, pipeline parallel {}), {} started {} "
+        "processes: start as many; or one alone, or --ranks=serve, where threads are the ranks",
+        dir.string(), ranks->num_ranks(), ranks->tp_size, ranks->pp_size, world.launcher,
+        world.size));
+  }
+  if (!other.ok()) return other;
+  if (asked.num_ranks() == 1 || asked.num_ranks() == world.size) return asked;
+  return FailedPrecondition(fmt::format(
+      "--tensor-parallel-size {} and --pipeline-parallel-size {} are {} ranks, {} started {} "
+      "processes: start as many, or --ranks=serve, so that each is a server of its own",
+      asked.tp_size, asked.pp_size, asked.num_ranks(), world.launcher, world.size));
+}
+
+Result<std::shared_ptr<RankProcesses>> JoinRanks(const launch::World& world,
+                                                 const artifact::RankMapping& ranks) {
+  constexpr std::chrono::minutes kPatience{5};
+  logging::Info(fmt::format("Rank {} of {} meets the others", world.rank, world.size),
+                {{"by", world.launcher},
+                 {"leader", fmt::format("{}:{}", world.leader_address, world.leader_port)}});
+  const comm::Agreement agreement = {
+      .version = kVersion,
+      .hash = static_cast<uint64_t>(ranks.tp_size) << 32 | static_cast<uint64_t>(ranks.pp_size)};
+  ASSIGN_OR_RETURN(auto group, comm::Group::Join(world, agreement,
+                                                 std::chrono::steady_clock::now() + kPatience));
+  return std::make_shared<RankProcesses>(std::move(group), world.local_size);
+}
+
+void WaitAsRank(const launch::World& world, const sigset_t& signals) {
+  logging::Info(
+      fmt::format("Rank {} of {} waits: rank 0 serves models of one rank", world.rank, world.size),
+      {{"by", world.launcher}, {"to_serve_too", "--ranks=serve"}});
   const pid_t parent = getppid();
   while (getppid() == parent) {
     const timespec second{.tv_sec = 1, .tv_nsec = 0};

@@ -2,60 +2,23 @@
 // inflight: one binary, a subcommand per file of this folder.
 #include <csignal>
 #include <cstdio>
-#include <string>
 #include <string_view>
+#include <vector>
 
 #include "commands.h"
-#include "completion.h"
+#include "config/schema.h"
 #include "inflight/version.h"
 #include "parameters_page.h"
 
 namespace inflight::tool {
 namespace {
 
-struct Command {
-  const char* name;
-  const char* summary;
-  int (*main)(Args);
-  std::vector<config::OptionInfo> (*options)();
-};
-
-constexpr Command kCommands[] = {
-    {"serve", "serve models over HTTP and gRPC", ServeMain, ServeOptionInfos},
-    {"run", "generate without a server: a prompt, or a file of requests", RunMain, RunOptionInfos},
-    {"chat", "talk with a model in the terminal", ChatMain, ChatOptionInfos},
-    {"tokenize", "text to token ids and back", TokenizeMain, TokenizeOptionInfos},
-    {"convert", "Hugging Face directory to checkpoint", ConvertMain, ConvertOptionInfos},
-    {"build", "checkpoint or Hugging Face directory to engine", BuildMain, BuildOptionInfos},
-    {"adapter", "adapter (LoRA) of peft to the arrays that requests send", AdapterMain,
-     AdapterOptionInfos},
-    {"inspect", "what is in a model, checkpoint, engine or repository, and its memory plan",
-     InspectMain, InspectOptionInfos},
-    {"migrate", "what of a deployment of the TensorRT-LLM back-end runs as it is, and what to do",
-     MigrateMain, MigrateOptionInfos},
-    {"compat", "lay out the scripts and model repositories that the back-end's guides name",
-     CompatMain, CompatOptionInfos},
-    {"shadow", "the same requests to two servers over HTTP, and how their answers differ",
-     ShadowMain, ShadowOptionInfos},
-    {"bench", "measure generation beside this machine's limits", BenchMain, BenchOptionInfos},
-    {"bench throughput", "output tokens a second of many requests at once, beside the limit",
-     BenchThroughputMain, BenchThroughputOptionInfos},
-    {"bench latency", "first token and inter-token time of one request at a time", BenchLatencyMain,
-     BenchLatencyOptionInfos},
-    {"bench mixes", "what decoding features cost the steps that they share with plain rows",
-     BenchMixesMain, BenchMixesOptionInfos},
-    {"bench load", "measure a running server over the wire", BenchLoadMain, BenchLoadOptionInfos},
-};
-
 void PrintUsage(FILE* out) {
   std::fprintf(out, "inflight %s: an LLM inference server\n\nUsage: inflight COMMAND [options]\n\n",
                kVersion);
-  for (const Command& command : kCommands)
-    std::fprintf(out, "  %-11s %s\n", command.name, command.summary);
-  std::fprintf(
-      out,
-      "\n`inflight COMMAND --help` lists a command's options; `inflight completion bash` prints "
-      "completion for bash;\n`inflight key` makes a key for clients of a server.\n");
+  for (const Command& command : Commands())
+    std::fprintf(out, "  %-16s  %s\n", command.name, command.summary);
+  std::fprintf(out, "\n`inflight COMMAND --help` lists a command's options.\n");
 }
 
 // The page docs/configuration.md; a test keeps the file equal to it.
@@ -66,21 +29,11 @@ int PrintConfigurationPage() {
       "A flag is `--name value` or `--name=value`. With `--config FILE` the same options are read "
       "from a JSON object under\n"
       "their file keys; flags win over the file.\n");
-  for (const Command& command : kCommands)
-    std::printf("\n## inflight %s\n%s", command.name,
-                config::ToMarkdown(command.options()).c_str());
-  return 0;
-}
-
-int PrintCompletion(Args args) {
-  if (args.size() != 1 || std::string_view(args[0]) != "bash") {
-    std::fprintf(stderr,
-                 "inflight: completion is for one shell; usage: inflight completion bash\n");
-    return 1;
+  for (const Command& command : Commands()) {
+    const std::vector<config::OptionInfo> options = command.manual().options;
+    if (!options.empty())
+      std::printf("\n## inflight %s\n%s", command.name, config::ToMarkdown(options).c_str());
   }
-  std::vector<CommandOptions> commands;
-  for (const Command& command : kCommands) commands.push_back({command.name, command.options()});
-  std::fputs(BashCompletion(commands).c_str(), stdout);
   return 0;
 }
 
@@ -112,9 +65,8 @@ int Main(int argc, char** argv) {
     std::fputs(ParametersPage().c_str(), stdout);
     return 0;
   }
-  if (name == "key") return KeyMain(Args(argv + 2, static_cast<size_t>(argc - 2)));
-  if (name == "completion") return PrintCompletion(Args(argv + 2, static_cast<size_t>(argc - 2)));
-  for (const Command& command : kCommands)
+  if (name == "worker") return WorkerMain(Args(argv + 2, static_cast<size_t>(argc - 2)));
+  for (const Command& command : Commands())
     if (name == command.name) return command.main(Args(argv + 2, static_cast<size_t>(argc - 2)));
   std::fprintf(stderr, "inflight: unknown command '%s'\n\n", argv[1]);
   PrintUsage(stderr);

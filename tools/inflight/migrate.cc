@@ -199,6 +199,11 @@ Status Migrate(const MigrateOptions& options, std::span<const std::string> posit
 
 int MigrateMain(Args args) { return RunCommand(args, kMigrateUsage, MakeMigrateSchema(), Migrate); }
 
-std::vector<config::OptionInfo> MigrateOptionInfos() { return MakeMigrateSchema().options(); }
+Manual MigrateManual() {
+  return {
+      kMigrateUsage, MakeMigrateSchema().options(),
+      "0 where all of it runs as it is; 1 where something does not, or after an error, which one "
+      "line on standard error describes."};
+}
 
 }  // namespace inflight::tool

@@ -12,6 +12,8 @@ Result<OpenOptions> ModelOptions::ToOpenOptions() const {
                    .num_threads = num_threads.value_or(0),
                    .dtype = dtype,
                    .ops = ops,
+                   .tensor_parallel_size = tensor_parallel_size,
+                   .pipeline_parallel_size = pipeline_parallel_size,
                    .draft_model = draft_model,
                    .executor = executor};
   RETURN_IF_ERROR(quantization.SetIn(open));

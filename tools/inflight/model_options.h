@@ -20,6 +20,8 @@ struct ModelOptions {
   std::optional<int> num_threads;
   std::string ops;
   std::filesystem::path draft_model;
+  std::optional<int> tensor_parallel_size;
+  std::optional<int> pipeline_parallel_size;
   ExecutorOptions executor;
 
   // kInvalidArgument where the spellings of quantisation contradict each other.
@@ -56,6 +58,43 @@ void AddDeterministic(config::Schema<Options>& schema, const Field& field) {
       config::Switch());
 }
 
+// Declares --gpu-weights-percent and --gpu-weights-auto in `schema`; `field` gives the
+// ExecutorOptions.
+template <typename Options, typename Field>
+void AddGpuWeights(config::Schema<Options>& schema, const Field& field) {
+  schema.Add(
+      "gpu_weights_percent", [field](Options& o) -> auto& { return field(o).gpu_weights.fraction; },
+      "The part of the layers whose weights stay in a GPU's memory, 0 to 1. Those of the others "
+      "are kept in pinned host memory, and each step copies them while earlier layers are "
+      "computed: slower, for models that are larger than the GPU's memory.",
+      config::Range(0, 1));
+  schema.Add(
+      "gpu_weights_auto",
+      [field](Options& o) -> auto& { return field(o).gpu_weights.as_many_as_fit; },
+      "As many layers stay as there is room for, all where that suffices, in place of "
+      "gpu_weights_percent.",
+      config::Switch());
+}
+
+// Declares --tensor-parallel-size and --pipeline-parallel-size in `schema`; `field` gives the
+// options that have these fields.
+template <typename Options, typename Field>
+void AddRanks(config::Schema<Options>& schema, const Field& field) {
+  constexpr double kMost = 64;
+  schema.Add(
+      "tensor_parallel_size",
+      [field](Options& o) -> auto& { return field(o).tensor_parallel_size; },
+      "Ranks that share every layer of a model: each holds and computes its part of the heads, the "
+      "feed-forward and the vocabulary. On the CPU. Default: those that an engine was built for, "
+      "which no other number changes, and 1 of checkpoints and Hugging Face directories.",
+      config::Range(1, kMost));
+  schema.Add(
+      "pipeline_parallel_size",
+      [field](Options& o) -> auto& { return field(o).pipeline_parallel_size; },
+      "Stages of layers, each on as many ranks; default as of tensor_parallel_size.",
+      config::Range(1, kMost));
+}
+
 // Declares --speculation, --draft-model and --max-draft-len in `schema`; `field` gives the
 // ExecutorOptions, `draft_model` the path.
 template <typename Options, typename Field, typename DraftField>
@@ -63,16 +102,19 @@ void AddSpeculation(config::Schema<Options>& schema, const Field& field,
                     const DraftField& draft_model) {
   schema.Add(
       "speculation", [field](Options& o) -> auto& { return field(o).drafts; },
-      "Draft tokens that a step verifies beside the newest one, which changes no token: none, or "
-      "what followed the last tokens where they stood before. Only as many as pay.",
-      config::OneOf({"none", "ngram"}));
+      "Draft tokens that a step verifies beside the newest one, which changes no token: none, what "
+      "followed the last tokens where they stood before (ngram), also in earlier outputs (suffix), "
+      "what the model's own heads say (medusa, and auto where a model has heads), or a head of "
+      "EAGLE that --draft-model names (eagle, and auto beside it). Only as many as pay.",
+      config::OneOf({"auto", "none", "ngram", "medusa", "suffix", "eagle"}));
   schema.Add("draft_model", draft_model,
-             "A smaller model of the same vocabulary that proposes draft tokens in place of that; "
-             "on a CPU.");
+             "A smaller model of the same vocabulary that proposes draft tokens in place of that, "
+             "or the directory of a head of EAGLE or EAGLE-3 for the model.");
   schema.Add(
       "max_draft_len", [field](Options& o) -> auto& { return field(o).max_draft_len; },
       "Draft tokens of a sequence in a step, those that clients send too, below the block size; "
-      "default: the engine's, or 4 where that is 0 and --speculation or --draft-model is given.",
+      "default: the engine's, or 4 where that is 0 and --speculation or --draft-model is given, "
+      "and of heads as many as their tree has nodes.",
       config::Range(0, 127));
 }
 
@@ -89,7 +131,9 @@ void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
   schema.Add(
       "ops", [field](Options& o) -> auto& { return field(o).ops; },
       "Operator table by name, such as reference, cpu/avx2 or cuda.");
+  AddRanks(schema, field);
   AddDeterministic(schema, [field](Options& o) -> auto& { return field(o).executor; });
+  AddGpuWeights(schema, [field](Options& o) -> auto& { return field(o).executor; });
   AddSpeculation(
       schema, [field](Options& o) -> auto& { return field(o).executor; },
       [field](Options& o) -> auto& { return field(o).draft_model; });

@@ -66,11 +66,12 @@ Result<PlannedRepository> PlanRepository(const fs::path& dir, const OpenOptions&
   OpenOptions base = options;
   base.devices = *devices;
   auto plans = std::make_shared<std::vector<EnginePlan>>();
-  const auto load = [base, plans](const fs::path& engine, const std::string& owner,
-                                  const ExecutorOptions& executor,
-                                  std::optional<int> gpu) -> Result<serving::LoadedEngine> {
+  const auto load = [base, plans](
+                        const fs::path& engine, const std::string& owner,
+                        const ExecutorOptions& executor,
+                        const serving::AskedPlace& place) -> Result<serving::LoadedEngine> {
     ASSIGN_OR_RETURN(const OpenOptions open,
-                     serving::OptionsFor(base, engine, owner, executor, gpu));
+                     serving::OptionsFor(base, engine, owner, executor, place));
     return PlanEngine(engine, open, *plans);
   };
   serving::ServerOptions server;

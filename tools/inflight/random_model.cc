@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "random_model.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "base/status_macros.h"
 #include "builder/builder.h"
+#include "loader/streaming.h"
+#include "model/limits.h"
 
 namespace inflight::tool {
 namespace {
@@ -23,6 +28,12 @@ model::ModelConfig ShapeByName(const std::string& name) {
     config.head_dim = 64;
     config.intermediate_size = 8192;
     config.tied_embeddings = true;
+  } else if (name == "llama-3-70b") {
+    config.hidden_size = 8192;
+    config.num_layers = 80;
+    config.num_heads = 64;
+    config.head_dim = 128;
+    config.intermediate_size = 28672;
   } else {  // llama-3-8b
     config.hidden_size = 4096;
     config.num_layers = 32;
@@ -30,6 +41,19 @@ model::ModelConfig ShapeByName(const std::string& name) {
     config.intermediate_size = 14336;
   }
   return config;
+}
+
+Result<std::shared_ptr<const model::Engine>> RandomDraft(const std::string& shape,
+                                                         const model::ModelConfig& of_model,
+                                                         const model::EngineLimits& limits,
+                                                         Device& device) {
+  if (std::ranges::count(kShapeNames, shape) == 0)
+    return InvalidArgument(fmt::format(
+        "--draft-model: got '{}', with --shape it is the name of a shape too: random weights",
+        shape));
+  model::ModelConfig config = ShapeByName(shape);
+  config.dtype = of_model.dtype;
+  return builder::Random(config, limits, /*seed=*/2, device, /*tune=*/false);
 }
 
 }  // namespace
@@ -48,13 +72,27 @@ Result<loader::Loaded> OpenRandom(const std::shared_ptr<Device>& device,
                                   const model::ModelConfig& config,
                                   const model::EngineLimits& limits, bool tune,
                                   const ModelOptions& options) {
-  if (!options.draft_model.empty())
-    return InvalidArgument(
-        "--draft-model: a model of random weights has no use for it; leave it out");
   tune &= !options.executor.deterministic;  // it would not be looked at
-  ASSIGN_OR_RETURN(auto engine, builder::Random(config, limits, /*seed=*/1, *device, tune));
-  ASSIGN_OR_RETURN(const OpenOptions open, options.ToOpenOptions());
-  return loader::Start(engine, device, open);
+  ASSIGN_OR_RETURN(OpenOptions open, options.ToOpenOptions());
+  ASSIGN_OR_RETURN(const model::EngineLimits resolved, model::ResolveLimits(config, limits));
+  std::shared_ptr<const model::Engine> draft;
+  executor::DraftModelCost draft_cost;  // beside its weights, which are taken first
+  if (!options.draft_model.empty()) {
+    ASSIGN_OR_RETURN(draft, RandomDraft(options.draft_model.string(), config, limits, *device));
+    draft_cost = executor::CostOfDraftModel(draft->config, draft->limits, resolved, device->kind(),
+                                            open.executor);
+    open.executor.drafts = DraftSource::kModel;
+  }
+  const executor::WeightSizes sizes = {.num_layers = config.num_layers,
+                                       .total_bytes = builder::EngineBytes(config, device->kind()),
+                                       .layer_bytes = builder::LayerBytes(config, device->kind())};
+  ASSIGN_OR_RETURN(
+      const loader::StreamingPlan plan,
+      loader::PlanStreaming(config, resolved, *device, sizes, open.executor, draft_cost));
+  ASSIGN_OR_RETURN(auto engine, builder::Random(config, limits, /*seed=*/1, *device, tune,
+                                                plan.weights.streamed));
+  if (!plan.weights.streamed.empty()) fmt::print("# {}", plan.ToString());
+  return loader::Start(engine, device, open, {.model = draft});
 }
 
 }  // namespace inflight::tool

@@ -13,7 +13,8 @@
 
 namespace inflight::tool {
 
-inline const std::vector<std::string> kShapeNames = {"", "llama-3.2-1b", "llama-3-8b"};
+inline const std::vector<std::string> kShapeNames = {"", "llama-3.2-1b", "llama-3-8b",
+                                                     "llama-3-70b"};
 
 // Declares --shape, which Options have as `shape`.
 template <typename Options>
@@ -37,6 +38,7 @@ void AddModel(config::Schema<Options>& schema) {
   schema.Add(
       "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
   AddDeterministic(schema, [](Options& o) -> auto& { return o.model.executor; });
+  AddGpuWeights(schema, [](Options& o) -> auto& { return o.model.executor; });
   AddSpeculation(
       schema, [](Options& o) -> auto& { return o.model.executor; },
       [](Options& o) -> auto& { return o.model.draft_model; });

@@ -288,6 +288,6 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
 
 int RunMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
-std::vector<config::OptionInfo> RunOptionInfos() { return MakeSchema().options(); }
+Manual RunManual() { return {kUsage, MakeSchema().options()}; }
 
 }  // namespace inflight::tool

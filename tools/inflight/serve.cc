@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight serve: load models, open the ports, serve until a signal, drain.
 #include <fmt/format.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -22,11 +21,13 @@
 #include "check_ports.h"
 #include "command_line.h"
 #include "commands.h"
+#include "doctor/findings.h"
 #include "grpc_front_end.h"
 #include "http_front_ends.h"
 #include "launched_rank.h"
 #include "model_directory.h"
 #include "object_store/address.h"
+#include "orchestration.h"
 #include "protocol/metrics/metrics_config.h"
 #include "protocol/metrics/metrics_server.h"
 #include "reach.h"
@@ -37,7 +38,9 @@
 #include "serving/instances/rate_limiter.h"
 #include "serving/llm/named_adapters.h"
 #include "serving/llm/prompt_table_dir.h"
+#include "serving/repository/engine_places.h"
 #include "serving/server/create_server.h"
+#include "shadow_of.h"
 #include "start_tables.h"
 #include "tensor/device.h"
 #include "trace_options.h"
@@ -54,20 +57,23 @@ const Usage kUsage = {"inflight serve DIR... [--model-repository REPOSITORY] [op
                       "offered as preprocessing, tensorrt_llm, postprocessing and ensemble."};
 
 struct FrontEnds {
+  std::unique_ptr<metrics::MetricsServer> metrics;  // the last to end: others show what it shows
   std::unique_ptr<kserve_http::HttpServer> http;
   std::unique_ptr<kserve_http::HttpServer> admin_port;
   std::unique_ptr<kserve_http::HttpServer> admin_socket;
   std::unique_ptr<kserve_grpc::GrpcServer> grpc;
-  std::unique_ptr<metrics::MetricsServer> metrics;  // the last
   std::unique_ptr<sagemaker::SageMakerServer> sagemaker;
-  std::unique_ptr<vertex_ai::VertexAiServer> vertex_ai;  // shows what metrics shows
+  std::unique_ptr<vertex_ai::VertexAiServer> vertex_ai;
   std::unique_ptr<cog::CogServer> cog;
+  std::unique_ptr<ShadowOf> shadow;
 };
 
 // Triton's clients and tests wait for these lines (docs/operations.md, "The log").
-void LogStarted(const char* service, const std::string& address, int port) {
+void LogStarted(std::string_view service, const std::string& address, int port) {
   logging::Info(fmt::format("Started {} at {}:{}", service, address, port));
 }
+
+int PortOf(const auto& front) { return front ? front->port() : 0; }
 
 Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options) {
   FrontEnds fronts;
@@ -75,12 +81,14 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     ASSIGN_OR_RETURN(fronts.grpc, StartGrpc(server, options));
     LogStarted("GRPCInferenceService", options.grpc.address, fronts.grpc->port());
   }
-  if (options.allow_http) {
-    ASSIGN_OR_RETURN(fronts.http, StartHttp(server, options));
-    LogStarted("HTTPService", options.http.address, fronts.http->port());
-  }
   if (options.allow_metrics) {
     ASSIGN_OR_RETURN(fronts.metrics, StartMetrics(server, options));
+  }
+  if (options.allow_http) {
+    ASSIGN_OR_RETURN(fronts.http, StartHttp(server, options, fronts.metrics.get()));
+    LogStarted("HTTPService", options.http.address, fronts.http->port());
+  }
+  if (fronts.metrics) {
     LogStarted("Metrics Service", MetricsAddress(options), fronts.metrics->port());
   }
   if (options.admin_port) {
@@ -103,30 +111,22 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     ASSIGN_OR_RETURN(fronts.cog, StartCog(server, options));
     LogStarted("cog HTTPService", options.cog.listener.address, fronts.cog->port());
   }
+  ASSIGN_OR_RETURN(fronts.shadow,
+                   ShadowOf::Start(options, PortOf(fronts.http), PortOf(fronts.grpc)));
+  if (fronts.shadow)
+    LogStarted("Shadow of " + options.shadow_of, ShadowAddress(options), fronts.shadow->port());
   return fronts;
 }
 
-int PortOf(const auto& front) { return front ? front->port() : 0; }
-
 Status WritePortFile(const std::string& path, const FrontEnds& fronts) {
   if (path.empty()) return Status::Ok();
-  return WriteFile(path,
-                   fmt::format("{{\"http\": {}, \"grpc\": {}, \"metrics\": {}, \"admin\": "
-                               "{}, \"sagemaker\": {}, \"vertex_ai\": {}, \"cog\": {}}}\n",
-                               PortOf(fronts.http), PortOf(fronts.grpc), PortOf(fronts.metrics),
-                               PortOf(fronts.admin_port), PortOf(fronts.sagemaker),
-                               PortOf(fronts.vertex_ai), PortOf(fronts.cog)));
-}
-
-// SIGINT and SIGTERM are blocked in every thread, since this runs before any is started, and taken
-// by sigwait alone.
-sigset_t BlockStopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
+  return WriteFile(
+      path, fmt::format("{{\"http\": {}, \"grpc\": {}, \"metrics\": {}, \"admin\": "
+                        "{}, \"sagemaker\": {}, \"vertex_ai\": {}, \"cog\": {}, \"shadow\": "
+                        "{}}}\n",
+                        PortOf(fronts.http), PortOf(fronts.grpc), PortOf(fronts.metrics),
+                        PortOf(fronts.admin_port), PortOf(fronts.sagemaker),
+                        PortOf(fronts.vertex_ai), PortOf(fronts.cog), PortOf(fronts.shadow)));
 }
 
 // Whether a signal waits for WaitForStop: transfers that last are given up.
@@ -136,10 +136,10 @@ bool IsAskedToStop() {
          (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
 }
 
-// Waits for a stop signal, or for a device fault: then the process ends with an error, for its
-// supervisor to restart it.
+// Waits for a stop signal, or for a device fault or the loss of a rank: then the process ends with
+// an error, for its supervisor to restart it.
 Status WaitForStop(const sigset_t& signals, const serving::Server& server,
-                   kserve::AccessPolicy& policy) {
+                   kserve::AccessPolicy& policy, const RankProcesses* ranks) {
   while (true) {
     const timespec second{.tv_sec = 1, .tv_nsec = 0};
     const int signal = sigtimedwait(&signals, nullptr, &second);
@@ -155,6 +155,22 @@ Status WaitForStop(const sigset_t& signals, const serving::Server& server,
         server.CheckUsable().ok();  // else it says that it is not live, and stays
     if (is_usable && !server.live())
       return Internal("a device fault ended an executor; see the log above");
+    if (ranks != nullptr) RETURN_IF_ERROR(ranks->status());
+  }
+}
+
+// The server is not ready from now on and takes requests all the same, until load balancers have
+// noticed; a second signal ends that.
+void WaitForBalancers(const sigset_t& signals, serving::Server& server, int delay_secs) {
+  if (delay_secs == 0) return;
+  server.BeginExit();
+  logging::Info(fmt::format("Not ready any more; requests are taken for {} s.", delay_secs));
+  const Clock& clock = Clock::System();
+  const int64_t end_ns = clock.NowNs() + int64_t{delay_secs} * 1'000'000'000;
+  for (int64_t left_ns; (left_ns = end_ns - clock.NowNs()) > 0;) {
+    const timespec left{.tv_sec = left_ns / 1'000'000'000, .tv_nsec = left_ns % 1'000'000'000};
+    const int signal = sigtimedwait(&signals, nullptr, &left);
+    if (signal > 0) return logging::Info(fmt::format("Signal ({}) received.", signal));
   }
 }
 
@@ -166,6 +182,7 @@ bool Drain(FrontEnds& fronts, serving::Server& server, int64_t budget_ms) {
     return std::max<int64_t>(0, (deadline_ns - clock.NowNs()) / 1'000'000);
   };
   server.BeginExit();  // those that wait for a load that runs end at once
+  if (fronts.shadow) fronts.shadow->Stop(milliseconds(left_ms()));  // it asks those below
   if (fronts.http) fronts.http->Stop(milliseconds(left_ms()));
   if (fronts.grpc) fronts.grpc->Stop(left_ms());
   if (fronts.admin_port) fronts.admin_port->Stop(milliseconds(left_ms()));
@@ -200,7 +217,8 @@ void FitToFileLimit(ServeOptions& options) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   const auto count = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 30));
-  LowerTo(count * 9 / 16, "--http-max-connections", options.http.max_connections);
+  LowerTo(static_cast<int64_t>(doctor::HttpConnectionsOf(static_cast<uint64_t>(count))),
+          "--http-max-connections", options.http.max_connections);
   LowerTo(count * 3 / 8, "--grpc-max-connections", options.grpc.max_connections);
 }
 
@@ -261,13 +279,43 @@ void SetRequestMemory(ServeOptions& options) {
 Status Serve(ServeOptions& options) {
   RaiseFileLimit();
   SetRequestMemory(options);
-  const sigset_t signals = BlockStopSignals();
-  if (const auto rank = RankOfThisProcess(); rank && rank->rank > 0 && options.ranks == "wait") {
-    WaitAsRank(*rank, signals);
+  launch::World world;
+  if (options.ranks == "wait") {
+    ASSIGN_OR_RETURN(world, WorldOfThisProcess());
+  }
+  ASSIGN_OR_RETURN(const Orchestration orchestration, OrchestrationOf(world));
+  OpenOptions& open = options.server.open;
+  const bool is_given_out = orchestration == Orchestration::kGivesOut && world.size > 1;
+  artifact::RankMapping at_start;  // that are processes
+  if (world.size > 1 && !is_given_out) {
+    if (!open.tensor_parallel_size && !open.pipeline_parallel_size) {  // an engine has to say them
+      RETURN_IF_ERROR(CheckPlacesOfRank(world, options.server.model_dirs));
+      RETURN_IF_ERROR(CheckPlacesOfRank(world, options.server.model_repositories));
+    }
+    ASSIGN_OR_RETURN(at_start, RanksAtStart(world, serving::EnginePlaces(options.server), open));
+  }
+  const bool is_ranked = is_given_out || at_start.num_ranks() > 1;
+  if (world.rank > 0 && !is_ranked) {
+    WaitAsRank(world, BlockStopSignals());
     return Status::Ok();
   }
   RETURN_IF_ERROR(SetAdapters(options));
-  RETURN_IF_ERROR(EnterSandbox(options));  // before what follows starts threads
+  RETURN_IF_ERROR(EnterSandbox(options, is_ranked));  // before what follows starts threads
+  // A signal ends the process until all have come.
+  std::shared_ptr<RankProcesses> ranks;
+  std::shared_ptr<comm::Group> launched;
+  if (is_given_out) {
+    ASSIGN_OR_RETURN(launched, JoinLaunched(world));
+  } else if (is_ranked) {
+    ASSIGN_OR_RETURN(ranks, JoinRanks(world, at_start));
+    open.rank_processes = [ranks](int) { return ranks; };
+  }
+  const sigset_t signals = BlockStopSignals();  // of each thread, since none is started yet
+  if (world.rank > 0)
+    return is_given_out ? ComputeAsOrdered(*launched, open, AskedToStop(signals))
+                        : ranks->Follow(open, AskedToStop(signals));
+  options.server.orchestrator =
+      MakeOrchestrator(orchestration, options, std::move(launched), world);
   if (const Status kept = SetKept(options); !kept.ok()) return UsageError(kUsage, kept.message());
   if (const Status tables = SetPromptTables(options); !tables.ok())
     return UsageError(kUsage, tables.message());
@@ -286,7 +334,8 @@ Status Serve(ServeOptions& options) {
   ASSIGN_OR_RETURN(FrontEnds fronts, OpenPorts(*server, options));
   LogReach(options);
   RETURN_IF_ERROR(WritePortFile(options.port_file, fronts));
-  Status stopped = WaitForStop(signals, *server, *options.policy);
+  Status stopped = WaitForStop(signals, *server, *options.policy, ranks.get());
+  if (stopped.ok()) WaitForBalancers(signals, *server, options.exit_delay_secs);
   const bool in_time =
       Drain(fronts, *server, stopped.ok() ? int64_t{options.exit_timeout_secs} * 1000 : 0);
   if (!stopped.ok()) return stopped;
@@ -295,6 +344,7 @@ Status Serve(ServeOptions& options) {
     logging::Error(expired.message());
     return expired;
   }
+  if (ranks != nullptr) ranks->SayGoodbye();
   return Status::Ok();
 }
 
@@ -389,6 +439,8 @@ int Main(Args args, ServeOptions options) {
 }  // namespace
 
 int ServeMain(Args args) { return Main(args, {}); }
+
+Manual ServeManual() { return {kUsage, ServeSchema().options()}; }
 
 int TritonserverMain(Args args) {
   const config::Schema<ServeOptions> schema = ServeSchema();

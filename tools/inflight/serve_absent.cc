@@ -13,14 +13,22 @@ int TritonserverMain(Args args) { return ServeMain(args); }
 
 int KeyMain(Args args) { return ServeMain(args); }
 
+int WorkerMain(Args args) { return ServeMain(args); }
+
 int MigrateMain(Args args) { return ServeMain(args); }
 
 int ShadowMain(Args args) { return ServeMain(args); }
 
-std::vector<config::OptionInfo> ServeOptionInfos() { return {}; }
+int DoctorMain(Args args) { return ServeMain(args); }
 
-std::vector<config::OptionInfo> ShadowOptionInfos() { return {}; }
+Manual ServeManual() { return {}; }
 
-std::vector<config::OptionInfo> MigrateOptionInfos() { return {}; }
+Manual KeyManual() { return {}; }
+
+Manual DoctorManual() { return {}; }
+
+Manual ShadowManual() { return {}; }
+
+Manual MigrateManual() { return {}; }
 
 }  // namespace inflight::tool

@@ -4,9 +4,11 @@
 #include <limits>
 
 #include "cog_options.h"
-#include "commands.h"
 #include "model_options.h"
 #include "serve_upstream_flags.h"
+#include "shadow_of.h"
+#include "tls_options.h"
+#include "trace_options.h"
 
 namespace inflight::tool {
 namespace {
@@ -69,8 +71,9 @@ void AddModels(Schema& schema) {
       "Models are configured by configs/<name>.pbtxt where they have it, else by config.pbtxt.");
   schema.Add(
       "ranks", [](ServeOptions& o) -> auto& { return o.ranks; },
-      "What a process does that MPI or Slurm started as a rank above 0: wait, since an engine has "
-      "one rank, or serve too, on ports of its own.",
+      "What a process does that MPI, Slurm, torchrun or a LeaderWorkerSet started as a rank above "
+      "0: wait for rank 0 to serve, and compute a part of models that run on as many ranks "
+      "(--tensor-parallel-size, --pipeline-parallel-size); or serve too, on ports of its own.",
       OneOf({"wait", "serve"}));
   schema.Add(
       "model_load_thread_count",
@@ -161,7 +164,9 @@ void AddEngine(Schema& schema) {
       "max_queue_delay_us",
       [](ServeOptions& o) -> auto& { return o.server.open.executor.max_queue_delay_us; },
       "Microseconds that a request may wait for others to start with it.", Range(0, 3.6e9));
+  AddRanks(schema, [](ServeOptions& o) -> auto& { return o.server.open; });
   AddDeterministic(schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; });
+  AddGpuWeights(schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; });
   AddSpeculation(
       schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; },
       [](ServeOptions& o) -> auto& { return o.server.open.draft_model; });
@@ -219,29 +224,6 @@ void AddSandbox(Schema& schema) {
       "that a configuration names elsewhere.");
 }
 
-// Of a port; `tls` maps ServeOptions& to them.
-template <typename Tls>
-void AddTls(Schema& schema, const std::string& port, Tls tls) {
-  schema.Add(
-      port + "_use_ssl", [tls](ServeOptions& o) -> auto& { return tls(o).is_enabled; },
-      "TLS, 1.2 and 1.3; files are read again when they change.");
-  schema.Add(
-      port + "_use_ssl_mutual",
-      [tls](ServeOptions& o) -> auto& { return tls(o).wants_client_cert; },
-      "TLS, and clients need a certificate too.");
-  schema.Add(
-      port + "_server_cert", [tls](ServeOptions& o) -> auto& { return tls(o).server_certs; },
-      "PEM file of the server's certificate, with those between it and its root; of several a "
-      "client "
-      "is shown that of the name by which it calls the server, else the first.");
-  schema.Add(
-      port + "_server_key", [tls](ServeOptions& o) -> auto& { return tls(o).server_keys; },
-      "PEM file of its private key; of several in the order of their certificates.");
-  schema.Add(
-      port + "_root_cert", [tls](ServeOptions& o) -> auto& { return tls(o).root_cert; },
-      "PEM file of the roots that sign the clients' certificates.");
-}
-
 void AddHttp(Schema& schema) {
   schema.Section("HTTP");
   schema.Add(
@@ -288,7 +270,7 @@ void AddHttp(Schema& schema) {
   schema.Add(
       "reuse_http_port", [](ServeOptions& o) -> auto& { return o.http.reuse_port; },
       "Share the port with other servers.");
-  AddTls(schema, "http", [](ServeOptions& o) -> auto& { return o.http.tls; });
+  AddTlsOptions(schema, "http", [](ServeOptions& o) -> auto& { return o.http.tls; });
   schema.Add(
       "http_allowed_host", [](ServeOptions& o) -> auto& { return o.http_allowed_host; },
       "Name by which clients call the server, and whose web pages may; of ports of 127.0.0.1, and "
@@ -379,7 +361,7 @@ void AddGrpc(Schema& schema) {
       [](ServeOptions& o) -> auto& { return o.grpc.response_compression; },
       "How far responses to inference are compressed, by an algorithm that the client takes.",
       OneOf({"none", "low", "medium", "high"}));
-  AddTls(schema, "grpc", [](ServeOptions& o) -> auto& { return o.grpc.tls; });
+  AddTlsOptions(schema, "grpc", [](ServeOptions& o) -> auto& { return o.grpc.tls; });
   schema.Add(
       "grpc_restricted_protocol",
       [](ServeOptions& o) -> auto& { return o.access.restrictions.grpc; },
@@ -404,11 +386,17 @@ void AddMetrics(Schema& schema) {
   schema.Add(
       "metrics_port", [](ServeOptions& o) -> auto& { return o.metrics.listener.port; },
       "Port; 0 picks a free one.", Range(0, 65535));
-  AddTls(schema, "metrics", [](ServeOptions& o) -> auto& { return o.metrics.listener.tls; });
+  AddTlsOptions(schema, "metrics", [](ServeOptions& o) -> auto& { return o.metrics.listener.tls; });
   schema.Add(
       "metrics_failure_reasons",
       [](ServeOptions& o) -> auto& { return o.metrics.page.with_failure_reasons; },
       "Count failed requests by reason; false gives one series a model, as before 24.07.");
+  schema.Add(
+      "http_metrics", [](ServeOptions& o) -> auto& { return o.http_metrics; },
+      "The HTTP port has the page too, at /metrics, for scrapers that know one port of a server.");
+  schema.Add(
+      "metrics_vllm_names", [](ServeOptions& o) -> auto& { return o.metrics.page.with_vllm_names; },
+      "The page has the load and the adapters also under the names that routers read of vLLM.");
   schema.Add(
       "metrics_config", [](ServeOptions& o) -> auto& { return o.metrics_config; },
       "counter_latencies, histogram_latencies, summary_latencies=<true or false>; "
@@ -458,36 +446,16 @@ void AddVertexAi(Schema& schema) {
       "Model of predictions; needed where more than one is loaded.");
 }
 
-void AddTracing(Schema& schema) {
-  schema.Section("Tracing");
-  schema.Add(
-      "trace_config", [](ServeOptions& o) -> auto& { return o.trace_config; },
-      "level=<TIMESTAMPS, TENSORS or OFF>; rate=<every n-th request>; count=<traces in all>; "
-      "mode=<triton or opentelemetry>; triton,file=<path>; triton,log-frequency=<traces a file>; "
-      "opentelemetry,<url, resource, bsp_max_queue_size, bsp_schedule_delay or "
-      "bsp_max_export_batch_size>=<value>.");
-  schema.Add(
-      "trace_file", [](ServeOptions& o) -> auto& { return o.trace_file; },
-      "Deprecated: --trace-config triton,file=<path>.");
-  schema.Add(
-      "trace_level", [](ServeOptions& o) -> auto& { return o.trace_level; },
-      "Deprecated: --trace-config level=<level>.");
-  schema.Add(
-      "trace_rate", [](ServeOptions& o) -> auto& { return o.trace_rate; },
-      "Deprecated: --trace-config rate=<n>.");
-  schema.Add(
-      "trace_count", [](ServeOptions& o) -> auto& { return o.trace_count; },
-      "Deprecated: --trace-config count=<n>.");
-  schema.Add(
-      "trace_log_frequency", [](ServeOptions& o) -> auto& { return o.trace_log_frequency; },
-      "Deprecated: --trace-config triton,log-frequency=<n>.");
-}
-
 void AddOperation(Schema& schema) {
   schema.Section("Operation");
   schema.Add(
       "exit_timeout_secs", [](ServeOptions& o) -> auto& { return o.exit_timeout_secs; },
       "Seconds that running requests get after SIGTERM.", Range(0, 86400));
+  schema.Add(
+      "exit_delay_secs", [](ServeOptions& o) -> auto& { return o.exit_delay_secs; },
+      "Seconds before those in which a server that got SIGTERM is not ready and takes requests all "
+      "the same, until load balancers have noticed. A second signal ends them.",
+      Range(0, 86400));
   schema.Add(
       "log_verbose", [](ServeOptions& o) -> auto& { return o.log_verbose; },
       "From 1 on details are logged.",
@@ -585,13 +553,12 @@ Schema ServeSchema() {
   AddSageMaker(schema);
   AddVertexAi(schema);
   AddCogOptions(schema);
+  AddShadowOf(schema);
   AddTracing(schema);
   AddOperation(schema);
   AddSharedMemory(schema);
   AddUpstreamServeFlags(schema);
   return schema;
 }
-
-std::vector<config::OptionInfo> ServeOptionInfos() { return ServeSchema().options(); }
 
 }  // namespace inflight::tool

@@ -81,6 +81,11 @@ struct ServeOptions {
     return options;
   }();
 
+  std::string shadow_of;  // empty: of none
+  std::optional<int> shadow_port;
+  std::string shadow_report;
+  std::vector<std::string> shadow_ignore;
+
   std::vector<std::string> metrics_config;
   std::vector<std::string> cache_config;
   std::string prompt_table_dir;
@@ -93,7 +98,9 @@ struct ServeOptions {
   std::string trace_rate;
   std::string trace_count;
   std::string trace_log_frequency;
+  bool http_metrics = false;
   int exit_timeout_secs = 30;
+  int exit_delay_secs = 0;
   int log_verbose = 0;
   bool log_info = true;
   bool log_warning = true;

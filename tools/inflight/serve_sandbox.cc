@@ -93,7 +93,7 @@ std::vector<fs::path> FoldersToWrite(const ServeOptions& options,
                                      const serving::TraceConfig& trace) {
   std::vector<fs::path> write;
   for (const std::string& file :
-       {trace.file, options.trace_file, options.log_file, options.port_file})
+       {trace.file, options.trace_file, options.log_file, options.port_file, options.shadow_report})
     if (!file.empty()) write.push_back(FolderOf(file));
   std::error_code error;  // loads may bring files, which are kept there
   if (options.model_control_mode == "explicit") write.push_back(fs::temp_directory_path(error));
@@ -144,7 +144,7 @@ std::vector<fs::path> GpuDevices(const ServeOptions& options) {
 
 }  // namespace
 
-Status EnterSandbox(const ServeOptions& options) {
+Status EnterSandbox(const ServeOptions& options, bool is_ranked) {
   if (options.sandbox == SandboxMode::kOff) return Status::Ok();
   for (const std::string& path : options.sandbox_read) {
     std::error_code error;
@@ -163,7 +163,8 @@ Status EnterSandbox(const ServeOptions& options) {
   if (options.server.shared_memory.clients_may_register)
     rules.files.objects.emplace_back("/dev/shm");
   rules.files.devices = GpuDevices(options);
-  rules.may_connect = trace.is_opentelemetry || options.cog_port.has_value();
+  rules.may_connect = trace.is_opentelemetry || options.cog_port.has_value() || is_ranked ||
+                      !options.shadow_of.empty();
   RETURN_IF_ERROR(AllowStores(options, rules));
   const bool has_gpu = !rules.files.devices.empty();
   // CUDA names its threads by /proc/self/task/<id>/comm, and does not start where it cannot.

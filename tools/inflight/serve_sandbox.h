@@ -7,7 +7,7 @@
 namespace inflight::tool {
 
 // Enters the sandbox that the options ask for, and says in the log what is in force. Before any
-// thread is started.
-Status EnterSandbox(const ServeOptions& options);
+// thread is started. A process that `is_ranked` connects to the other ranks.
+Status EnterSandbox(const ServeOptions& options, bool is_ranked);
 
 }  // namespace inflight::tool

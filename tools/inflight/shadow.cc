@@ -16,8 +16,10 @@
 #include "command_line.h"
 #include "commands.h"
 #include "shadow/grpc_call.h"
+#include "shadow/grpc_proxy.h"
 #include "shadow/proxy.h"
 #include "shadow/report.h"
+#include "tls_options.h"
 
 namespace inflight::tool {
 namespace {
@@ -27,15 +29,18 @@ using shadow::RecordedCall;
 using shadow::RecordedRequest;
 
 const Usage kUsage = {
-    "inflight shadow --old URL --new URL (--requests FILE | --port PORT [--record FILE])",
-    "Sends requests to two servers and tells in what their answers differ: those of a file, over "
-    "HTTP or gRPC, or over HTTP those of\nclients of a port, which get the old server's answers. "
-    "The exit status is 1 where answers differ."};
+    "inflight shadow --old URL --new URL (--requests FILE | --port PORT | --grpc-port PORT)",
+    "Sends requests to two servers and tells in what their answers differ: those of a file, or "
+    "those of clients of a port,\nwhich get the old server's answers. The exit status is 1 where "
+    "answers differ."};
 
 struct Options {
   std::string old_url, new_url;
   std::string requests;
   std::optional<int> port;
+  std::optional<int> grpc_port;
+  tls::PortTlsOptions http_tls{.port = "http"};
+  tls::PortTlsOptions grpc_tls{.port = "grpc"};
   std::string address = "127.0.0.1";
   std::string record;
   std::string report;
@@ -50,7 +55,8 @@ config::Schema<Options> MakeSchema() {
   schema.Section("Servers");
   schema.Add(
       "old", [](Options& o) -> auto& { return o.old_url; },
-      "URL of the server that is trusted, such as http://localhost:8000 or grpc://localhost:8001.");
+      "URL of the server that is trusted, such as http://localhost:8000 or grpc://localhost:8001; "
+      "over TLS https or grpcs.");
   schema.Add(
       "new", [](Options& o) -> auto& { return o.new_url; }, "URL of the server to compare.");
   schema.Add(
@@ -65,12 +71,21 @@ config::Schema<Options> MakeSchema() {
       "Requests of the file that are under way at a time.", config::Range(1, 256));
   schema.Add(
       "port", [](Options& o) -> auto& { return o.port; },
-      "Listen here for clients until a signal; 0 picks a free port.", config::Range(0, 65535));
+      "Listen here for clients over HTTP until a signal; 0 picks a free port.",
+      config::Range(0, 65535));
   schema.Add(
-      "address", [](Options& o) -> auto& { return o.address; }, "Address of --port.");
+      "grpc_port", [](Options& o) -> auto& { return o.grpc_port; },
+      "Listen here for clients over gRPC until a signal; 0 picks a free port.",
+      config::Range(0, 65535));
+  schema.Add(
+      "address", [](Options& o) -> auto& { return o.address; },
+      "Address of --port and --grpc-port.");
   schema.Add(
       "record", [](Options& o) -> auto& { return o.record; },
       "File to which requests of clients are added, for --requests.");
+  schema.Section("TLS");
+  AddTlsOptions(schema, "http", [](Options& o) -> auto& { return o.http_tls; });
+  AddTlsOptions(schema, "grpc", [](Options& o) -> auto& { return o.grpc_tls; });
   schema.Section("Report");
   schema.Add(
       "report", [](Options& o) -> auto& { return o.report; },
@@ -142,8 +157,11 @@ struct GrpcServers {
 
 Status CallInTurn(RequestFile<RecordedCall>& calls, const GrpcServers& servers,
                   const shadow::ShadowOptions& options, shadow::Report& report) {
-  grpc_client::GrpcClient old_server(servers.old_server.host, servers.old_server.port);
-  grpc_client::GrpcClient new_server(servers.new_server.host, servers.new_server.port);
+  const auto client_of = [](const shadow::GrpcAddress& server) {
+    return grpc_client::GrpcClient(server.host, server.port, server.is_tls);
+  };
+  grpc_client::GrpcClient old_server = client_of(servers.old_server);
+  grpc_client::GrpcClient new_server = client_of(servers.new_server);
   while (true) {
     ASSIGN_OR_RETURN(const auto call, calls.Next());
     if (!call) return Status::Ok();
@@ -169,20 +187,16 @@ Status Replay(const Options& options, Result<Recorded> (*parse)(const std::strin
   return Status::Ok();
 }
 
-Status ServeClients(const Options& options, const shadow::ShadowOptions& servers,
-                    shadow::Report& report) {
+// `start` gives the server, or what is wrong; it writes requests to the file that it is given.
+template <typename Start>
+Status ServeClients(const Options& options, const Start& start) {
   ASSIGN_OR_RETURN(const File record, OpenToWrite("--record", options.record, "a"));
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  shadow::ProxyOptions proxy;
-  proxy.listener.address = options.address;
-  proxy.listener.port = *options.port;
-  proxy.shadow = servers;
-  proxy.record = record.get();
-  ASSIGN_OR_RETURN(const auto started, shadow::Proxy::Start(proxy, report));
+  ASSIGN_OR_RETURN(const auto started, start(record.get()));
   std::printf("listening at %s:%d\n", options.address.c_str(), started->port());
   std::fflush(stdout);
   int signal = 0;
@@ -191,13 +205,42 @@ Status ServeClients(const Options& options, const shadow::ShadowOptions& servers
   return Status::Ok();
 }
 
+Status ServeHttp(const Options& options, const shadow::ShadowOptions& servers,
+                 shadow::Report& report) {
+  return ServeClients(options, [&](FILE* record) {
+    shadow::ProxyOptions proxy;
+    proxy.listener.address = options.address;
+    proxy.listener.port = *options.port;
+    proxy.listener.tls = options.http_tls;
+    proxy.shadow = servers;
+    proxy.record = record;
+    return shadow::Proxy::Start(proxy, report);
+  });
+}
+
+Status ServeGrpc(const Options& options, const GrpcServers& servers,
+                 const shadow::ShadowOptions& rules, shadow::Report& report) {
+  shadow::GrpcProxyOptions proxy;
+  ASSIGN_OR_RETURN(proxy.listener.tls, tls::MakePortTls(options.grpc_tls, "h2"));
+  return ServeClients(options, [&](FILE* record) {
+    proxy.listener.address = options.address;
+    proxy.listener.port = *options.grpc_port;
+    proxy.old_server = servers.old_server;
+    proxy.new_server = servers.new_server;
+    proxy.shadow = rules;
+    proxy.record = record;
+    return shadow::GrpcProxy::Start(proxy, report);
+  });
+}
+
 Result<GrpcServers> GrpcServersOf(const Options& options) {
   GrpcServers servers;
   if (!shadow::IsGrpcUrl(options.old_url) || !shadow::IsGrpcUrl(options.new_url))
     return UsageError(kUsage, "--old and --new: both are of one protocol, http or grpc");
   if (options.port)
     return UsageError(kUsage,
-                      "--port listens to clients over HTTP, and --old is a server over gRPC");
+                      "--port listens to clients over HTTP, and --old is a server over gRPC: "
+                      "--grpc-port listens to its clients");
   auto address = shadow::ParseGrpcUrl(options.old_url);
   if (!address.ok()) return address.status().WithPrefix("--old");
   servers.old_server = *std::move(address);
@@ -227,14 +270,20 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
   }
   servers.timeout = std::chrono::seconds(options.timeout_secs);
   servers.rules = {.tolerance = options.tolerance, .ignored = options.ignore};
-  if (options.requests.empty() != options.port.has_value())
-    return UsageError(kUsage, "one of --requests and --port is needed");
-  if (!options.record.empty() && !options.port)
-    return UsageError(kUsage, "--record is for requests of --port");
+  if (options.grpc_port && !is_grpc)
+    return UsageError(kUsage,
+                      "--grpc-port listens to clients over gRPC, and --old is a server over HTTP");
+  const bool is_live = options.port || options.grpc_port;
+  if (options.requests.empty() != is_live)
+    return UsageError(kUsage, "one of --requests, --port and --grpc-port is needed");
+  if (!options.record.empty() && !is_live)
+    return UsageError(kUsage, "--record is for requests of --port and --grpc-port");
   ASSIGN_OR_RETURN(const File file, OpenToWrite("--report", options.report, "w"));
   shadow::Report report(stdout, file.get());
-  if (options.port) {
-    RETURN_IF_ERROR(ServeClients(options, servers, report));
+  if (options.grpc_port) {
+    RETURN_IF_ERROR(ServeGrpc(options, grpc_servers, servers, report));
+  } else if (options.port) {
+    RETURN_IF_ERROR(ServeHttp(options, servers, report));
   } else if (is_grpc) {
     RETURN_IF_ERROR(Replay(options, shadow::ParseRecordedCall, [&](auto& calls) {
       return CallInTurn(calls, grpc_servers, servers, report);
@@ -255,6 +304,11 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
 
 int ShadowMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
-std::vector<config::OptionInfo> ShadowOptionInfos() { return MakeSchema().options(); }
+Manual ShadowManual() {
+  return {
+      kUsage, MakeSchema().options(),
+      "0 where all answers are equal; 1 where some differ or one is missing, or after an error, "
+      "which one line on standard error describes."};
+}
 
 }  // namespace inflight::tool

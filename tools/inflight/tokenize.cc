@@ -117,6 +117,6 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
 
 int TokenizeMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), Run); }
 
-std::vector<config::OptionInfo> TokenizeOptionInfos() { return MakeSchema().options(); }
+Manual TokenizeManual() { return {kUsage, MakeSchema().options()}; }
 
 }  // namespace inflight::tool

@@ -21,6 +21,31 @@ void AddFormer(const char* flag, const std::string& word, const std::string& val
 
 }  // namespace
 
+void AddTracing(config::Schema<ServeOptions>& schema) {
+  schema.Section("Tracing");
+  schema.Add(
+      "trace_config", [](ServeOptions& o) -> auto& { return o.trace_config; },
+      "level=<TIMESTAMPS, TENSORS or OFF>; rate=<every n-th request>; count=<traces in all>; "
+      "mode=<triton or opentelemetry>; triton,file=<path>; triton,log-frequency=<traces a file>; "
+      "opentelemetry,<url, resource, bsp_max_queue_size, bsp_schedule_delay or "
+      "bsp_max_export_batch_size>=<value>.");
+  schema.Add(
+      "trace_file", [](ServeOptions& o) -> auto& { return o.trace_file; },
+      "Deprecated: --trace-config triton,file=<path>.");
+  schema.Add(
+      "trace_level", [](ServeOptions& o) -> auto& { return o.trace_level; },
+      "Deprecated: --trace-config level=<level>.");
+  schema.Add(
+      "trace_rate", [](ServeOptions& o) -> auto& { return o.trace_rate; },
+      "Deprecated: --trace-config rate=<n>.");
+  schema.Add(
+      "trace_count", [](ServeOptions& o) -> auto& { return o.trace_count; },
+      "Deprecated: --trace-config count=<n>.");
+  schema.Add(
+      "trace_log_frequency", [](ServeOptions& o) -> auto& { return o.trace_log_frequency; },
+      "Deprecated: --trace-config triton,log-frequency=<n>.");
+}
+
 Result<serving::TraceOptions> MakeTraceOptions(const ServeOptions& options) {
   std::vector<std::string> words;
   AddFormer("--trace-file", "triton,file", options.trace_file, words);

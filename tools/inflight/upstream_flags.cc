@@ -37,10 +37,13 @@ constexpr char kFp8Path[] =
     "calibrated scales are not read: FP8 scales are made with the weights; give --use-fp8-rowwise";
 constexpr char kLogits[] = "logits are returned to each request that asks for them";
 constexpr char kPlainWeights[] = "weights are always stored as [out, in]";
+constexpr char kDraftLen[] =
+    "drafts of a step are limited by inflight build --max-draft-len, and by the tree";
 constexpr char kVerbose[] = "say --log-level verbose";
 constexpr char kVariants[] =
     "of the GPT variants gpt2 is supported; the architecture is read from the model's config.json";
-constexpr char kOneRank[] = "an engine has one rank";
+constexpr char kOwnRanks[] = "ranks run on CPUs and have collectives of their own";
+constexpr char kOtherRanks[] = "an engine is split by --tp-size and --pp-size alone; leave it out";
 constexpr char kPaged[] =
     "the KV cache is always paged and batches are always packed; leave it out";
 constexpr char kBlocks[] = "blocks are sized when serving: inflight serve --kv-block-size";
@@ -54,7 +57,8 @@ constexpr char kBuildConfig[] = "give limits as flags, or as a JSON object of th
 constexpr char kModelClass[] =
     "code of models cannot be loaded; docs/models.md lists what is supported";
 constexpr char kConverters[] =
-    "belongs to conversion: give it to inflight convert; an engine has one rank";
+    "belongs to conversion: give it to inflight convert; the ranks of an engine split their tables "
+    "along the vocabulary";
 
 constexpr UpstreamFlag kRefusedByBoth[] = {
     {kRefused, "meta_ckpt_dir", kMeta},
@@ -76,6 +80,8 @@ constexpr UpstreamFlag kConvertFlags[] = {
     {kNoEffect, "load_checkpoints_on_gpu", kMapped},
     {kNoEffect, "verbose", kVerbose},
     {kNoEffect, "disable_weight_only_quant_plugin", kPlainWeights},
+    {kNoEffect, "max_medusa_token_len", kDraftLen},
+    {kNoEffect, "max_draft_len", kDraftLen},
     {kRefused, "nemo_ckpt_path", kMeta},
     {kRefused, "nemo_rename_key", kMeta},
     {kRefused, "gpt_variant", kVariants, "gpt2"},
@@ -148,10 +154,10 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kNoEffect, "gather_all_token_logits", kLogits},
     {kNoEffect, "streamingllm", kSink},
     {kNoEffect, "use_fused_mlp", kTensorRt},
-    {kNoEffect, "gpus_per_node", kOneRank},
-    {kNoEffect, "use_custom_all_reduce", kOneRank},
-    {kNoEffect, "user_buffer", kOneRank},
-    {kNoEffect, "pp_reduce_scatter", kOneRank},
+    {kNoEffect, "gpus_per_node", kOwnRanks},
+    {kNoEffect, "use_custom_all_reduce", kOwnRanks},
+    {kNoEffect, "user_buffer", kOwnRanks},
+    {kNoEffect, "pp_reduce_scatter", kOwnRanks},
     {kNoEffect, "use_parallel_embedding", kConverters},
     {kNoEffect, "embedding_sharding_dim", kConverters},
     {kNoEffect, "use_embedding_sharing", kConverters},
@@ -159,8 +165,8 @@ constexpr UpstreamFlag kBuildFlags[] = {
     {kRefused, "kv_cache_type", kPaged, "paged"},
     {kRefused, "remove_input_padding", kPaged, "enable"},
     {kRefused, "tokens_per_block", kBlocks, "64"},
-    {kRefused, "auto_parallel", kOneRank, "1"},
-    {kRefused, "cp_size", kOneRank, "1"},
+    {kRefused, "auto_parallel", kOtherRanks, "1"},
+    {kRefused, "cp_size", kOtherRanks, "1"},
     {kRefused, "logits_dtype", kLogitsDType, "float32"},
     {kRefused, "lora_dir", kLora},
     {kRefused, "hf_lora_dir", kLora},

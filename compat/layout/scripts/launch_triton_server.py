@@ -2,17 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts tritonserver on a model repository and ends at once; the server runs on until it gets a signal (pkill tritonserver).
 
-One process computes for all ranks of an engine. With mpirun in PATH --world_size starts so many processes by it, as the
-original does, of which those above rank 0 wait; without mpirun rank 0 is started alone.
+With mpirun in PATH --world_size starts so many processes by it, as the original does: of an engine for so many ranks each
+computes its part; of an engine for one rank those above rank 0 wait. Without mpirun, and by default, one process is started,
+whose threads are the engine's ranks. With --multi-model that one starts processes for the ranks of each engine, or with
+--disable-spawn-processes takes those of mpirun, by their participant_ids.
 """
 
 import argparse
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 
+LEADER_PORT = "MASTER_PORT"  # of the environment: where ranks meet
+ORCHESTRATOR = ("TRTLLM_ORCHESTRATOR", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES")
 HERE = pathlib.Path(__file__).resolve().parent
 INSTALLED = "/opt/tritonserver/bin/tritonserver"
 PORTS = {"http-port": 8000, "grpc-port": 8001, "metrics-port": 8002}
@@ -32,7 +37,7 @@ def parse_arguments():
     parser.add_argument("--tensorrt_llm_model_name", default="tensorrt_llm", help="models of ranks above 0, a comma list")
     parser.add_argument("--multi-model", action="store_true", help="several LLMs in one server process; world size 1")
     parser.add_argument("--disable-spawn-processes", action="store_true", help="with --multi-model: any world size")
-    parser.add_argument("--oversubscribe", action="store_true", help="mpirun may start more ranks than there are slots")
+    parser.add_argument("--oversubscribe", action="store_true", help="no effect: ranks may always outnumber slots")
     parser.add_argument("--no-mpi", action="store_true", help="without mpirun; world size 1")
     parser.add_argument("--multimodal_gpu0_cuda_mem_pool_bytes", type=int, default=0, help="memory pool of GPU 0, in bytes")
     return parser.parse_args()
@@ -75,6 +80,11 @@ def servers_on(ports):
     return found
 
 
+def num_gpus():
+    """Of this machine, as the driver lists them."""
+    return len(list(pathlib.Path("/proc/driver/nvidia/gpus").glob("*")))
+
+
 def rank_command(arguments, server, rank):
     command = [server, f"--model-repository={arguments.model_repo}"]
     if rank == 0:
@@ -92,6 +102,7 @@ def rank_command(arguments, server, rank):
     ]  # fmt: skip
     if arguments.multi_model:
         command += ["--pinned-memory-pool-byte-size=0", "--enable-peer-access=false"]
+        command += [f"--cuda-memory-pool-byte-size={gpu}:0" for gpu in range(num_gpus())]
     return command
 
 
@@ -99,14 +110,25 @@ def whole_command(arguments, server):
     mpirun = None if arguments.no_mpi else shutil.which("mpirun")
     if mpirun is None:
         if arguments.world_size > 1:
-            print(f"mpirun is not in PATH: rank 0 of {arguments.world_size} is started, which computes for all", file=sys.stderr)
+            print(
+                f"mpirun is not in PATH: one process is started for all {arguments.world_size} ranks, which are its threads",
+                file=sys.stderr,
+            )
         return rank_command(arguments, server, 0)
-    command = [mpirun, "--allow-run-as-root"]
-    if arguments.oversubscribe:
-        command.append("--oversubscribe")
+    command = [mpirun, "--allow-run-as-root", "--oversubscribe"]
+    # What mpirun hands to other hosts.
+    handed = [LEADER_PORT, *(ORCHESTRATOR if arguments.multi_model else [])] if arguments.world_size > 1 else []
+    meet = [word for name in handed for word in ("-x", name)]
     for rank in range(arguments.world_size):
-        command += ["-n", "1", *rank_command(arguments, server, rank), ":"]
+        command += ["-n", "1", *meet, *rank_command(arguments, server, rank), ":"]
     return command
+
+
+def free_port():
+    """A port for the ranks of one launch: those of another one on this host have their own."""
+    with socket.socket() as found:
+        found.bind(("", 0))
+        return found.getsockname()[1]
 
 
 def main():
@@ -127,6 +149,8 @@ def main():
             sys.exit(f"launch_triton_server.py: {text}; end it (pkill tritonserver), give other ports, or --force")
         print(text, file=sys.stderr)
     environment = dict(os.environ)
+    if arguments.world_size > 1:
+        environment.setdefault(LEADER_PORT, str(free_port()))
     if arguments.multi_model:
         environment["TRTLLM_ORCHESTRATOR"] = "1"
         environment["TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES"] = "0" if arguments.disable_spawn_processes else "1"

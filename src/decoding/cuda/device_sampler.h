@@ -29,8 +29,12 @@ struct SlotRule;            // cuda/slot_rule.h
 
 // All pointers are the device's, or of pinned host memory.
 struct DeviceSampleParams {
-  const int32_t* row_slots = nullptr;  // [num_rows] each slot at most once; -1 = a row of padding,
-                                       // for which nothing is written
+  // [num_rows] each slot at most once, unless row_positions are given; -1 = a row of padding, for
+  // which nothing is written.
+  const int32_t* row_slots = nullptr;
+  // [num_rows] how many tokens of its slot each row's draw follows, num_tokens of the slot or more:
+  // then the slot's next tokens are drafts, and nothing is appended. Null: num_tokens.
+  const int32_t* row_positions = nullptr;
   int num_rows = 0;
   float* logits = nullptr;  // [num_rows, vocab_size] scratch afterwards
   // False: every row is greedy, a cheaper kernel. Rules of rows that sample are then taken as

@@ -64,6 +64,29 @@ class DeviceSamplerTest : public testing::Test {
     samplers.ExpectSameTokens();
   }
 
+  // One rule of any kind in each of the samplers, over a vocabulary of 4096.
+  static void SetUpAnyRule(int slot, Random& random, std::initializer_list<Samplers*> all) {
+    constexpr int kVocab = 4096;
+    std::vector<TokenId> tokens(static_cast<size_t>(20 + slot));
+    for (TokenId& token : tokens) token = random.Below(kVocab);
+    Request request = RandomRequest(random, kVocab, tokens);
+    if (slot % 3 == 0) {
+      request.sampling.temperature = 1.0F, request.sampling.top_k.reset();
+      request.sampling.top_p = 0.9F, request.sampling.top_p_decay = 0.7F;
+      request.sampling.top_p_min = 0.05F;
+    }
+    const SamplingRule rule = MakeSamplingRule(request, random.Next(), /*num_prompt_tokens=*/10);
+    for (Samplers* samplers : all) samplers->Setup(slot, rule, tokens);
+  }
+
+  template <typename T>
+  Buffer Upload(const std::vector<T>& values) {
+    Buffer buffer = Must(Buffer::Allocate(device(), "test", values.size() * sizeof(T)));
+    MustCuda(cudaMemcpy(buffer.data(), values.data(), values.size() * sizeof(T),
+                        cudaMemcpyHostToDevice));
+    return buffer;
+  }
+
   // P of each id when `rule` draws from `logits`, by the formula in double precision
   // (docs/reference/decoding.md, "Top-k"). No two of them are equal.
   static std::vector<double> Probabilities(const SamplingRule& rule, std::vector<float> logits) {
@@ -208,6 +231,89 @@ TEST_F(DeviceSamplerTest, GraphOfManyStepsDrawsWhatTheCpuDraws) {
   }
   for (int slot = 0; slot < kSlots; ++slot) samplers.tokens(slot) = alone.tokens(slot);
   samplers.ExpectSameTokens();
+}
+
+// Drafts that are what will be drawn: the rows of a step that follows them draw what steps one
+// after the other draw, for every rule, and so does the step behind them.
+TEST_F(DeviceSamplerTest, RowsBehindDraftsDrawWhatStepsOneAfterAnotherDraw) {
+  constexpr int kVocab = 4096;
+  constexpr int kSlots = 30;
+  constexpr int kRows = 5;  // of a slot: a token and four drafts
+  Samplers steps(device(), stream(), kSlots, kVocab, 128);
+  Samplers rows(device(), stream(), kSlots, kVocab, 128);
+  Random random(8);
+  std::vector<float> logits(size_t{kSlots} * (kRows + 1) * kVocab);  // [step, slot, vocab]
+  const auto row_of = [&](int step, int slot) {
+    return std::span(logits).subspan((static_cast<size_t>(step) * kSlots + slot) * kVocab, kVocab);
+  };
+  std::vector<int32_t> all_slots(kSlots);
+  std::iota(all_slots.begin(), all_slots.end(), 0);
+  for (int slot = 0; slot < kSlots; ++slot) {
+    SetUpAnyRule(slot, random, {&steps, &rows});
+    for (int step = 0; step <= kRows; ++step)
+      FillRow(slot % kNumShapesOfRows, random, row_of(step, slot));
+  }
+  const auto of_step = [&](int step) {
+    const auto all =
+        std::span(logits).subspan(size_t{kSlots} * kVocab * step, size_t{kSlots} * kVocab);
+    return std::vector<float>(all.begin(), all.end());
+  };
+  for (int step = 0; step <= kRows; ++step) {
+    std::vector<float> copy = of_step(step);
+    EXPECT_EQ(steps.Compare(all_slots, copy, "step " + std::to_string(step)), 0);
+  }
+
+  std::vector<int32_t> row_slots, positions;
+  std::vector<float> of_rows;
+  DeviceSampleParams& params = rows.params();
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const auto num_tokens = static_cast<int>(rows.tokens(slot).size());
+    const TokenId* const drafts = steps.tokens(slot).data() + num_tokens;
+    MustCuda(cudaMemcpy(params.tokens + int64_t{slot} * 128 + num_tokens, drafts,
+                        (kRows - 1) * sizeof(TokenId), cudaMemcpyHostToDevice));
+    for (int step = 0; step < kRows; ++step) {
+      row_slots.push_back(slot);
+      positions.push_back(num_tokens + step);
+      of_rows.insert(of_rows.end(), row_of(step, slot).begin(), row_of(step, slot).end());
+    }
+  }
+  // More rows than the samplers have slots: memory of the test's own.
+  const Buffer device_slots = Upload(row_slots);
+  const Buffer device_positions = Upload(positions);
+  const Buffer device_logits = Upload(of_rows);
+  const PinnedBuffer results = Must(PinnedBuffer::Allocate(device(), row_slots.size() * 12));
+  const DeviceSampleParams one_by_one = params;
+  params.row_slots = reinterpret_cast<int32_t*>(device_slots.data());
+  params.row_positions = reinterpret_cast<int32_t*>(device_positions.data());
+  params.logits = reinterpret_cast<float*>(device_logits.data());
+  params.num_rows = kSlots * kRows;
+  params.ids = reinterpret_cast<int32_t*>(results.data());
+  params.log_probs = reinterpret_cast<float*>(results.data()) + row_slots.size();
+  params.log_probs_all = params.log_probs + row_slots.size();
+  rows.Launch();
+  MustCuda(cudaStreamSynchronize(rows.handle()));
+  for (size_t r = 0; r < row_slots.size(); ++r)
+    EXPECT_EQ(params.ids[r], steps.tokens(row_slots[r])[static_cast<size_t>(positions[r])])
+        << "slot " << row_slots[r] << " after " << positions[r];
+  rows.ExpectSameTokens();  // nothing was appended
+
+  params = one_by_one;
+  for (int slot = 0; slot < kSlots; ++slot) {
+    std::vector<TokenId>& tokens = rows.tokens(slot);
+    const size_t num_tokens = tokens.size() + kRows;
+    tokens.assign(steps.tokens(slot).begin(),
+                  steps.tokens(slot).begin() + static_cast<ptrdiff_t>(num_tokens));
+    MustCuda(cudaMemcpy(params.tokens + int64_t{slot} * 128, tokens.data(), num_tokens * 4,
+                        cudaMemcpyHostToDevice));
+    const auto count = static_cast<int32_t>(num_tokens);
+    MustCuda(cudaMemcpy(params.num_tokens + slot, &count, 4, cudaMemcpyHostToDevice));
+  }
+  rows.Upload(all_slots, of_step(kRows));
+  params.any_row_samples = true;
+  rows.Launch();
+  MustCuda(cudaStreamSynchronize(rows.handle()));
+  for (int slot = 0; slot < kSlots; ++slot)
+    EXPECT_EQ(params.ids[slot], steps.tokens(slot).back()) << "slot " << slot;
 }
 
 // The same logits at every step, so that each rule decides what comes next: every one of these

@@ -84,9 +84,32 @@ class RowChunk {
       cuda::StartBulkLoad(region_, RowLogits() + begin_, static_cast<uint32_t>(size_) * 4,
                           &shared_.load_barrier);
     if (threadIdx.x == 32) {
+      const DeviceSampleParams& sample = params_.sample;
       shared_.rule = params_.rules[slot_];
-      shared_.position = params_.sample.num_tokens[slot_];
+      shared_.position =
+          sample.row_positions != nullptr ? sample.row_positions[row_] : sample.num_tokens[slot_];
+      if (rule().has_top_p_decay != 0) DecayTopP();
     }
+  }
+
+  // From where it was known last to this row's draw.
+  __device__ void DecayTopP() const {
+    const auto* const state =
+        reinterpret_cast<const volatile uint64_t*>(&params_.rules[slot_].top_p);
+    const uint64_t known = *state;
+    float top_p = __uint_as_float(static_cast<uint32_t>(known));
+    for (auto i = static_cast<int>(known >> 32); i < shared_.position; ++i)
+      top_p = NextTopP(top_p, rule().first_top_p, rule().top_p_decay, rule().top_p_min,
+                       Tokens()[i] == rule().top_p_reset_id);
+    shared_.rule.top_p = top_p;
+  }
+
+  // One thread of the cluster. Of a row that follows drafts nothing stays.
+  __device__ void KeepTopP() const {
+    if (rule().has_top_p_decay == 0 || shared_.position != params_.sample.num_tokens[slot_]) return;
+    auto* const state = reinterpret_cast<volatile uint64_t*>(&params_.rules[slot_].top_p);
+    *state = uint64_t{__float_as_uint(rule().top_p)} |
+             static_cast<uint64_t>(static_cast<uint32_t>(shared_.position)) << 32;
   }
 
   // Returns the thread's best token. Unless `keeps_values`, values_ may hold nothing afterwards.

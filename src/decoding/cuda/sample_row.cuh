@@ -150,10 +150,8 @@ class RowSampler : public RowChunk<kResident, SampleShared> {
     sample.ids[row_] = id;
     sample.log_probs[row_] = log_prob;
     sample.log_probs_all[row_] = log_prob_all;
-    if (rule().has_top_p_decay != 0)
-      params_.rules[slot_].top_p = NextTopP(rule().top_p, rule().first_top_p, rule().top_p_decay,
-                                            rule().top_p_min, id == rule().top_p_reset_id);
-    if (shared_.position >= sample.max_seq_len) return;
+    Chunk::KeepTopP();
+    if (sample.row_positions != nullptr || shared_.position >= sample.max_seq_len) return;
     Tokens()[shared_.position] = id;
     sample.num_tokens[slot_] = shared_.position + 1;
   }

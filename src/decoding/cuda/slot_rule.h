@@ -20,7 +20,10 @@ struct SlotRule {
   DrawKind kind = DrawKind::kGreedy;
   float scale = 1.0F;  // of the logits, for temperature
   int32_t top_k = 0;   // [1, kMaxTopK] for kTopK
-  float top_p = 1.0F;  // of the next draw; written by the kernel where it decays
+  // Of the draw that follows `top_p_position` tokens. Where it decays kernels write both at once,
+  // so that whoever reads them meanwhile has one that goes with the other.
+  alignas(8) float top_p = 1.0F;
+  int32_t top_p_position = 0;
   float first_top_p = 1.0F;
   float top_p_decay = 1.0F;
   float top_p_min = 0.0F;
@@ -70,6 +73,7 @@ inline SlotRule MakeSlotRule(const SamplingRule& rule, std::span<const TokenId> 
           .scale = TemperatureScale(rule.temperature),
           .top_k = rule.top_k,
           .top_p = TopPAfter(rule, tokens),
+          .top_p_position = static_cast<int32_t>(tokens.size()),
           .first_top_p = rule.top_p,
           .top_p_decay = rule.top_p_decay,
           .top_p_min = rule.top_p_min,

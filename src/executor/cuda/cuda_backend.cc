@@ -2,7 +2,6 @@
 #include "executor/cuda_backend.h"
 
 #include <fmt/format.h>
-#include <immintrin.h>
 
 #include <algorithm>
 #include <array>
@@ -15,11 +14,17 @@
 #include "decoding/cuda/device_sampler.h"
 #include "decoding/stop.h"
 #include "executor/cuda/debug_options.h"
+#include "executor/cuda/draft_model.h"
+#include "executor/cuda/held.h"
 #include "executor/cuda/kv_copies.h"
 #include "executor/cuda/logits_to_host.h"
+#include "executor/cuda/step_adapters.h"
 #include "executor/cuda/step_graphs.h"
 #include "executor/cuda/step_state.h"
 #include "executor/cuda/step_times.h"
+#include "executor/cuda/step_watch.h"
+#include "executor/cuda/text_drafts.h"
+#include "executor/cuda/weight_ring.h"
 #include "executor/kv_storage.h"
 #include "executor/prompt_tables.h"
 #include "model/decoder.h"
@@ -28,6 +33,8 @@
 namespace inflight::executor {
 namespace {
 
+using cuda::DraftModel;
+using cuda::Held;
 using cuda::LogitsToHost;
 using cuda::StepGraphs;
 using cuda::StepShape;
@@ -38,15 +45,7 @@ using inflight::cuda::ToStatus;
 
 constexpr int kDepth = kCudaDepth;
 
-// Graphs are recorded at load for so long, the others when they are first used.
-constexpr double kRecordingMs = 1500;
-constexpr std::array kVariantsAtLoad = {StepVariant::kGreedy, StepVariant::kSampled};
-// Between two questions to the runtime whether the stream has failed. It takes a lock and a
-// microsecond, and most steps end before the first.
-constexpr int64_t kQueryIntervalNs = 10'000'000;
-constexpr int kPollsPerClock = 64;
 constexpr int kLeastWarmUpTokens = 64;
-constexpr int kStuckSeconds = 60;  // of an injected fault
 
 int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -55,31 +54,6 @@ int64_t NowNs() {
 }
 
 double MsSince(int64_t start_ns) { return static_cast<double>(NowNs() - start_ns) * 1e-6; }
-
-uint64_t FreeBytes() {
-  size_t free_bytes = 0;
-  size_t total_bytes = 0;
-  cudaMemGetInfo(&free_bytes, &total_bytes);
-  return free_bytes;
-}
-
-// All that the GPU may still be using. Left to the process's end when the GPU hangs: freeing would
-// wait for it.
-struct Held {
-  std::shared_ptr<const model::Engine> engine;
-  MemoryShare graph_share;
-  std::unique_ptr<Stream> stream;
-  std::unique_ptr<model::Decoder> decoder;
-  std::unique_ptr<StepState> state;
-  KvStorage kv;
-  PinnedBuffer host_pool_memory;
-  cuda::HostPool host_pool;
-  std::unique_ptr<DeviceSampler> sampler;
-  std::unique_ptr<PromptTables> prompt_tables;
-  std::unique_ptr<LogitsToHost> to_host;
-  std::array<LogitsToHost::Step, kDepth> to_host_steps;
-  std::unique_ptr<StepGraphs> graphs;
-};
 
 class CudaBackend : public Backend {
  public:
@@ -105,9 +79,12 @@ class CudaBackend : public Backend {
 
   Status Load(const ops::OpTable& ops, ops::OpChoice choice, const MemoryPlan& plan,
               Device& device);
+  Status LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
+                    ops::OpChoice choice, const MemoryPlan& plan, Device& device);
   Status WarmUp(const MemoryPlan& plan);
 
   const BackendInfo& info() const override { return info_; }
+  AdapterCache* adapters() override { return &held_->adapters->cache(); }
   Status SetupSlot(const SlotSetup& setup) override;
   Result<Ticket> Launch(const StepPlan& plan) override;
   Result<const StepResult*> Collect(Ticket ticket) override;
@@ -130,6 +107,7 @@ class CudaBackend : public Backend {
     decoding::StopCriteria stop;
     float cum_log_prob = 0;
     int num_tokens = 0;  // known to the host
+    int num_drafts = 0;  // of the client, behind them
     bool is_greedy = true;
     bool device_reads_beams = false;  // of a search: the rule needs each beam's tokens
   };
@@ -137,6 +115,12 @@ class CudaBackend : public Backend {
     SlotId slot = 0;
     int logit = -1;
     bool ends_prompt = false;
+    bool is_read = false;  // its logits, by the host
+    bool host_draws = false;
+    bool is_beam = false;
+    // Once the step has ended.
+    int num_yielded = 0;
+    FinishReason finish_reason = FinishReason::kNotFinished;
   };
   struct StepInFlight {
     Ticket ticket = 0;
@@ -146,6 +130,18 @@ class CudaBackend : public Backend {
     std::vector<Row> rows;
     LogitsToHost::Step* to_host = nullptr;  // null: the host reads none of its logits
   };
+
+  // Of a sequence that ended, with its prompt.
+  void KeepOutput(SlotId slot, std::span<const TokenId> tokens) {
+    const int num_prompt_tokens = slots_[static_cast<size_t>(slot)].stop.num_prompt_tokens;
+    if (held_->texts != nullptr)
+      held_->texts->Keep(tokens.subspan(static_cast<size_t>(num_prompt_tokens)));
+  }
+  // Of a slot whose tokens the device draws.
+  std::span<const TokenId> KnownTokens(SlotId slot) const {
+    return held_->state->host_tokens(slot).first(
+        static_cast<size_t>(slots_[static_cast<size_t>(slot)].num_tokens));
+  }
 
   cudaStream_t handle() const { return ops::cuda::AsCuda(*held_->stream).handle(); }
   StepInFlight& Oldest() { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
@@ -157,15 +153,13 @@ class CudaBackend : public Backend {
   Status EnqueueStep(const StepShape& shape, StepVariant variant,
                      const LogitsToHost::Step* to_host);
   Status RunOnScratch(int num_tokens, StepShape shape, StepVariant variant);
-  Status RecordGraphs();
   Status CheckRow(const StepPlan& plan, int r) const;
-  Status InjectFault(Ticket ticket);
-  Status WaitFor(const StepInFlight& step);
-  Status MakeHostPool(const MemoryPlan& plan, Device& device);
   Status SetUpRule(const SlotSetup& setup);
   void CountPinned();
-  Status Take(const StepInFlight& step);
-  void Append(int r, const Row& row, const cuda::StepOutputs& outputs);
+  Status Take(StepInFlight& step);
+  void Append(Row* row, const cuda::StepOutputs& outputs);
+  void ReadRow(const StepInFlight& step, HostRows::Row* read);
+  void Return(size_t r, const Row& row, const cuda::StepOutputs& outputs);
   Status Advance(std::span<HostRows::Row> rows);
 
   const int device_index_;
@@ -195,63 +189,67 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, const Me
   ASSIGN_OR_RETURN(held_->graph_share, device.ledger().Take("graphs", plan.graph_bytes));
   ASSIGN_OR_RETURN(held_->stream, ops::MakeStream(device, model::KernelShape(config, plan.windows),
                                                   plan.max_num_tokens,
-                                                  plan.max_batch_size + cuda::kFillRows, choice));
+                                                  plan.max_logits() + cuda::kFillRows, choice));
   RETURN_IF_ERROR(ops::LoadTuning(held_->engine->kernel_tuning, *held_->stream));
-  ASSIGN_OR_RETURN(held_->decoder,
-                   model::Decoder::Create(held_->engine, ops, device, plan.max_num_tokens,
-                                          plan.max_batch_size, plan.windows));
-  ASSIGN_OR_RETURN(held_->state, StepState::Create(plan, device));
+  ASSIGN_OR_RETURN(held_->weight_ring, cuda::WeightRing::Create(held_->engine, device));
+  ASSIGN_OR_RETURN(held_->decoder, model::Decoder::Create(held_->engine, ops, device,
+                                                          plan.max_num_tokens, plan.max_logits(),
+                                                          plan.windows, held_->weight_ring.get()));
+  ASSIGN_OR_RETURN(held_->state, StepState::Create(plan, device, debug_.forced_acceptance));
   ASSIGN_OR_RETURN(held_->sampler,
                    DeviceSampler::Create(device, info_.max_slots, info_.vocab_size));
   ASSIGN_OR_RETURN(held_->kv, KvStorage::Create(KvShape(config, plan.block_size),
                                                 plan.num_blocks + plan.num_scratch_blocks, device));
-  RETURN_IF_ERROR(MakeHostPool(plan, device));
-  held_->to_host = std::make_unique<LogitsToHost>(device, info_);
+  ASSIGN_OR_RETURN(held_->adapters, cuda::StepAdapters::Create(held_->engine, device, plan));
+  ASSIGN_OR_RETURN(held_->host_blocks, cuda::HostBlocks::Create(plan, device));
+  held_->host_blocks.Add(held_->kv.view());
+  held_->to_host = std::make_unique<LogitsToHost>(device, info_, plan.max_logits());
   held_->prompt_tables = std::make_unique<PromptTables>(device, plan.prompt_rows, info_.max_slots);
+  if (plan.drafts == DraftSource::kSuffix) {
+    ASSIGN_OR_RETURN(held_->texts, cuda::TextDrafts::Create(plan, device));
+  }
   CountPinned();
+  std::vector<StepShape> shapes =
+      cuda::GraphShapes(plan.max_logits(), std::min(info_.max_num_tokens, info_.max_seq_len));
+  if (model::TakesAdapters(config)) shapes = cuda::WithAdapters(std::move(shapes));
   held_->graphs = std::make_unique<StepGraphs>(
-      cuda::GraphShapes(info_.max_batch_size, std::min(info_.max_num_tokens, info_.max_seq_len)),
-      handle(),
+      std::move(shapes), handle(),
       [this](const StepShape& shape, StepVariant variant) { return Enqueue(shape, variant); });
   // What was cleared and copied in the default stream, which ours does not wait for. Waiting for
   // the device would be refused while another executor records its steps.
   return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading");
 }
 
-Status CudaBackend::MakeHostPool(const MemoryPlan& plan, Device& device) {
-  if (plan.num_host_blocks == 0) return Status::Ok();
-  Result<PinnedBuffer> memory = PinnedBuffer::Allocate(device, plan.host_pool_bytes());
-  if (!memory.ok()) {
-    return memory.status()
-        .WithPrefix("kv_cache_host_memory_bytes")
-        .WithField("kv_cache_host_memory_bytes");
-  }
-  held_->host_pool_memory = *std::move(memory);
-  ops::KvCacheView host = held_->kv.view();
-  host.data = held_->host_pool_memory.data();
-  host.num_blocks = plan.num_host_blocks;
-  held_->host_pool = {.kv = held_->kv.view(),
-                      .host = host,
-                      .first_block = plan.num_scratch_blocks,
-                      .num_blocks = static_cast<BlockId>(plan.num_blocks)};
-  return Status::Ok();
+Status CudaBackend::LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
+                               ops::OpChoice choice, const MemoryPlan& plan, Device& device) {
+  ASSIGN_OR_RETURN(held_->drafts,
+                   DraftModel::Create(std::move(engine), ops, choice, plan, *held_->stream,
+                                      *held_->state, *held_->sampler, device));
+  held_->host_blocks.Add(held_->drafts->kv());
+  CountPinned();
+  return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading a draft model");
 }
 
 void CudaBackend::CountPinned() {
   info_.pinned_memory_bytes =
       static_cast<int64_t>(held_->state->pinned_bytes() + held_->sampler->pinned_bytes() +
                            held_->to_host->pinned_bytes() + held_->prompt_tables->pinned_bytes() +
-                           held_->host_pool_memory.size());
+                           held_->host_blocks.size() + held_->engine->host_weight_bytes() +
+                           (held_->drafts == nullptr ? 0 : held_->drafts->pinned_bytes()) +
+                           (held_->texts == nullptr ? 0 : held_->texts->pinned_bytes()));
 }
 
 // One step, kernel by kernel. What is recorded into a graph is the same.
 Status CudaBackend::Enqueue(const StepShape& shape, StepVariant variant) {
   StepState& state = *held_->state;
   RETURN_IF_ERROR(state.Begin(shape, handle()));
+  model::Batch batch = state.BatchOf(shape);
+  ASSIGN_OR_RETURN(batch.adapters, held_->adapters->Find(shape, state, handle()));
   ASSIGN_OR_RETURN(const TensorView logits,
-                   held_->decoder->Forward(state.BatchOf(shape), held_->kv.view(), *held_->stream));
+                   held_->decoder->Forward(batch, held_->kv.view(), *held_->stream));
   logits_ = logits.as<float>();  // at one address always
-  return variant == StepVariant::kForward ? Status::Ok() : EnqueueSampling(shape, variant, nullptr);
+  if (variant != StepVariant::kForward) RETURN_IF_ERROR(EnqueueSampling(shape, variant, nullptr));
+  return held_->weight_ring->EndStep(*held_->stream);
 }
 
 // What comes after the forward pass.
@@ -261,6 +259,7 @@ Status CudaBackend::EnqueueSampling(const StepShape& shape, StepVariant variant,
   const cuda::SlotState& slots = state.slots();
   const cuda::StepTensors& tensors = state.tensors();
   const decoding::DeviceSampleParams params = {.row_slots = tensors.logit_slots,
+                                               .row_positions = tensors.logit_positions,
                                                .num_rows = shape.num_logits,
                                                .logits = logits_,
                                                .any_row_samples = variant == StepVariant::kSampled,
@@ -275,8 +274,8 @@ Status CudaBackend::EnqueueSampling(const StepShape& shape, StepVariant variant,
                                              held_->stream.get()));
   RETURN_IF_ERROR(held_->sampler->Sample(params, *held_->stream));
   if (to_host != nullptr)
-    RETURN_IF_ERROR(held_->to_host->CopyContext(*to_host, tensors.logit_rows, held_->decoder.get(),
-                                                held_->stream.get()));
+    RETURN_IF_ERROR(held_->to_host->CopyContext(*to_host, tensors.context_rows,
+                                                held_->decoder.get(), held_->stream.get()));
   return state.End(shape, handle());
 }
 
@@ -306,13 +305,18 @@ Status CudaBackend::WarmUp(const MemoryPlan& plan) {
                                           /*prompt_table=*/nullptr, handle()));
   RETURN_IF_ERROR(held_->sampler->Setup(/*slot=*/0, /*rule=*/{}, /*tokens=*/{}, *held_->stream));
   for (const StepShape& shape : held_->graphs->shapes()) {
+    // Kernels of adapters are those of a step of any size.
+    if (shape.has_adapters && shape.num_tokens > kLeastWarmUpTokens) continue;
     const int num_prefill_tokens = shape.has_prefill() ? shape.num_tokens : 0;
     RETURN_IF_ERROR(RunOnScratch(num_prefill_tokens, shape, StepVariant::kGreedy));
     RETURN_IF_ERROR(RunOnScratch(num_prefill_tokens, shape, StepVariant::kSampled));
   }
+  if (held_->drafts != nullptr)
+    RETURN_IF_ERROR(held_->drafts->WarmUp(use_graphs_, debug_.records_all, level_));
   logging::Log(level_, "steps ran for the first time",
                {{"ms", MsSince(start_ns)}, {"steps", num_launched_}});
-  return use_graphs_ ? RecordGraphs() : Status::Ok();
+  ASSIGN_OR_RETURN(info_.least_step_ns, held_->weight_ring->Fill());
+  return use_graphs_ ? held_->graphs->RecordAtLoad(debug_.records_all, level_) : Status::Ok();
 }
 
 // A step of prompts of `num_tokens` in all, filled up to `shape` where that is not empty.
@@ -332,43 +336,27 @@ Status CudaBackend::RunOnScratch(int num_tokens, StepShape shape, StepVariant va
   return ToStatus(cudaStreamSynchronize(handle()), "the first steps");
 }
 
-// The largest first: they save the most.
-Status CudaBackend::RecordGraphs() {
-  const int64_t start_ns = NowNs();
-  const uint64_t free_before = FreeBytes();
-  for (const StepVariant variant : kVariantsAtLoad) {
-    for (size_t i = held_->graphs->shapes().size(); i-- > 0;) {
-      if (MsSince(start_ns) > kRecordingMs && !debug_.records_all) break;
-      RETURN_IF_ERROR(held_->graphs->Record(i, variant));
-    }
-  }
-  RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(handle()), "recording steps"));
-  const uint64_t free_after = FreeBytes();
-  logging::Log(level_, "steps recorded as CUDA graphs",
-               {{"graphs", held_->graphs->num_recorded()},
-                {"of", held_->graphs->shapes().size() * kVariantsAtLoad.size()},
-                {"ms", MsSince(start_ns)},
-                {"bytes", free_before > free_after ? free_before - free_after : 0}});
-  return Status::Ok();
-}
-
 Status CudaBackend::SetupSlot(const SlotSetup& setup) {
   cudaSetDevice(device_index_);
   Slot& slot = slots_[static_cast<size_t>(setup.slot)];
   const std::span<int32_t> tokens = held_->state->host_tokens(setup.slot);
-  CHECK_LE(setup.tokens.size(), tokens.size());
-  std::ranges::copy(setup.tokens, tokens.begin());
+  const std::vector<TokenId>& drafts = setup.request->draft_ids;
+  CHECK_LE(setup.tokens.size() + drafts.size(), tokens.size());
+  std::ranges::copy(drafts, std::ranges::copy(setup.tokens, tokens.begin()).out);
   slot.stop = {.end_ids = setup.request->end_ids,
                .stop_words = setup.request->stop_words,
                .num_prompt_tokens = setup.num_prompt_tokens,
                .max_seq_len = setup.max_seq_len};
   slot.cum_log_prob = setup.cum_log_prob;
   slot.num_tokens = static_cast<int>(setup.tokens.size());
+  slot.num_drafts = static_cast<int>(drafts.size());
   RETURN_IF_ERROR(held_->to_host->SetUp(setup));
   RETURN_IF_ERROR(held_->prompt_tables->SetUp(setup));
-  RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, slot.num_tokens,
+  RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, slot.num_tokens + slot.num_drafts,
                                           held_->prompt_tables->Of(setup.slot), handle()));
+  if (held_->drafts != nullptr) held_->drafts->SetUp(setup.slot);
   RETURN_IF_ERROR(SetUpRule(setup));
+  RETURN_IF_ERROR(held_->adapters->SetUp(setup, handle()));
   CountPinned();
   return Status::Ok();
 }
@@ -394,7 +382,7 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
   CHECK_LE(num_in_flight_, kDepth - 1);
   const int64_t start_ns = times_.is_on() ? NowNs() : 0;
   cudaSetDevice(device_index_);
-  RETURN_IF_ERROR(InjectFault(plan.step_id));
+  RETURN_IF_ERROR(cuda::InjectFault(debug_, plan.step_id, handle()));
   const auto place = static_cast<size_t>((first_in_flight_ + num_in_flight_) % kDepth);
   StepInFlight& step = in_flight_[place];
   step.ticket = plan.step_id;
@@ -409,8 +397,9 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
     const bool yields = row.yields != 0;
     if (yields && !slots_[static_cast<size_t>(row.slot)].is_greedy) variant = StepVariant::kSampled;
     step.rows.push_back({.slot = row.slot,
-                         .logit = yields ? num_logits++ : -1,
+                         .logit = yields ? num_logits : -1,
                          .ends_prompt = yields && row.is_prefill != 0});
+    if (yields) num_logits += 1 + row.num_draft_tokens;
     is_wanted |= held_->to_host->IsWanted(row.slot);
   }
   step.to_host = nullptr;
@@ -418,12 +407,27 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
     LogitsToHost::Step& to_host = held_->to_host_steps[place];
     held_->to_host->Find(plan, &to_host);
     if (!to_host.empty()) step.to_host = &to_host;
+    for (const HostRows::Row& read : to_host.rows) {
+      Row& row = step.rows[static_cast<size_t>(read.plan_row)];
+      row.is_read = true;
+      row.host_draws = read.host_draws;
+      row.is_beam = read.search != nullptr;
+    }
   }
-  RETURN_IF_ERROR(cuda::CopyHostBlocks(
-      held_->host_pool, std::span(plan.copies).first(static_cast<size_t>(plan.num_copies)),
-      handle()));
-  const StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
+  const auto copies = std::span(plan.copies).first(static_cast<size_t>(plan.num_copies));
+  RETURN_IF_ERROR(held_->host_blocks.Copy(copies, handle()));
+  StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
+  shape.has_adapters = held_->adapters->AreIn(plan);
+  cuda::Guesses guesses;
+  if (held_->texts != nullptr)
+    guesses = held_->texts->GuessAll(plan, num_launched_,
+                                     [this](SlotId slot) { return KnownTokens(slot); });
+  RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, guesses, handle()));
+  if (held_->drafts != nullptr)
+    RETURN_IF_ERROR(held_->drafts->Draft(plan, num_launched_, variant == StepVariant::kGreedy));
   RETURN_IF_ERROR(EnqueueStep(shape, variant, step.to_host));
+  if (held_->drafts != nullptr && shape.has_prefill())
+    RETURN_IF_ERROR(held_->drafts->ComputePrompts(held_->state->BatchOf(shape)));
   ++num_launched_;
   ++num_in_flight_;
   step.num_tokens = shape.num_tokens;
@@ -435,12 +439,13 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
 Status CudaBackend::CheckRow(const StepPlan& plan, int r) const {
   const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
   const int end = row.first_position + row.num_query_tokens;
-  const int known = row.is_prefill != 0 ? slots_[static_cast<size_t>(row.slot)].num_tokens
-                                        : held_->state->slots().max_tokens;
+  const Slot& slot = slots_[static_cast<size_t>(row.slot)];
+  const int known =
+      row.is_prefill != 0 ? slot.num_tokens + slot.num_drafts : held_->state->slots().max_tokens;
   const bool fits = row.first_position >= 0 && end <= known &&
                     (row.is_prefill != 0 ? r >= plan.num_decode_rows
-                                         : r < plan.num_decode_rows && row.num_query_tokens == 1 &&
-                                               row.yields != 0);
+                                         : r < plan.num_decode_rows && row.yields != 0 &&
+                                               row.num_query_tokens == 1 + row.num_draft_tokens);
   if (fits && plan.num_tokens <= info_.max_num_tokens && plan.num_rows <= info_.max_batch_size)
     return Status::Ok();
   return Internal(
@@ -448,54 +453,12 @@ Status CudaBackend::CheckRow(const StepPlan& plan, int r) const {
                   plan.step_id, r, plan.num_rows, row.first_position, end, row.slot, known));
 }
 
-Status CudaBackend::InjectFault(Ticket ticket) {
-  if (ticket != debug_.fault_step) return Status::Ok();
-  switch (debug_.fault) {
-    case cuda::Fault::kNone:
-      return Status::Ok();
-    case cuda::Fault::kLaunch:
-      return cuda::LaunchBadly(handle());
-    case cuda::Fault::kTrap:
-      return cuda::LaunchTrap(handle());
-    case cuda::Fault::kStuck:
-      return cuda::LaunchSpin(kStuckSeconds, handle());
-  }
-  return Status::Ok();
-}
-
-// Polls: waking up costs a small machine more than many steps wait.
-Status CudaBackend::WaitFor(const StepInFlight& step) {
-  int64_t start_ns = 0;
-  int64_t queried_ns = 0;
-  for (int polls = 1; held_->state->num_done() <= step.step; ++polls) {
-    _mm_pause();
-    if (polls % kPollsPerClock != 0) continue;
-    const int64_t now_ns = NowNs();
-    if (start_ns == 0) start_ns = queried_ns = now_ns;
-    if (now_ns - queried_ns < kQueryIntervalNs) continue;
-    queried_ns = now_ns;
-    const cudaError_t state = cudaStreamQuery(handle());
-    if (state == cudaErrorNotReady) {
-      if (now_ns - start_ns < debug_.watchdog_ms * 1'000'000) continue;
-      is_stuck_ = true;
-      return Internal(
-          fmt::format("step {}: the GPU has not finished it within {} ms; restart the "
-                      "server (and reset the GPU if it stays busy)",
-                      step.ticket, debug_.watchdog_ms));
-    }
-    if (state != cudaSuccess)
-      return ToStatus(state, fmt::format("step {}: the GPU failed", step.ticket));
-    if (held_->state->num_done() <= step.step)  // all ran, and the counter did not move
-      return Internal(fmt::format("step {}: ended without its results", step.ticket));
-  }
-  return Status::Ok();
-}
-
 Result<const StepResult*> CudaBackend::Collect(Ticket ticket) {
-  const StepInFlight& step = Oldest();
+  StepInFlight& step = Oldest();
   CHECK_EQ(ticket, step.ticket);
   const int64_t start_ns = times_.is_on() ? NowNs() : 0;
-  RETURN_IF_ERROR(WaitFor(step));
+  RETURN_IF_ERROR(cuda::WaitForStep(*held_->state, {.step = step.step, .ticket = ticket},
+                                    debug_.watchdog_ms, handle(), &is_stuck_));
   const cuda::StepOutputs& outputs = held_->state->outputs(step.step);
   if (times_.is_on())
     times_.Add({.num_rows = static_cast<int>(step.rows.size()),
@@ -513,27 +476,30 @@ Result<const StepResult*> CudaBackend::Collect(Ticket ticket) {
 }
 
 // What each row drew, and what the host made of those whose logits it read.
-Status CudaBackend::Take(const StepInFlight& step) {
+Status CudaBackend::Take(StepInFlight& step) {
   const cuda::StepOutputs& outputs = held_->state->outputs(step.step);
   LogitsToHost& to_host = *held_->to_host;
+  for (Row& row : step.rows)
+    if (row.logit >= 0 && !row.is_beam && !row.host_draws) Append(&row, outputs);
   std::span<HostRows::Row> read;
   if (step.to_host != nullptr) {
-    to_host.Read(*step.to_host);
+    to_host.Read(*step.to_host, [&](HostRows::Row* found) { ReadRow(step, found); });
     read = step.to_host->rows;
   }
   result_.Clear(static_cast<int>(step.rows.size()));
   for (size_t r = 0; r < step.rows.size(); ++r) {
     const Row& row = step.rows[r];
-    const bool is_read = !read.empty() && read[0].plan_row == static_cast<int>(r);
-    const bool is_beam = is_read && read[0].search != nullptr;
     if (row.ends_prompt) held_->prompt_tables->Release(row.slot);
-    if (is_beam && read[0].beam == 0) RETURN_IF_ERROR(Advance(read));
-    if (row.logit >= 0 && !is_beam) Append(static_cast<int>(r), row, outputs);
-    if (is_read && !is_beam) {
-      to_host.rows().Append(row.slot, outputs.ids[row.logit]);
-      HostRows::Return(&read[0], &result_);
+    if (row.is_beam && read[0].beam == 0) RETURN_IF_ERROR(Advance(read));
+    if (row.host_draws) {
+      float& cum_log_prob = slots_[static_cast<size_t>(row.slot)].cum_log_prob;
+      HostRows::ReturnDrawn(read[0], &cum_log_prob, &result_);
+      KeepOutput(row.slot, to_host.rows().tokens()[static_cast<size_t>(row.slot)].tokens);
+    } else if (row.logit >= 0 && !row.is_beam) {
+      Return(r, row, outputs);
     }
-    if (is_read) read = read.subspan(1);
+    if (row.is_read && !row.is_beam) HostRows::Return(&read[0], &result_);
+    if (row.is_read) read = read.subspan(1);
     result_.token_begin[r + 1] = static_cast<int32_t>(result_.token_ids.size());
   }
   if (step.to_host == nullptr) return Status::Ok();
@@ -559,32 +525,65 @@ Status CudaBackend::Advance(std::span<HostRows::Row> rows) {
   return state.PlaceBeams(move->slots, move->tokens, num_tokens, with_tokens, handle());
 }
 
-// The token that the row drew joins what the host knows of its slot.
-void CudaBackend::Append(int r, const Row& row, const cuda::StepOutputs& outputs) {
-  const TokenId id = outputs.ids[row.logit];
+// What the device drew for a row joins what the host knows of its slot, up to where it ends.
+void CudaBackend::Append(Row* row, const cuda::StepOutputs& outputs) {
+  Slot& slot = slots_[static_cast<size_t>(row->slot)];
+  const std::span<int32_t> tokens = held_->state->host_tokens(row->slot);
+  const int num_drawn = info_.makes_drafts ? outputs.num_yielded[row->logit] : 1;
+  do {
+    tokens[static_cast<size_t>(slot.num_tokens++)] = outputs.ids[row->logit + row->num_yielded++];
+    row->finish_reason =
+        decoding::CheckStop(slot.stop, tokens.first(static_cast<size_t>(slot.num_tokens)));
+  } while (row->num_yielded < num_drawn && row->finish_reason == FinishReason::kNotFinished);
+  if (row->finish_reason != FinishReason::kNotFinished)
+    KeepOutput(row->slot, KnownTokens(row->slot));
+}
+
+void CudaBackend::ReadRow(const StepInFlight& step, HostRows::Row* read) {
+  HostRows& rows = held_->to_host->rows();
+  const Row& row = step.rows[static_cast<size_t>(read->plan_row)];
+  const Slot& slot = slots_[static_cast<size_t>(row.slot)];
+  if (row.is_beam) return rows.Read(read);
+  if (row.host_draws) return rows.DrawTokens(read, slot.stop);
+  const std::span<const int32_t> tokens = held_->state->host_tokens(row.slot);
+  rows.ReadDrawn(read, tokens.subspan(static_cast<size_t>(slot.num_tokens - row.num_yielded),
+                                      static_cast<size_t>(row.num_yielded)));
+}
+
+void CudaBackend::Return(size_t r, const Row& row, const cuda::StepOutputs& outputs) {
   Slot& slot = slots_[static_cast<size_t>(row.slot)];
-  const std::span<int32_t> tokens = held_->state->host_tokens(row.slot);
-  const auto num_tokens = static_cast<size_t>(++slot.num_tokens);
-  tokens[num_tokens - 1] = id;
-  slot.cum_log_prob += outputs.log_probs_all[row.logit];
-  result_.token_ids.push_back(id);
-  result_.log_probs.push_back(outputs.log_probs[row.logit]);
-  result_.cum_log_probs[static_cast<size_t>(r)] = slot.cum_log_prob;
-  result_.finish_reasons[static_cast<size_t>(r)] =
-      decoding::CheckStop(slot.stop, tokens.first(num_tokens));
+  for (int i = row.logit; i < row.logit + row.num_yielded; ++i) {
+    slot.cum_log_prob += outputs.log_probs_all[i];
+    result_.token_ids.push_back(outputs.ids[i]);
+    result_.log_probs.push_back(outputs.log_probs[i]);
+  }
+  result_.cum_log_probs[r] = slot.cum_log_prob;
+  result_.finish_reasons[r] = row.finish_reason;
+  if (info_.makes_drafts) result_.num_drafted[r] = outputs.num_drafted[row.logit];
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine> engine,
                                                    Device& device, const MemoryPlan& plan,
-                                                   const ops::OpTable& ops, ops::OpChoice choice) {
+                                                   const ops::OpTable& ops, ops::OpChoice choice,
+                                                   std::shared_ptr<const model::Engine> draft,
+                                                   const ops::OpTable& draft_ops) {
   auto backend = std::make_unique<CudaBackend>(std::move(engine), device, plan);
   RETURN_IF_ERROR(backend->Load(ops, choice, plan, device));
+  if (draft != nullptr)
+    RETURN_IF_ERROR(backend->LoadDrafts(std::move(draft), draft_ops, choice, plan, device));
   RETURN_IF_ERROR(backend->WarmUp(plan));
   return std::unique_ptr<Backend>(std::move(backend));
 }
 
-uint64_t CudaStepBytes(const MemoryPlan& plan) { return StepState::Bytes(plan); }
+uint64_t CudaStepBytes(const MemoryPlan& plan) {
+  return StepState::Bytes(plan) + cuda::StepAdapters::Bytes(plan);
+}
+
+uint64_t CudaDraftBytes(const model::ModelConfig& draft, const model::EngineLimits& limits) {
+  return DraftModel::Bytes(draft, limits.max_seq_len, limits.max_num_tokens,
+                           std::max(MemoryPlan::kMaxDraftedLogits, limits.max_batch_size));
+}
 
 }  // namespace inflight::executor

@@ -51,6 +51,12 @@ DebugOptions DebugOptions::FromEnvironment() {
     options.log_times = value == "1";
     return value == "0" || value == "1";
   });
+  Variable("INFLIGHT_CUDA_ACCEPT_DRAFTS", "percent", [&](std::string_view value) {
+    const std::optional<int64_t> percent = Number(value);
+    if (!percent || *percent > 100) return false;
+    options.forced_acceptance = static_cast<float>(*percent) / 100.0F;
+    return true;
+  });
   Variable("INFLIGHT_CUDA_WATCHDOG_MS", "milliseconds", [&](std::string_view value) {
     const std::optional<int64_t> ms = Number(value);
     options.watchdog_ms = ms.value_or(options.watchdog_ms);

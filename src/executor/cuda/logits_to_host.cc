@@ -17,13 +17,15 @@ using decoding::DeviceSampleParams;
 using decoding::DeviceSampler;
 using inflight::cuda::ToStatus;
 
-LogitsToHost::LogitsToHost(Device& device, const BackendInfo& info)
+LogitsToHost::LogitsToHost(Device& device, const BackendInfo& info, int max_rows)
     : device_(device),
       vocab_size_(info.vocab_size),
-      max_rows_(info.max_batch_size),
+      max_rows_(max_rows),
+      max_drafts_(info.max_tokens_per_row - 1),
       max_tokens_(info.max_num_tokens),
       depth_(info.depth),
-      rows_(info.max_slots, info.vocab_size, /*device_draws=*/true, /*max_concurrency=*/1) {
+      rows_(info.max_slots, info.vocab_size, /*device_draws=*/true,
+            device.cpu_pool().num_threads()) {
   wants_.resize(static_cast<size_t>(info.max_slots));
 }
 
@@ -37,8 +39,12 @@ Status LogitsToHost::SetUp(const SlotSetup& setup) {
   const OutputOptions& output = setup.request->output;
   const bool is_search = !setup.beam_slots.empty();
   wants.best = HostRows::NumBest(*setup.request) > 0;
-  if (!wants.best && (is_search || output.return_generation_logits || output.num_top_log_probs > 0))
-    wants.num_rows = is_search ? static_cast<int>(setup.beam_slots.size()) : 1;
+  if (!wants.best && is_search) {
+    wants.num_rows = static_cast<int>(setup.beam_slots.size());
+  } else if (output.return_generation_logits || output.num_top_log_probs > 0 ||
+             !setup.request->draft_ids.empty()) {
+    wants.num_rows = 1 + max_drafts_;
+  }
   if (setup.context_logits_from)
     wants.num_context = setup.num_prompt_tokens - *setup.context_logits_from;
   for (const SlotId beam : setup.beam_slots)
@@ -114,7 +120,7 @@ void LogitsToHost::Find(const StepPlan& plan, Step* step) {
   size_t num_rows = 0;
   size_t best_bytes = 0;
   for (const HostRows::Row& row : step->rows) {
-    num_rows += row.num_best == 0 ? 1 : 0;
+    num_rows += row.num_best == 0 ? 1 + static_cast<size_t>(row.num_drafts) : 0;
     best_bytes += row.num_best == 0 ? 0 : BestLogits::Bytes(row.num_best);
   }
   step->num_whole = num_rows;
@@ -126,7 +132,8 @@ void LogitsToHost::Find(const StepPlan& plan, Step* step) {
   std::byte* best = step->best.data();
   for (HostRows::Row& row : step->rows) {
     if (row.num_best == 0) {
-      row.logits = RowOf(*step, next++);
+      row.logits = RowOf(*step, next);
+      next += 1 + static_cast<size_t>(row.num_drafts);
       continue;
     }
     row.best = reinterpret_cast<BestLogits*>(best);
@@ -151,42 +158,45 @@ Status LogitsToHost::CopyRows(const Step& step, const DeviceSampler& sampler,
     const HostRows::Row& row = rows[begin];
     const bool is_search = row.search != nullptr;
     const auto follows = [&](size_t i) {
-      return rows[i].logit == rows[i - 1].logit + 1 && rows[i].num_best == row.num_best &&
-             (rows[i].search != nullptr) == is_search;
+      return rows[i].logit == rows[i - 1].logit + 1 + rows[i - 1].num_drafts &&
+             rows[i].num_best == row.num_best && (rows[i].search != nullptr) == is_search;
     };
     size_t end = begin + 1;
     while (end < rows.size() && follows(end)) ++end;
     const auto first = static_cast<size_t>(row.logit);
     DeviceSampleParams run = params;
     run.row_slots += first;
-    run.num_rows = static_cast<int>(end - begin);
+    const int num_rows = rows[end - 1].logit + 1 + rows[end - 1].num_drafts - row.logit;
+    run.num_rows = num_rows;
     run.logits += first * static_cast<size_t>(vocab_size_);
+    if (run.row_positions != nullptr) run.row_positions += first;
     if (row.num_best > 0)
       RETURN_IF_ERROR(sampler.FindBest(run, row.num_best, row.best, *stream));
     else
-      RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(row.logits, run.logits, (end - begin) * RowBytes(),
-                                               cudaMemcpyDeviceToHost, handle),
-                               "copying logits to the host"));
-    if (is_search)  // -1 in each
       RETURN_IF_ERROR(ToStatus(
-          cudaMemsetAsync(logit_slots + first, 0xff, (end - begin) * sizeof(int32_t), handle),
-          "leaving rows out of sampling"));
+          cudaMemcpyAsync(row.logits, run.logits, static_cast<size_t>(num_rows) * RowBytes(),
+                          cudaMemcpyDeviceToHost, handle),
+          "copying logits to the host"));
+    if (is_search)  // -1 in each
+      RETURN_IF_ERROR(
+          ToStatus(cudaMemsetAsync(logit_slots + first, 0xff,
+                                   static_cast<size_t>(num_rows) * sizeof(int32_t), handle),
+                   "leaving rows out of sampling"));
     begin = end;
   }
   return Status::Ok();
 }
 
 // As many tokens at a time as the decoder has room for.
-Status LogitsToHost::CopyContext(const Step& step, int32_t* logit_rows, model::Decoder* decoder,
+Status LogitsToHost::CopyContext(const Step& step, int32_t* rows, model::Decoder* decoder,
                                  Stream* stream) const {
   cudaStream_t const handle = ops::cuda::AsCuda(*stream).handle();
   size_t next = step.num_whole;
   for (const HostRows::Context& context : step.context) {
     for (int done = 0; done < context.num_tokens;) {
       const int n = std::min(context.num_tokens - done, max_rows_);
-      RETURN_IF_ERROR(FillRange(logit_rows, context.first_token + done, n, handle));
-      ASSIGN_OR_RETURN(const TensorView logits,
-                       decoder->Logits({logit_rows, DType::kI32, {n}}, *stream));
+      RETURN_IF_ERROR(FillRange(rows, context.first_token + done, n, handle));
+      ASSIGN_OR_RETURN(const TensorView logits, decoder->Logits({rows, DType::kI32, {n}}, *stream));
       RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(RowOf(step, next), logits.data, logits.num_bytes(),
                                                cudaMemcpyDeviceToHost, handle),
                                "copying logits of a prompt to the host"));
@@ -198,11 +208,11 @@ Status LogitsToHost::CopyContext(const Step& step, int32_t* logit_rows, model::D
 }
 
 // Other threads help with whole rows alone: waking them takes longer than reading what was chosen.
-void LogitsToHost::Read(const Step& step) {
+void LogitsToHost::Read(const Step& step, const std::function<void(HostRows::Row*)>& read) {
   if (step.num_whole > 0)
     return device_.cpu_pool().ParallelFor(
-        std::ssize(step.rows), [&](int64_t i) { rows_.Read(&step.rows[static_cast<size_t>(i)]); });
-  for (HostRows::Row& row : step.rows) rows_.Read(&row);
+        std::ssize(step.rows), [&](int64_t i) { read(&step.rows[static_cast<size_t>(i)]); });
+  for (HostRows::Row& row : step.rows) read(&row);
 }
 
 void LogitsToHost::ReturnContext(const Step& step, StepResult* result) const {

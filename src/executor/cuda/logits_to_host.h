@@ -12,6 +12,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -38,7 +39,8 @@ class LogitsToHost {
     std::vector<HostRows::Row> memory;  // of `rows`
   };
 
-  LogitsToHost(Device& device, const BackendInfo& info);
+  // `max_rows` of the logits of a step.
+  LogitsToHost(Device& device, const BackendInfo& info, int max_rows);
 
   HostRows& rows() { return rows_; }
   const HostRows& rows() const { return rows_; }
@@ -59,12 +61,12 @@ class LogitsToHost {
   Status CopyRows(const Step& step, const decoding::DeviceSampler& sampler,
                   const decoding::DeviceSampleParams& params, int32_t* logit_slots,
                   Stream* stream) const;
-  // After sampling, by `logit_rows`, [max_batch_size] of device memory.
-  Status CopyContext(const Step& step, int32_t* logit_rows, model::Decoder* decoder,
+  // After sampling, by `rows`, [max_rows] of device memory that this fills.
+  Status CopyContext(const Step& step, int32_t* rows, model::Decoder* decoder,
                      Stream* stream) const;
 
-  // Of a step that has ended.
-  void Read(const Step& step);
+  // Of a step that has ended: calls `read` for each of its rows, those of different slots at once.
+  void Read(const Step& step, const std::function<void(HostRows::Row*)>& read);
   void ReturnContext(const Step& step, StepResult* result) const;
 
  private:
@@ -92,7 +94,8 @@ class LogitsToHost {
 
   Device& device_;
   const int vocab_size_;
-  const int max_rows_;    // of a step
+  const int max_rows_;    // of the logits of a step
+  const int max_drafts_;  // of a row
   const int max_tokens_;  // of a step
   const int depth_;
   HostRows rows_;

@@ -2,6 +2,7 @@
 #include "executor/cuda/step_graphs.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -18,6 +19,21 @@ constexpr int kRowsBeyond = 64;
 constexpr std::array kPrefillTokens = {16, 32, 64, 96, 128, 192, 256, 384, 512};
 constexpr int kPrefillRows = 4;
 
+constexpr double kRecordingMs = 1500;
+constexpr std::array kVariantsAtLoad = {StepVariant::kGreedy, StepVariant::kSampled};
+
+double ElapsedMs(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+uint64_t FreeBytes() {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  cudaMemGetInfo(&free_bytes, &total_bytes);
+  return free_bytes;
+}
+
 }  // namespace
 
 std::vector<StepShape> GraphShapes(int max_rows, int max_tokens) {
@@ -30,6 +46,16 @@ std::vector<StepShape> GraphShapes(int max_rows, int max_tokens) {
   for (const int tokens : kPrefillTokens)
     if (tokens <= max_tokens)
       shapes.push_back(StepShape::Prefill(std::min(kPrefillRows, max_rows), tokens));
+  return shapes;
+}
+
+std::vector<StepShape> WithAdapters(std::vector<StepShape> shapes) {
+  const size_t num_without = shapes.size();
+  shapes.resize(2 * num_without);
+  for (size_t i = 0; i < num_without; ++i) {
+    shapes[num_without + i] = shapes[i];
+    shapes[num_without + i].has_adapters = true;
+  }
   return shapes;
 }
 
@@ -67,6 +93,29 @@ Status StepGraphs::Record(size_t shape_idx, StepVariant variant) {
   if (graph != nullptr) cudaGraphDestroy(graph);
   if (status.ok()) ++num_recorded_;
   return status;
+}
+
+// The largest first: they save the most.
+Status StepGraphs::RecordAtLoad(bool all, logging::Level level) {
+  const auto start = std::chrono::steady_clock::now();
+  const uint64_t free_before = FreeBytes();
+  const auto num_shapes =
+      static_cast<size_t>(std::ranges::count(shapes_, false, &StepShape::has_adapters));
+  for (const StepVariant variant : kVariantsAtLoad) {
+    for (size_t i = shapes_.size(); i-- > 0;) {
+      if (shapes_[i].has_adapters) continue;
+      if (ElapsedMs(start) > kRecordingMs && !all) break;
+      RETURN_IF_ERROR(Record(i, variant));
+    }
+  }
+  RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(stream_), "recording steps"));
+  const uint64_t free_after = FreeBytes();
+  logging::Log(level, "steps recorded as CUDA graphs",
+               {{"graphs", num_recorded_},
+                {"of", num_shapes * kVariantsAtLoad.size()},
+                {"ms", ElapsedMs(start)},
+                {"bytes", free_before > free_after ? free_before - free_after : 0}});
+  return Status::Ok();
 }
 
 Status StepGraphs::Launch(size_t shape_idx, StepVariant variant) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/log.h"
 #include "executor/cuda/step_shape.h"
 #include "inflight/status.h"
 
@@ -23,6 +24,8 @@ inline constexpr int kNumVariants = 3;
 // Steps of decode rows, up to `max_rows`; then steps of a few short prompts, whose kernels would
 // take longer to launch than to run, within `max_tokens`. Each kind ascending.
 std::vector<StepShape> GraphShapes(int max_rows, int max_tokens);
+// `shapes`, then each of them with adapters.
+std::vector<StepShape> WithAdapters(std::vector<StepShape> shapes);
 
 class StepGraphs {
  public:
@@ -36,6 +39,10 @@ class StepGraphs {
 
   const std::vector<StepShape>& shapes() const { return shapes_; }
   int num_recorded() const { return num_recorded_; }
+
+  // Records graphs of steps without adapters, of greedy and of sampled rows, for a second or so, or
+  // all of them; the others are recorded when they are first used. Logs at `level` what it did.
+  Status RecordAtLoad(bool all, logging::Level level);
 
   // Records a graph that is not there yet. Everything it launches must have run before, so that the
   // runtime has loaded it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "decoding/ngram_drafts.h"
 #include "executor/cuda/step_kernels.h"
 #include "ops/cuda/overlap.cuh"
 #include "tensor/cuda_status.h"
@@ -20,12 +21,20 @@ constexpr int kSetUpThreads = 256;
 constexpr int kEndThreads = 256;
 constexpr int kPlaceThreads = 128;
 constexpr int kFillThreads = 256;
+constexpr int kLookUpThreads = 256;
 constexpr int kMaxSetUpBlocks = 64;
 
 __device__ uint64_t NowNs() {
   uint64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
+}
+
+__device__ DecodeRow LoadDecodeRow(const StepArena& arena, int row) {
+  static_assert(sizeof(DecodeRow) == sizeof(int));
+  const int word = __ldcv(reinterpret_cast<const int*>(arena.decode_rows) + row);
+  return {.slot = static_cast<uint16_t>(word & 0xffff),
+          .draft = static_cast<uint16_t>(word >> 16 & 0xffff)};
 }
 
 // One CTA, so that the entries are in the tables before rows look there.
@@ -37,8 +46,8 @@ __global__ void __launch_bounds__(kBeginThreads)
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread == 0) *slots.begin_ns = NowNs();
   const StepArena& arena = arenas[*slots.num_steps % kNumArenas];
-  int slot = slots.scratch_slot();
-  if (thread < padding.num_rows) slot = __ldcv(arena.decode_slots + thread);
+  DecodeRow decode = {};
+  if (thread < padding.num_rows) decode = LoadDecodeRow(arena, thread);
   if (thread < kWarp) {  // lanes 0 and 1 the header, the others an entry each
     const int2 part = __ldcv(reinterpret_cast<const int2*>(&arena) + min(thread, kFirstLine - 1));
     if (thread < 2) {
@@ -75,10 +84,17 @@ __global__ void __launch_bounds__(kBeginThreads)
     out.table_rows[r] = row.x;
     out.first_positions[r] = row.y;
     out.cu_seqlens_q[r + 1] = row.z;
-    out.seq_lens_kv[r] = row.y + row.z - begin;
-    if (row.w < 0) return;
-    out.logit_rows[row.w] = row.z - 1;
-    out.logit_slots[row.w] = row.x == slots.scratch_slot() ? -1 : row.x;
+    const int num_known = row.y + row.z - begin;
+    out.seq_lens_kv[r] = num_known;
+    const auto logit = static_cast<int16_t>(row.w & 0xffff);
+    const int num_drafts = row.w >> 16;
+    if (logit < 0) return;
+    const bool is_drawn = row.x != slots.scratch_slot() && num_drafts == 0;
+    for (int i = 0; i <= num_drafts; ++i) {
+      out.logit_rows[logit + i] = row.z - 1 - num_drafts + i;
+      out.logit_slots[logit + i] = is_drawn ? row.x : -1;
+      if (out.logit_positions != nullptr) out.logit_positions[logit + i] = num_known;
+    }
     return;
   }
   if (r >= num_rows && num_rows > num_decode_rows) {
@@ -89,13 +105,19 @@ __global__ void __launch_bounds__(kBeginThreads)
     out.seq_lens_kv[r] = r == num_rows ? padding.num_tokens - end : 0;
     return;
   }
-  if (r >= num_rows) slot = slots.scratch_slot();
+  int slot = r < num_rows ? decode.slot : slots.scratch_slot();
+  int known = slot == slots.scratch_slot() ? 1 : slots.num_tokens[slot] + decode.draft;
+  int id = slots.tokens[static_cast<int64_t>(slot) * slots.max_tokens + known - 1];
+  if (id < 0) {  // a draft that was not found
+    slot = slots.scratch_slot();
+    known = 1;
+    id = 0;
+  }
   const bool is_scratch = slot == slots.scratch_slot();
-  const int known = is_scratch ? 1 : slots.num_tokens[slot];
   const int position = known - 1;
   const int64_t table = static_cast<int64_t>(slot) * slots.max_blocks;
   const int block = slots.block_tables[table + position / slots.block_size];
-  out.ids[r] = slots.tokens[static_cast<int64_t>(slot) * slots.max_tokens + position];
+  out.ids[r] = id;
   if (out.prompt_rows != nullptr) out.prompt_rows[r] = nullptr;
   out.positions[r] = position;
   out.slot_mapping[r] =
@@ -105,6 +127,72 @@ __global__ void __launch_bounds__(kBeginThreads)
   out.seq_lens_kv[r] = known;
   out.logit_rows[r] = r;
   out.logit_slots[r] = is_scratch ? -1 : slot;
+  if (out.logit_positions != nullptr) out.logit_positions[r] = known;
+}
+
+// How many tokens before `end` equal those at the end of all, at most kLongestMatch.
+__device__ int MatchBefore(const int32_t* tokens, int num_tokens, int end) {
+  int n = 0;
+  while (n < min(end, decoding::kLongestMatch) && tokens[end - 1 - n] == tokens[num_tokens - 1 - n])
+    ++n;
+  return n;
+}
+
+// Whether the text, of `num_tokens` by now, went on as guessed and some of the guess is left: that
+// is then put behind it, up to `room` drafts.
+__device__ bool TakeGuess(const Guess* guess, const int32_t* all_ids, int32_t* tokens,
+                          int num_tokens, int room) {
+  __shared__ int fields[3];
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread < 3) fields[thread] = __ldcv(reinterpret_cast<const int*>(guess) + thread);
+  __syncthreads();
+  const int num_known = fields[0];
+  const int32_t* const ids = all_ids + fields[1];
+  const int num_ids = fields[2];
+  const int num_passed = num_tokens - num_known;
+  if (num_passed < 0 || num_passed >= num_ids) return false;
+  bool differs = false;
+  for (int i = thread; i < num_passed; i += kLookUpThreads)
+    differs |= __ldcv(ids + i) != tokens[num_known + i];
+  if (__syncthreads_or(differs ? 1 : 0) != 0) return false;
+  for (int i = thread; i < room; i += kLookUpThreads)
+    tokens[num_tokens + i] = num_passed + i < num_ids ? __ldcv(ids + num_passed + i) : -1;
+  return true;
+}
+
+// A CTA for each row.
+__global__ void __launch_bounds__(kLookUpThreads)
+    LookUpDraftsKernel(const __grid_constant__ DraftingRows rows, Guesses guesses,
+                       SlotState slots) {
+  __shared__ unsigned long long longest;  // how long a match is, then where it ends
+  __shared__ int num_found;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const auto row = rows.rows[blockIdx.x];
+  int32_t* const tokens = slots.tokens + static_cast<int64_t>(row.slot) * slots.max_tokens;
+  const int num_tokens = slots.num_tokens[row.slot];
+  const int room = min(int{row.num_drafts}, slots.max_tokens - num_tokens);
+  if (guesses.rows != nullptr &&
+      TakeGuess(guesses.rows + blockIdx.x, guesses.ids, tokens, num_tokens, room))
+    return;
+  if (thread == 0) longest = 0;
+  __syncthreads();
+  for (int end = decoding::kShortestMatch + thread; end < num_tokens; end += kLookUpThreads) {
+    const int length = MatchBefore(tokens, num_tokens, end);
+    if (length >= decoding::kShortestMatch)
+      atomicMax(&longest, static_cast<unsigned long long>(length) << 32 | unsigned(end));
+  }
+  __syncthreads();
+  int next = static_cast<int>(longest & 0xffffffffU);
+  if (next == 0 && slots.forced_acceptance >= 0) next = num_tokens - 1;
+  const int period = num_tokens - next;
+  if (thread == 0) num_found = next == 0 ? 0 : room;
+  __syncthreads();
+  const int id = thread < room && next > 0 ? tokens[next + thread % period] : -1;
+  // Up to the first id that is none of the vocabulary.
+  if (next > 0 && thread < room && slots.prompt_tables != nullptr && id >= slots.first_row_id)
+    atomicMin(&num_found, thread);
+  __syncthreads();
+  if (thread < room) tokens[num_tokens + thread] = thread < num_found ? id : -1;
 }
 
 __global__ void __launch_bounds__(kExpandThreads)
@@ -178,6 +266,43 @@ __global__ void __launch_bounds__(kFillThreads)
   if (i < count) values[i] = first + i;
 }
 
+// Whether logits j + 1 are those of the draft that follows the token of logits j.
+__device__ bool IsDraftOf(const StepTensors& drawn, int j) {
+  return drawn.logit_slots[j + 1] == drawn.logit_slots[j] &&
+         drawn.logit_positions[j + 1] == drawn.logit_positions[j] + 1;
+}
+
+__device__ bool IsAccepted(const SlotState& slots, const StepTensors& drawn, int j) {
+  if (slots.forced_acceptance < 0)
+    return drawn.sampled_ids[j] == drawn.ids[drawn.logit_rows[j + 1]];
+  uint32_t hash = static_cast<uint32_t>(drawn.logit_positions[j]) * 0x9E3779B1U ^
+                  static_cast<uint32_t>(drawn.logit_slots[j]) * 0x85EBCA77U;
+  hash = (hash ^ hash >> 15) * 0x2C1B3C6DU;
+  hash = (hash ^ hash >> 12) * 0x297A2D39U;
+  return static_cast<float>(hash >> 8) * 0x1p-24F < slots.forced_acceptance;
+}
+
+// Of the row whose logits begin with the j-th.
+__device__ void Accept(const SlotState& slots, const StepTensors& drawn, int j, int num_logits,
+                       StepOutputs& out) {
+  const int slot = drawn.logit_slots[j];
+  const int num_known = drawn.logit_positions[j];
+  int32_t* const tokens = slots.tokens + static_cast<int64_t>(slot) * slots.max_tokens;
+  int num_yielded = 0;
+  int num_drafted = 0;
+  for (bool is_accepted = true;; ++num_drafted) {
+    const int at = j + num_drafted;
+    if (is_accepted && num_known + num_yielded < slots.max_tokens)
+      tokens[num_known + num_yielded] = drawn.sampled_ids[at];
+    if (is_accepted) ++num_yielded;
+    if (at + 1 >= num_logits || !IsDraftOf(drawn, at)) break;
+    is_accepted = is_accepted && IsAccepted(slots, drawn, at);
+  }
+  slots.num_tokens[slot] = min(num_known + num_yielded, slots.max_tokens);
+  out.num_yielded[j] = static_cast<int16_t>(num_yielded);
+  out.num_drafted[j] = static_cast<int16_t>(num_drafted);
+}
+
 __global__ void __launch_bounds__(kEndThreads)
     EndStepKernel(SlotState slots, StepTensors drawn, int num_logits, StepOutputs* outputs,
                   uint64_t* num_done) {
@@ -188,6 +313,9 @@ __global__ void __launch_bounds__(kEndThreads)
     out.ids[j] = drawn.sampled_ids[j];
     out.log_probs[j] = drawn.log_probs[j];
     out.log_probs_all[j] = drawn.log_probs_all[j];
+    if (drawn.logit_positions != nullptr && drawn.logit_slots[j] >= 0 &&
+        (j == 0 || !IsDraftOf(drawn, j - 1)))
+      Accept(slots, drawn, j, num_logits, out);
   }
   if (threadIdx.x == 0) {
     out.begin_ns = *slots.begin_ns;
@@ -233,6 +361,12 @@ Status FillRange(int32_t* values, int first, int count, cudaStream_t stream) {
   const int blocks = (count + kFillThreads - 1) / kFillThreads;
   FillRangeKernel<<<blocks, kFillThreads, 0, stream>>>(values, first, count);
   return LaunchStatus("fill_range");
+}
+
+Status LookUpDrafts(const DraftingRows& rows, const Guesses& guesses, const SlotState& slots,
+                    cudaStream_t stream) {
+  LookUpDraftsKernel<<<rows.num_rows, kLookUpThreads, 0, stream>>>(rows, guesses, slots);
+  return LaunchStatus("look_up_drafts");
 }
 
 Status BeginStep(const StepArena* arenas, const SlotState& slots, const StepTensors& tensors,

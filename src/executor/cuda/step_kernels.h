@@ -4,9 +4,11 @@
 //
 //   host                              device
 //   SetupSlot: tokens, pinned   --->  SetUpSlot     tokens, num_tokens, an empty block table
-//   Launch: StepArena, pinned   --->  BeginStep     block tables; ids, positions of decode rows
+//   Launch: DraftingRows        --->  LookUpDrafts  their drafts, behind the slots' tokens
+//           StepArena, pinned   --->  BeginStep     block tables; ids, positions of decode rows
 //                                     ExpandPrefill the same of prefill rows (steps with prompts)
 //                                     forward, sampling: one token joins each slot that yields
+//                                     (where drafts are made: in EndStep, with those accepted)
 //   Collect: polls the counter  <---  EndStep       StepOutputs, then the counter
 //            of a beam search   --->  PlaceBeams    a token, the length, the table of each beam
 //
@@ -28,11 +30,18 @@ namespace inflight::executor::cuda {
 // One more than the two steps in flight and the one being filled, so that the modulus is a mask.
 inline constexpr int kNumArenas = 4;
 
+// A token of a decode row, in a row of its own: they are decode rows of the operators.
+struct DecodeRow {
+  uint16_t slot = 0;
+  uint16_t draft = 0;  // 0: the newest token of the slot, i: its i-th draft
+};
+
 struct PrefillRow {
   int32_t slot = 0;
   int32_t first_position = 0;
-  int32_t end_token = 0;  // one past the row's last token in the batch
-  int32_t logit = -1;     // which row of the logits is this one's; -1 = does not yield
+  int32_t end_token = 0;   // one past the row's last token in the batch
+  int16_t logit = -1;      // which row of the logits is this one's; -1 = does not yield
+  int16_t num_drafts = 0;  // the last tokens of the row: their logits follow. The host draws then
 };
 
 // block_tables[at] = block
@@ -46,16 +55,16 @@ struct TableEntry {
 struct alignas(128) StepArena {
   static constexpr int kFirstEntries = 14;
 
-  int32_t num_rows = 0;         // decode rows first
+  int32_t num_rows = 0;         // decode rows first, with those of drafts
   int32_t num_decode_rows = 0;  // row r of these holds token r and has logits r
   int32_t num_entries = 0;
   int32_t num_logits = 0;
   TableEntry first_entries[kFirstEntries];
-  int32_t decode_slots[scheduler::StepPlan::kMaxRows];
+  DecodeRow decode_rows[scheduler::StepPlan::kMaxRows];
   PrefillRow prefill_rows[scheduler::StepPlan::kMaxRows];
   TableEntry entries[scheduler::StepPlan::kMaxBlockIds];  // those after the first
 };
-static_assert(offsetof(StepArena, decode_slots) == 128);
+static_assert(offsetof(StepArena, decode_rows) == 128);
 
 // What the host reads of a step, row by row of the logits (decoding::SampledToken).
 struct StepOutputs {
@@ -63,6 +72,10 @@ struct StepOutputs {
   int32_t ids[scheduler::StepPlan::kMaxRows];
   float log_probs[scheduler::StepPlan::kMaxRows];
   float log_probs_all[scheduler::StepPlan::kMaxRows];
+  // Where drafts are made, of the first logits of each row: how many of them yielded a token, and
+  // how many drafts there were.
+  int16_t num_yielded[scheduler::StepPlan::kMaxRows];
+  int16_t num_drafted[scheduler::StepPlan::kMaxRows];
 };
 
 // What the device keeps of sequences between steps. The last slot is no sequence's: rows that only
@@ -83,6 +96,7 @@ struct SlotState {
   const std::byte** prompt_tables = nullptr;  // [num_slots]
   int32_t first_row_id = 0;                   // ids from here on are rows
   int64_t row_bytes = 0;
+  float forced_acceptance = -1;  // of drafts, whatever they are; below 0: by what is drawn
 
   constexpr int scratch_slot() const { return num_slots - 1; }
 };
@@ -98,7 +112,11 @@ struct StepTensors {
   int32_t* table_rows = nullptr;       // [max_rows] the row's slot
   int32_t* first_positions = nullptr;  // [max_rows] of prefill rows
   int32_t* logit_rows = nullptr;       // [max_rows]
+  int32_t* context_rows = nullptr;     // [max_rows] of logits of prompt tokens, for the host
   int32_t* logit_slots = nullptr;  // [max_rows] the slot that row of the logits is for; -1 = none
+  // [max_rows] how many tokens of its slot the row of the logits follows, drafts among them. Null
+  // where no drafts are made.
+  int32_t* logit_positions = nullptr;
   int32_t* sampled_ids = nullptr;  // [max_rows]
   float* log_probs = nullptr;      // [max_rows]
   float* log_probs_all = nullptr;  // [max_rows]
@@ -136,6 +154,36 @@ struct StepPadding {
   int num_tokens = 0;
   int num_logits = 0;
 };
+// Rows of a step that are to have drafts; a kernel's argument.
+struct DraftingRows {
+  static constexpr int kMaxRows = 512;
+
+  int num_rows = 0;
+  struct {
+    uint16_t slot;
+    uint16_t num_drafts;
+  } rows[kMaxRows];
+};
+
+// How the host thinks that a row's text goes on behind the tokens that it knows, which may lack
+// those of a step in flight: `ids` from `first_id` on.
+struct Guess {
+  int32_t num_known = 0;
+  int32_t first_id = 0;
+  int32_t num_ids = 0;
+};
+// Of each of DraftingRows, in pinned memory; nulls: there are none.
+struct Guesses {
+  const Guess* rows = nullptr;
+  const int32_t* ids = nullptr;
+};
+
+// Their drafts behind the tokens of their slots; -1 where there are fewer than planned. What is
+// left of a row's guess, where the text went on as guessed and some is left; else as
+// decoding/ngram_drafts.h finds them.
+Status LookUpDrafts(const DraftingRows& rows, const Guesses& guesses, const SlotState& slots,
+                    cudaStream_t stream);
+
 Status BeginStep(const StepArena* arenas, const SlotState& slots, const StepTensors& tensors,
                  const StepPadding& padding, cudaStream_t stream);
 
@@ -143,7 +191,9 @@ Status BeginStep(const StepArena* arenas, const SlotState& slots, const StepTens
 Status ExpandPrefill(const SlotState& slots, const StepTensors& tensors, int num_decode_rows,
                      int num_rows, int num_tokens, cudaStream_t stream);
 
-// Hands what was drawn for `num_logits` rows to the host and counts the step, for the device and in
+// Where drafts are made: accepts those that were drawn in their places, one after the other, and
+// appends them and the token after them to their slots. Hands what was drawn for `num_logits` rows
+// to the host and counts the step, for the device and in
 // `num_done` for the host: whoever reads that with acquire order finds the step's outputs.
 Status EndStep(const SlotState& slots, const StepTensors& tensors, int num_logits,
                StepOutputs* outputs, uint64_t* num_done, cudaStream_t stream);

@@ -12,6 +12,7 @@ struct StepShape {
   int num_decode_rows = 0;  // one token each
   int num_tokens = 0;
   int num_logits = 0;
+  bool has_adapters = false;  // (LoRA) of any row
 
   static StepShape Decode(int num_rows) { return {num_rows, num_rows, num_rows, num_rows}; }
   // At most `num_rows` prompts or chunks, filled up to `num_tokens` by a row more.
@@ -21,8 +22,9 @@ struct StepShape {
   bool has_prefill() const { return num_decode_rows < num_rows; }
   // Whether a step of `shape` can be filled up to this one.
   bool Holds(const StepShape& shape) const {
+    if (shape.has_adapters != has_adapters) return false;
     return has_prefill() ? shape.num_decode_rows == 0 && shape.num_rows <= num_rows - kFillRows &&
-                               shape.num_tokens <= num_tokens
+                               shape.num_tokens <= num_tokens && shape.num_logits <= num_logits
                          : !shape.has_prefill() && shape.num_rows <= num_rows;
   }
 };

@@ -12,6 +12,7 @@ namespace {
 constexpr uint64_t kAlignment = 256;
 constexpr int kFirstBlock = 1;   // of sequences; block 0 is the scratch block
 constexpr int kSpareTokens = 4;  // rows in flight of a finished sequence may still append
+static_assert(scheduler::StepPlan::kMaxRows + MemoryPlan::kMaxDraftedLogits <= INT16_MAX);
 
 // Places the arrays from `base` on and returns their size; a null base only measures.
 uint64_t LayOut(const MemoryPlan& plan, std::byte* base, SlotState& slots, StepTensors& tensors) {
@@ -21,7 +22,8 @@ uint64_t LayOut(const MemoryPlan& plan, std::byte* base, SlotState& slots, StepT
     size += (static_cast<uint64_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
   };
   slots.num_slots = plan.max_slots + 1;
-  slots.max_tokens = (plan.max_seq_len + kSpareTokens + 3) / 4 * 4;
+  const int spare_tokens = kSpareTokens * (1 + plan.max_draft_len);
+  slots.max_tokens = (plan.max_seq_len + spare_tokens + 3) / 4 * 4;
   slots.max_blocks = plan.max_blocks_per_seq();
   slots.block_size = plan.block_size;
   const int64_t num_slots = slots.num_slots;
@@ -39,13 +41,15 @@ uint64_t LayOut(const MemoryPlan& plan, std::byte* base, SlotState& slots, StepT
   place(tensors.ids, plan.max_num_tokens);
   place(tensors.positions, plan.max_num_tokens);
   place(tensors.slot_mapping, plan.max_num_tokens);
-  const int64_t rows = plan.max_batch_size + kFillRows;
+  const int64_t rows = plan.max_logits() + kFillRows;
   place(tensors.cu_seqlens_q, rows + 1);
   place(tensors.seq_lens_kv, rows);
   place(tensors.table_rows, rows);
   place(tensors.first_positions, rows);
   place(tensors.logit_rows, rows);
+  place(tensors.context_rows, rows);
   place(tensors.logit_slots, rows);
+  if (plan.drafts != DraftSource::kNone) place(tensors.logit_positions, rows);
   place(tensors.sampled_ids, rows);
   place(tensors.log_probs, rows);
   place(tensors.log_probs_all, rows);
@@ -60,10 +64,14 @@ uint64_t StepState::Bytes(const MemoryPlan& plan) {
   return LayOut(plan, nullptr, slots, tensors);
 }
 
-Result<std::unique_ptr<StepState>> StepState::Create(const MemoryPlan& plan, Device& device) {
+Result<std::unique_ptr<StepState>> StepState::Create(const MemoryPlan& plan, Device& device,
+                                                     float forced_acceptance) {
   std::unique_ptr<StepState> state(new StepState());
   ASSIGN_OR_RETURN(state->buffer_, Buffer::Allocate(device, "step inputs", Bytes(plan)));
   LayOut(plan, state->buffer_.data(), state->slots_, state->tensors_);
+  state->slots_.forced_acceptance = forced_acceptance;
+  state->looks_drafts_up_ =
+      plan.drafts == DraftSource::kNgram || plan.drafts == DraftSource::kSuffix;
   const size_t host_tokens = static_cast<size_t>(plan.max_slots) *
                              static_cast<size_t>(state->slots_.max_tokens) * sizeof(int32_t);
   ASSIGN_OR_RETURN(state->tokens_, PinnedBuffer::Allocate(device, host_tokens));
@@ -87,17 +95,25 @@ Result<std::unique_ptr<StepState>> StepState::Create(const MemoryPlan& plan, Dev
 }
 
 StepShape StepState::Pack(const scheduler::StepPlan& plan, StepArena* arena) const {
-  for (int r = 0; r < plan.num_decode_rows; ++r)
-    arena->decode_slots[r] = plan.rows[static_cast<size_t>(r)].slot;
-  int num_tokens = plan.num_decode_rows;
-  int num_logits = plan.num_decode_rows;
+  int num_decode_rows = 0;
+  for (int r = 0; r < plan.num_decode_rows; ++r) {
+    const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+    for (int i = 0; i <= row.num_draft_tokens; ++i)
+      arena->decode_rows[num_decode_rows++] = {.slot = static_cast<uint16_t>(row.slot),
+                                               .draft = static_cast<uint16_t>(i)};
+  }
+  int num_tokens = num_decode_rows;
+  int num_logits = num_decode_rows;
   for (int r = plan.num_decode_rows; r < plan.num_rows; ++r) {
     const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
     num_tokens += row.num_query_tokens;
-    arena->prefill_rows[r - plan.num_decode_rows] = {.slot = row.slot,
-                                                     .first_position = row.first_position,
-                                                     .end_token = num_tokens,
-                                                     .logit = row.yields != 0 ? num_logits++ : -1};
+    arena->prefill_rows[r - plan.num_decode_rows] = {
+        .slot = row.slot,
+        .first_position = row.first_position,
+        .end_token = num_tokens,
+        .logit = static_cast<int16_t>(row.yields != 0 ? num_logits : -1),
+        .num_drafts = row.num_draft_tokens};
+    if (row.yields != 0) num_logits += 1 + row.num_draft_tokens;
   }
   tables_.Apply(plan);
   int num_entries = 0;
@@ -114,14 +130,29 @@ StepShape StepState::Pack(const scheduler::StepPlan& plan, StepArena* arena) con
       ++num_entries;
     }
   }
-  arena->num_rows = plan.num_rows;
-  arena->num_decode_rows = plan.num_decode_rows;
+  const int num_rows = num_decode_rows + plan.num_rows - plan.num_decode_rows;
+  arena->num_rows = num_rows;
+  arena->num_decode_rows = num_decode_rows;
   arena->num_entries = num_entries;
   arena->num_logits = num_logits;
-  return {.num_rows = plan.num_rows,
-          .num_decode_rows = plan.num_decode_rows,
+  return {.num_rows = num_rows,
+          .num_decode_rows = num_decode_rows,
           .num_tokens = num_tokens,
           .num_logits = num_logits};
+}
+
+Status StepState::LookUpDrafts(const scheduler::StepPlan& plan, const Guesses& guesses,
+                               cudaStream_t stream) const {
+  static_assert(DraftingRows::kMaxRows >= MemoryPlan::kMaxDraftedLogits);
+  if (!looks_drafts_up_) return Status::Ok();
+  DraftingRows rows;
+  for (int r = 0; r < plan.num_decode_rows; ++r) {
+    const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+    if (row.num_draft_tokens == 0) continue;
+    rows.rows[rows.num_rows++] = {.slot = static_cast<uint16_t>(row.slot),
+                                  .num_drafts = row.num_draft_tokens};
+  }
+  return rows.num_rows == 0 ? Status::Ok() : cuda::LookUpDrafts(rows, guesses, slots_, stream);
 }
 
 Status StepState::PlaceBeams(std::span<const scheduler::SlotId> slots,

@@ -20,7 +20,9 @@ namespace inflight::executor::cuda {
 
 class StepState {
  public:
-  static Result<std::unique_ptr<StepState>> Create(const MemoryPlan& plan, Device& device);
+  // `forced_acceptance` as in SlotState.
+  static Result<std::unique_ptr<StepState>> Create(const MemoryPlan& plan, Device& device,
+                                                   float forced_acceptance = -1);
 
   static uint64_t Bytes(const MemoryPlan& plan);  // of device memory
   uint64_t pinned_bytes() const {
@@ -37,7 +39,8 @@ class StepState {
         static_cast<size_t>(slots_.max_tokens)};
   }
 
-  // Enqueues the upload of the first `num_tokens` of host_tokens(slot) and empties its block table.
+  // Enqueues the upload of the first `num_tokens` of host_tokens(slot), with them what a client
+  // drafted after them, and empties its block table.
   // `prompt_table` is the sequence's own (executor/prompt_tables.h), or null.
   Status SetUpSlot(int slot, int num_tokens, const std::byte* prompt_table,
                    cudaStream_t stream) const {
@@ -64,7 +67,17 @@ class StepState {
   // block 0 is the scratch block.
   StepShape Pack(const scheduler::StepPlan& plan, StepArena* arena) const;
 
+  // Enqueues what finds the drafts of a plan's rows, where texts give them; before Begin. `guesses`
+  // are of its decode rows that have drafts, in their order.
+  Status LookUpDrafts(const scheduler::StepPlan& plan, const Guesses& guesses,
+                      cudaStream_t stream) const;
+
   Status Begin(const StepShape& shape, cudaStream_t stream) const;
+  // The changes of block tables of a step alone, whose inputs are packed; Begin makes them again.
+  Status ApplyTables(cudaStream_t stream) const {
+    return BeginStep(reinterpret_cast<const StepArena*>(arenas_.data()), slots_, tensors_, {},
+                     stream);
+  }
   model::Batch BatchOf(const StepShape& shape) const;
   Status End(const StepShape& shape, cudaStream_t stream) const {
     return EndStep(slots_, tensors_, shape.num_logits,
@@ -82,6 +95,7 @@ class StepState {
  private:
   StepState() = default;
 
+  bool looks_drafts_up_ = false;
   SlotState slots_;
   StepTensors tensors_;
   Buffer buffer_;

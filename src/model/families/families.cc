@@ -16,7 +16,8 @@ namespace {
 const std::vector<Family>& Registry() {
   static const std::vector<Family> families = [] {
     std::vector<Family> list = {
-        Llama(), Gpt2(), Qwen2(), Qwen3(), Mistral(),
+        Llama(),  Gpt2(),  Qwen2(), Qwen3(),   Mistral(), Gemma(),      Gemma2(),
+        Gemma3(), Olmo2(), Phi3(),  Granite(), SmolLm3(), StarCoder2(),
     };
     for (Family& family : list) family.config.architecture = family.architecture;
     return list;
@@ -31,9 +32,10 @@ struct Alias {
   std::string_view family;
 };
 constexpr Alias kAliases[] = {
-    {"MixtralForCausalLM", "LlamaForCausalLM"},  {"ArcticForCausalLM", "LlamaForCausalLM"},
-    {"InternLMForCausalLM", "LlamaForCausalLM"}, {"InternLM2ForCausalLM", "LlamaForCausalLM"},
-    {"SkyworkForCausalLM", "LlamaForCausalLM"},  {"GPTForCausalLM", "GPT2LMHeadModel"},
+    {"MedusaForCausalLM", "LlamaForCausalLM"},    {"MixtralForCausalLM", "LlamaForCausalLM"},
+    {"ArcticForCausalLM", "LlamaForCausalLM"},    {"InternLMForCausalLM", "LlamaForCausalLM"},
+    {"InternLM2ForCausalLM", "LlamaForCausalLM"}, {"SkyworkForCausalLM", "LlamaForCausalLM"},
+    {"GPTForCausalLM", "GPT2LMHeadModel"},
 };
 
 Result<const Family*> Find(std::string_view field, std::string_view name,
@@ -45,6 +47,12 @@ Result<const Family*> Find(std::string_view field, std::string_view name,
   }
   return Unimplemented(fmt::format("{} {} is not supported; supported are {}", field,
                                    artifact::Abbreviate(name), fmt::join(known, ", ")));
+}
+
+const Family* OfComposite(std::string_view name, std::string_view Composite::*key) {
+  for (const Family& family : Registry())
+    if (std::ranges::find(family.composites, name, key) != family.composites.end()) return &family;
+  return nullptr;
 }
 
 }  // namespace
@@ -60,11 +68,31 @@ Result<const Family*> FamilyOf(std::string_view architecture) {
 }
 
 Result<const Family*> FamilyOfHuggingFace(std::string_view architecture) {
+  if (const Family* family = OfComposite(architecture, &Composite::architecture)) return family;
   return Find("architecture", architecture, &Family::architecture);
 }
 
 Result<const Family*> FamilyOfModelType(std::string_view model_type) {
+  if (const Family* family = OfComposite(model_type, &Composite::model_type)) return family;
   return Find("model_type", model_type, &Family::model_type);
+}
+
+std::string_view ConfigFieldOf(const Family& family, std::string_view name) {
+  for (const Composite& composite : family.composites)
+    if (composite.architecture == name || composite.model_type == name)
+      return composite.config_field;
+  return {};
+}
+
+Result<const Family*> FamilyOfGguf(std::string_view architecture) {
+  std::vector<std::string_view> known;
+  for (const Family& family : Registry()) {
+    if (family.gguf.architecture.empty()) continue;
+    if (family.gguf.architecture == architecture) return &family;
+    known.push_back(family.gguf.architecture);
+  }
+  return Unimplemented(fmt::format("general.architecture: got {}, {} are supported",
+                                   artifact::Abbreviate(architecture), fmt::join(known, ", ")));
 }
 
 std::vector<TensorRow> Replaced(const std::vector<TensorRow>& base,

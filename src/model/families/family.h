@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model family as data: everything that sets it apart from others. Each family is one file of
-// this folder; families.cc lists them. Whatever reads a Hugging Face directory or a checkpoint
-// (builder/hf_config.h, builder/recipes.h, model/config_json.h) walks these tables and knows no
+// this folder; families.cc lists them. Whatever reads a Hugging Face directory, a GGUF file or a
+// checkpoint (builder/hf_config.h, builder/gguf_config.h, builder/recipes.h, model/config_json.h)
+// walks these tables and knows no
 // family by name. docs/adding-a-model.md adds one.
 #pragma once
 
@@ -18,25 +19,49 @@ namespace inflight::model {
 struct TensorRow {
   std::string_view checkpoint;
   std::vector<std::string_view> stored;  // stacked along rows
+  // Of one stored tensor that holds several of a checkpoint's, equally many rows of each: which of
+  // them this one is.
+  int share = 0;
+  int num_shares = 1;
 };
 
-// How Hugging Face's files name the tensors:
+// How files name the tensors:
 //   outside the layers   [prefix] stored
 //   inside layer I       [prefix] layer_prefix "I." stored
-//   lm_head.weight       as it is, in every family
+//   lm_head.weight       head ".weight"
 struct TensorNames {
-  std::string_view prefix;  // some files leave it out of all names
+  std::string_view prefix;                       // some files leave it out of all names
+  std::vector<std::string_view> other_prefixes;  // of models with further parts
   std::string_view layer_prefix;
   std::vector<TensorRow> model_rows;  // the first is the embedding: by it the prefix is recognised
   std::vector<TensorRow> layer_rows;  // checkpoint: what follows "transformer.layers.I."
   bool has_conv1d = false;            // matrices inside layers are stored [in, out]
   std::vector<std::string_view> ignorable;  // ends of names that hold nothing to load
+  std::string_view head = "lm_head";
+  bool has_whole_norms = false;  // weights of norms are stored as they are, not less 1
+  // Stored names inside layers of which each head's rows lie in pairs, i beside i + head_dim / 2:
+  // as a rotation of neighbours wants them.
+  std::vector<std::string_view> paired = {};
+};
+
+// How GGUF files describe the family.
+struct GgufForm {
+  std::string_view architecture = {};  // "general.architecture"; empty: none is its own
+  Fields fields = {};                  // metadata under "ARCHITECTURE.", named without that
+  TensorNames tensors = {};
 };
 
 // `rows` in place of those of `base` that make the same checkpoint tensors, and behind them those
 // that are new.
 std::vector<TensorRow> Replaced(const std::vector<TensorRow>& base,
                                 const std::vector<TensorRow>& rows);
+
+// A model with further parts, of which a family is the one that reads text. The rest of it is not
+// loaded.
+struct Composite {
+  std::string_view architecture, model_type;  // Hugging Face's
+  std::string_view config_field;              // of config.json: the object that describes this part
+};
 
 struct Family {
   std::string_view architecture;  // of "architectures" in Hugging Face's config.json, and of
@@ -45,7 +70,9 @@ struct Family {
   ModelConfig config;             // what all its models have; `architecture` is filled in
   Fields hugging_face;            // of config.json
   Fields checkpoint;              // of a checkpoint's config.json
-  TensorNames tensors;
+  TensorNames tensors;            // of Hugging Face's files
+  std::vector<Composite> composites;
+  GgufForm gguf = {};
 };
 
 // Each in its own file.
@@ -54,5 +81,13 @@ Family Gpt2();
 Family Qwen2();
 Family Qwen3();
 Family Mistral();
+Family Gemma();
+Family Gemma2();
+Family Gemma3();
+Family Olmo2();
+Family Phi3();
+Family Granite();
+Family SmolLm3();
+Family StarCoder2();
 
 }  // namespace inflight::model

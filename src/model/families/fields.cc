@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -16,14 +16,6 @@ namespace {
 using artifact::Abbreviate;
 using artifact::JsonFields;
 using nlohmann::json;
-
-constexpr int64_t kMaxInt = INT32_MAX;
-
-Status Refuse(const JsonFields& fields, std::string_view name, std::string_view why) {
-  const json* value = fields.Find(name);
-  return Unimplemented(fmt::format("{}: {}: got {}, {}", fields.where(), name,
-                                   value == nullptr ? "null" : Abbreviate(*value), why));
-}
 
 template <typename Real>
 Field RealField(std::string_view name, Real ModelConfig::*to, double fallback) {
@@ -68,75 +60,12 @@ std::string_view CheckpointName(ActivationKind kind) {
   return std::ranges::find(kActivations, kind, &ActivationName::checkpoint)->name;
 }
 
-using ScalingKind = RopeScaling::Kind;
-constexpr std::pair<std::string_view, ScalingKind> kScalingKinds[] = {
-    {"default", ScalingKind::kNone},
-    {"linear", ScalingKind::kLinear},
-    {"dynamic", ScalingKind::kDynamic},
-    {"llama3", ScalingKind::kLlama3}};
-
-// A dictionary with "rope_type" or "type", of Hugging Face or of a checkpoint.
-Result<RopeScaling> ReadRopeScaling(const json& dictionary, const std::string& where) {
-  if (!dictionary.is_object())
-    return InvalidArgument(
-        fmt::format("{}: got {}, an object is needed", where, Abbreviate(dictionary)));
-  JsonFields fields(where, dictionary);
-  RopeScaling scaling;
-  const std::string name = fields.StringOr("rope_type", fields.StringOr("type", "default"));
-  RETURN_IF_ERROR(fields.status());
-  const auto* kind =
-      std::ranges::find(kScalingKinds, name, &std::pair<std::string_view, ScalingKind>::first);
-  if (kind == std::end(kScalingKinds))
-    return Unimplemented(
-        fmt::format("{}: type {} is not supported; default, linear, dynamic and llama3 are", where,
-                    Abbreviate(name)));
-  scaling.kind = kind->second;
-  if (scaling.kind == ScalingKind::kNone) return scaling;
-  if (scaling.kind != ScalingKind::kLlama3 && !fields.Has("factor"))
-    fields.Fail("factor", "is missing");
-  scaling.factor = fields.NumberOr("factor", 8.0);
-  scaling.low_freq_factor = fields.NumberOr("low_freq_factor", 1.0);
-  scaling.high_freq_factor = fields.NumberOr("high_freq_factor", 4.0);
-  scaling.original_max_position_embeddings =
-      static_cast<int>(fields.IntOr("original_max_position_embeddings", 8192, 1, kMaxInt));
-  RETURN_IF_ERROR(fields.status());
-  return scaling;
-}
-
-json WriteRopeScaling(const RopeScaling& scaling) {
-  if (scaling.kind == ScalingKind::kNone) return nullptr;
-  json out = {{"factor", scaling.factor}};
-  for (const auto& [name, kind] : kScalingKinds)
-    if (kind == scaling.kind) out["type"] = name;
-  if (scaling.kind == ScalingKind::kLlama3)
-    out.update({{"low_freq_factor", scaling.low_freq_factor},
-                {"high_freq_factor", scaling.high_freq_factor},
-                {"original_max_position_embeddings", scaling.original_max_position_embeddings}});
-  return out;
-}
-
-// rope_parameters of newer files: the scaling's dictionary with the base beside it.
-Status ReadRopeParameters(JsonFields& fields, ModelConfig& config) {
-  const char* const name = fields.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  const json* dictionary = fields.Find(name);
-  if (dictionary == nullptr) return Status::Ok();
-  const std::string where = fmt::format("{}: {}", fields.where(), name);
-  ASSIGN_OR_RETURN(config.rope_scaling, ReadRopeScaling(*dictionary, where));
-  JsonFields rope(where, *dictionary);
-  for (const auto& [key, value] : dictionary->items())
-    if (value.is_object()) return Refuse(rope, key, "one rope for all layers is supported");
-  if (rope.NumberOr("partial_rotary_factor", 1.0) != 1.0)
-    return Refuse(rope, "partial_rotary_factor", "only 1 is supported");
-  config.rope_theta = rope.NumberOr("rope_theta", config.rope_theta);
-  return rope.status();
-}
-
 // A number of experts above 0, of Hugging Face's files.
 Field NoExperts(std::string_view name) {
   return {.name = name,
           .read =
               [=](JsonFields& fields, ModelConfig&) {
-                if (fields.IntOr(name, 0, 0, kMaxInt) > 0)
+                if (fields.IntOr(name, 0, 0, kMaxField) > 0)
                   return Refuse(fields, name, "models with experts are not supported");
                 return fields.status();
               },
@@ -151,42 +80,11 @@ Field NoExpertsIn(std::string_view name) {
                 const json* experts = fields.FindObject(name);
                 if (experts == nullptr) return fields.status();
                 JsonFields moe(fmt::format("{}: {}", fields.where(), name), *experts);
-                if (moe.IntOr("num_experts", 0, 0, kMaxInt) > 0)
+                if (moe.IntOr("num_experts", 0, 0, kMaxField) > 0)
                   return Refuse(fields, name, "models with experts are not supported");
                 return moe.status();
               },
           .write = {}};
-}
-
-// layer_types: which layers have a window. Left empty where all have it or none.
-Status ReadLayerTypes(JsonFields& fields, ModelConfig& config) {
-  const json* types = fields.Find("layer_types");
-  if (types == nullptr) return Status::Ok();
-  if (!types->is_array() || types->size() != static_cast<size_t>(config.num_layers))
-    fields.Fail("layer_types", fmt::format("got {}, a list of {} layers' types is needed",
-                                           Abbreviate(*types), config.num_layers));
-  RETURN_IF_ERROR(fields.status());
-  config.sliding_layers.clear();
-  for (const json& type : *types) {
-    if (type != "full_attention" && type != "sliding_attention")
-      return Refuse(fields, "layer_types",
-                    "only full_attention and sliding_attention are supported");
-    config.sliding_layers.push_back(type == "sliding_attention");
-  }
-  return Status::Ok();
-}
-
-void SimplifyWindows(ModelConfig& config) {
-  const auto num_sliding = std::ranges::count(config.sliding_layers, true);
-  if (!config.sliding_layers.empty() && num_sliding == 0) config.sliding_window = 0;
-  if (num_sliding == 0 || num_sliding == config.num_layers) config.sliding_layers.clear();
-}
-
-Status ReadHuggingFaceWindow(JsonFields& fields, int64_t fallback, ModelConfig& config) {
-  const bool is_none = fields.IsNull("sliding_window");
-  const int64_t window = fields.IntOr("sliding_window", fallback, 1, kMaxInt);
-  config.sliding_window = is_none ? 0 : static_cast<int>(window);
-  return fields.status();
 }
 
 Field NoSlidingWindow() {
@@ -215,7 +113,18 @@ Field OnlyFullAttention() {
           .write = {}};
 }
 
+// Rows behind the layers' number count up to it.
+int64_t MaxOf(int ModelConfig::*to) {
+  return to == &ModelConfig::num_layers ? int64_t{kMaxLayers} : kMaxField;
+}
+
 }  // namespace
+
+Status Refuse(const JsonFields& fields, std::string_view name, std::string_view why) {
+  const json* value = fields.Find(name);
+  return Unimplemented(fmt::format("{}: {}: got {}, {}", fields.where(), name,
+                                   value == nullptr ? "null" : Abbreviate(*value), why));
+}
 
 Fields Replaced(const Fields& base, const Fields& rows) {
   Fields all;
@@ -230,7 +139,7 @@ Field Number(std::string_view name, int ModelConfig::*to) {
   Field field = {.name = name,
                  .read =
                      [=](JsonFields& fields, ModelConfig& config) {
-                       config.*to = static_cast<int>(fields.Int(name, 1, kMaxInt));
+                       config.*to = static_cast<int>(fields.Int(name, 1, MaxOf(to)));
                        return fields.status();
                      },
                  .write = {}};
@@ -247,7 +156,7 @@ Field NumberOr(std::string_view name, int ModelConfig::*to, DefaultOf fallback) 
                  .read =
                      [=, fallback = std::move(fallback)](JsonFields& fields, ModelConfig& config) {
                        config.*to =
-                           static_cast<int>(fields.IntOr(name, fallback(config), 1, kMaxInt));
+                           static_cast<int>(fields.IntOr(name, fallback(config), 1, MaxOf(to)));
                        return fields.status();
                      },
                  .write = {}};
@@ -288,6 +197,65 @@ Field Derived(int ModelConfig::*to, DefaultOf value) {
                 return Status::Ok();
               },
           .write = {}};
+}
+
+Field SoftCap(std::string_view name, float ModelConfig::*to, double fallback) {
+  return {.name = name,
+          .read =
+              [=](JsonFields& fields, ModelConfig& config) {
+                config.*to =
+                    static_cast<float>(fields.NumberOr(name, fields.IsNull(name) ? 0 : fallback));
+                return fields.status();
+              },
+          .write = [=](const ModelConfig& config,
+                       json& out) { out[name] = config.*to == 0 ? json() : json(config.*to); }};
+}
+
+Field Inverse(std::string_view name, float ModelConfig::*to) {
+  return {.name = name,
+          .read =
+              [=](JsonFields& fields, ModelConfig& config) {
+                const double value = fields.NumberOr(name, 1);
+                if (!(value > 0))
+                  fields.Fail(name, fmt::format("got {}, a number above 0 is needed", value));
+                config.*to = static_cast<float>(1 / value);
+                return fields.status();
+              },
+          .write = {}};
+}
+
+Field AttentionMultiplier(double fallback) {
+  constexpr const char* kName = "attention_multiplier";
+  return {.name = kName,
+          .read =
+              [=](JsonFields& fields, ModelConfig& config) {
+                config.attention_multiplier.reset();
+                const double value = fields.NumberOr(kName, fallback);
+                if (fields.Has(kName) || fallback != 0)
+                  config.attention_multiplier = static_cast<float>(value);
+                return fields.status();
+              },
+          .write =
+              [=](const ModelConfig& config, json& out) {
+                if (config.attention_multiplier) out[kName] = *config.attention_multiplier;
+              }};
+}
+
+Field QueryPreAttnScalar(int64_t fallback) {
+  constexpr const char* kName = "query_pre_attn_scalar";
+  return {.name = kName,
+          .read =
+              [=](JsonFields& fields, ModelConfig& config) {
+                const int64_t scalar = fields.IntOr(kName, fallback, 1, kMaxField);
+                config.attention_multiplier =
+                    static_cast<float>(1 / std::sqrt(static_cast<double>(scalar)));
+                return fields.status();
+              },
+          .write =
+              [=](const ModelConfig& config, json& out) {
+                const double multiplier = config.attention_multiplier.value_or(1);
+                out[kName] = std::lround(1 / (multiplier * multiplier));
+              }};
 }
 
 Field Only(std::string_view name, const json& value) {
@@ -336,7 +304,7 @@ Field HeadDim(std::string_view name, std::string_view hidden_field, std::string_
                                                    : fmt::format(", and there is no {}", name)));
             const int64_t derived = config.hidden_size / config.num_heads;
             config.head_dim =
-                static_cast<int>(is_derived ? derived : fields.IntOr(name, derived, 1, kMaxInt));
+                static_cast<int>(is_derived ? derived : fields.IntOr(name, derived, 1, kMaxField));
             return fields.status();
           },
       .write = {}};
@@ -355,93 +323,6 @@ Field Activation(std::string_view name, ActivationNames names, std::string_view 
               },
           .write = [=](const ModelConfig& config,
                        json& out) { out[name] = CheckpointName(config.activation); }};
-}
-
-Fields HuggingFaceRope() {
-  return {
-      RealOr("rope_theta", &ModelConfig::rope_theta, 10000.0),
-      Only("partial_rotary_factor", 1.0),
-      {.name = "rope_parameters", .read = ReadRopeParameters, .write = {}},
-  };
-}
-
-Fields CheckpointRope() {
-  const auto read_style = [](JsonFields& fields, ModelConfig& config) {
-    const std::string kind = fields.StringOr("position_embedding_type", "rope_gpt_neox");
-    RETURN_IF_ERROR(fields.status());
-    if (kind != "rope_gpt_neox" && kind != "rope_gptj")
-      return Unimplemented(
-          fmt::format("{}: position_embedding_type: got {}, only rope_gpt_neox or rope_gptj is "
-                      "supported for {}",
-                      fields.where(), kind, config.architecture));
-    config.position = kind == "rope_gptj" ? PositionKind::kRopeGptj : PositionKind::kRopeNeox;
-    return Status::Ok();
-  };
-  const auto write_style = [](const ModelConfig& config, json& out) {
-    out["position_embedding_type"] =
-        config.position == PositionKind::kRopeGptj ? "rope_gptj" : "rope_gpt_neox";
-  };
-  const auto read_scaling = [](JsonFields& fields, ModelConfig& config) {
-    const json* scaling = fields.Find("rotary_scaling");
-    if (scaling == nullptr) return Status::Ok();
-    ASSIGN_OR_RETURN(config.rope_scaling,
-                     ReadRopeScaling(*scaling, fields.where() + ": rotary_scaling"));
-    return Status::Ok();
-  };
-  return {
-      {.name = "position_embedding_type", .read = read_style, .write = write_style},
-      RealOr("rotary_base", &ModelConfig::rope_theta, 10000.0),
-      RealOr("rotary_pct", &ModelConfig::rotary_fraction, 1.0),
-      {.name = "rotary_scaling",
-       .read = read_scaling,
-       .write = [](const ModelConfig& config,
-                   json& out) { out["rotary_scaling"] = WriteRopeScaling(config.rope_scaling); }},
-  };
-}
-
-Field LearnedPositions() { return Constant("position_embedding_type", "learned_absolute"); }
-
-Field HuggingFaceWindow(int64_t fallback) {
-  return {
-      .name = "sliding_window",
-      .read = [=](JsonFields& fields,
-                  ModelConfig& config) { return ReadHuggingFaceWindow(fields, fallback, config); },
-      .write = {}};
-}
-
-Fields HuggingFaceLayerWindows(int64_t fallback) {
-  const auto read_window = [=](JsonFields& fields, ModelConfig& config) {
-    if (!fields.BoolOr("use_sliding_window", false)) return fields.status();
-    return ReadHuggingFaceWindow(fields, fallback, config);
-  };
-  const auto read_layers = [](JsonFields& fields, ModelConfig& config) {
-    constexpr int64_t kFirstWindowLayer = 28;  // the default of transformers
-    const int64_t first = fields.IntOr("max_window_layers", kFirstWindowLayer, 0, kMaxInt);
-    RETURN_IF_ERROR(fields.status());
-    if (config.sliding_window > 0)
-      for (int i = 0; i < config.num_layers; ++i) config.sliding_layers.push_back(i >= first);
-    RETURN_IF_ERROR(ReadLayerTypes(fields, config));
-    SimplifyWindows(config);
-    return Status::Ok();
-  };
-  return {{.name = "sliding_window", .read = read_window, .write = {}},
-          {.name = "layer_types", .read = read_layers, .write = {}}};
-}
-
-Fields CheckpointWindows() {
-  const auto read_window = [](JsonFields& fields, ModelConfig& config) {
-    config.sliding_window = static_cast<int>(fields.IntOr("sliding_window", 0, 1, kMaxInt));
-    return fields.status();
-  };
-  const auto write_window = [](const ModelConfig& config, json& out) {
-    if (config.sliding_window > 0) out["sliding_window"] = config.sliding_window;
-  };
-  const auto write_layers = [](const ModelConfig& config, json& out) {
-    for (const bool is_sliding : config.sliding_layers)
-      out["layer_types"].push_back(is_sliding ? "sliding_attention" : "full_attention");
-  };
-  return {{.name = "sliding_window", .read = read_window, .write = write_window},
-          {.name = "layer_types", .read = ReadLayerTypes, .write = write_layers}};
 }
 
 Fields HuggingFaceRefusals() {

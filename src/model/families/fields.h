@@ -7,6 +7,7 @@
 // kUnimplemented for what is described and not supported.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -26,11 +27,17 @@ struct Field {
   std::function<void(const ModelConfig&, nlohmann::json&)> write;
 };
 
+// The largest whole number that a field of a ModelConfig holds.
+inline constexpr int64_t kMaxField = INT32_MAX;
+
 // Read from the first to the last: a default may be computed from fields before it.
 using Fields = std::vector<Field>;
 
 // `base` with `rows` behind it; a row of `base` that has the name of one of them is left out.
 Fields Replaced(const Fields& base, const Fields& rows);
+
+// kUnimplemented "FILE: NAME: got VALUE, WHY" of a field that is there.
+Status Refuse(const artifact::JsonFields& fields, std::string_view name, std::string_view why);
 
 // A default that depends on what was read before.
 using DefaultOf = std::function<int64_t(const ModelConfig&)>;
@@ -53,6 +60,18 @@ Field Ignored(std::string_view name);
 // What no field says.
 Field Derived(int ModelConfig::*to, DefaultOf value);
 
+// A soft cap, 0 and null: none. `fallback` is that of a file that is silent.
+Field SoftCap(std::string_view name, float ModelConfig::*to, double fallback);
+
+// A positive factor that stands in the file as its inverse.
+Field Inverse(std::string_view name, float ModelConfig::*to);
+
+// attention_multiplier: what q k^T is times; `fallback` 0: 1 / sqrt(head_dim).
+Field AttentionMultiplier(double fallback);
+
+// query_pre_attn_scalar, a whole number s: q k^T is times 1 / sqrt(s).
+Field QueryPreAttnScalar(int64_t fallback);
+
 // A value that must be `value`, which is also what absence means, because no other is supported.
 Field Only(std::string_view name, const nlohmann::json& value);
 // The same, and checkpoints say it.
@@ -72,20 +91,33 @@ Field HeadDim(std::string_view name, std::string_view hidden_field, std::string_
 enum class ActivationNames : uint8_t { kHuggingFace, kCheckpoint };
 Field Activation(std::string_view name, ActivationNames names, std::string_view fallback);
 
-// Hugging Face's description of rotary positions over whole heads: rope_theta and rope_scaling, or
-// in newer files rope_parameters with both.
-Fields HuggingFaceRope();
+// Hugging Face's description of rotary positions over whole heads: rope_theta, `theta` where it is
+// absent, and rope_scaling, or in newer files rope_parameters with both.
+Fields HuggingFaceRope(double theta = 10000.0);
+// The same where partial_rotary_factor may be below 1.
+Fields HuggingFacePartialRope();
+// HuggingFaceRope of a family whose layers with a window have a base of their own and no scaling:
+// rope_local_base_freq, or in newer files rope_parameters with a dictionary for each kind of layer.
+Fields HuggingFaceLayerRopes(double theta, double sliding_theta);
+// Which layers are rotated: Hugging Face's no_rope_layers, 1 where they are, or all but each
+// no_rope_layer_interval-th. A checkpoint's is the same list, where some are not.
+Fields HuggingFaceRopeLayers(int64_t interval);
+Field CheckpointRopeLayers();
 // A checkpoint's: position_embedding_type (rope_gpt_neox or rope_gptj), rotary_base, rotary_pct,
 // rotary_scaling.
 Fields CheckpointRope();
+Field CheckpointSlidingRope();  // rope_local_base_freq
 // A checkpoint's word for learned absolute positions, the only kind of its family.
 Field LearnedPositions();
 
-// Hugging Face's windows. Of every layer: sliding_window, `fallback` where it is absent, none where
-// it is null. Of some: where use_sliding_window is true, of the layers that layer_types calls
-// sliding_attention, or without it of those from max_window_layers on.
+// Hugging Face's windows. Of every layer: sliding_window, `fallback` (0: none) where it is absent,
+// none where it is null. Of some: where use_sliding_window is true, of the layers that layer_types
+// calls sliding_attention, or without it of those from max_window_layers on.
 Field HuggingFaceWindow(int64_t fallback);
 Fields HuggingFaceLayerWindows(int64_t fallback);
+// Of all layers but each `pattern`th: of those that layer_types says, or by `pattern_field`, which
+// may be empty.
+Fields HuggingFacePatternWindows(int64_t fallback, int64_t pattern, std::string_view pattern_field);
 // A checkpoint's, under the same names: sliding_window and layer_types.
 Fields CheckpointWindows();
 

@@ -2,7 +2,10 @@
 // Llama 1, 2, 3, 3.1, 3.2, and what shares their graph: RMSNorm before attention and before a gated
 // feed-forward, rotary positions, grouped-query attention.
 // Hugging Face: huggingface/transformers/src/transformers/models/llama/configuration_llama.py.
+// GGUF: architecture "llama", with q's and k's rows as the original release has them
+// (LlamaModel.permute of ggml-org/llama.cpp/convert_hf_to_gguf.py).
 #include "model/families/family.h"
+#include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 
@@ -54,6 +57,23 @@ Family Llama() {
                                  {"mlp.gate", {"mlp.up_proj"}},
                                  {"mlp.proj", {"mlp.down_proj"}}},
                   .ignorable = {"rotary_emb.inv_freq"}},
+      .gguf = {.architecture = "llama",
+               .fields = GgufFields(),
+               .tensors = {.prefix = "",
+                           .layer_prefix = "blk.",
+                           .model_rows = {{"transformer.vocab_embedding", {"token_embd"}},
+                                          {"transformer.ln_f", {"output_norm"}}},
+                           .layer_rows = {{"input_layernorm", {"attn_norm"}},
+                                          {"attention.qkv", {"attn_q", "attn_k", "attn_v"}},
+                                          {"attention.dense", {"attn_output"}},
+                                          {"post_layernorm", {"ffn_norm"}},
+                                          {"mlp.fc", {"ffn_gate"}},
+                                          {"mlp.gate", {"ffn_up"}},
+                                          {"mlp.proj", {"ffn_down"}}},
+                           .ignorable = {"rope_freqs.weight"},  // read with the metadata
+                           .head = "output",
+                           .has_whole_norms = true,
+                           .paired = {"attn_q", "attn_k"}}},
   };
 }
 

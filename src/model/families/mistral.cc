@@ -13,6 +13,7 @@ Family Mistral() {
       Replaced(family.hugging_face,
                {Ignored("attention_bias"), Ignored("mlp_bias"), HuggingFaceWindow(4096)});
   family.checkpoint = Replaced(family.checkpoint, CheckpointWindows());
+  family.gguf = {};  // such files call themselves llama
   return family;
 }
 

@@ -21,6 +21,8 @@ Family Qwen2() {
       Replaced(family.checkpoint, {FlagOr("attn_bias", {&ModelConfig::qkv_bias}, true),
                                    Constant("qwen_type", "qwen2"), Only("use_logn_attn", false)});
   family.checkpoint = Replaced(family.checkpoint, CheckpointWindows());
+  family.gguf.architecture = "qwen2";
+  family.gguf.tensors.paired.clear();
   return family;
 }
 

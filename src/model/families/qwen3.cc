@@ -26,6 +26,11 @@ Family Qwen3() {
   family.tensors.layer_rows =
       Replaced(family.tensors.layer_rows, {{"attention.q_layernorm", {"self_attn.q_norm"}},
                                            {"attention.k_layernorm", {"self_attn.k_norm"}}});
+  family.gguf.architecture = "qwen3";
+  family.gguf.tensors.paired.clear();
+  family.gguf.tensors.layer_rows = Replaced(
+      family.gguf.tensors.layer_rows,
+      {{"attention.q_layernorm", {"attn_q_norm"}}, {"attention.k_layernorm", {"attn_k_norm"}}});
   return family;
 }
 

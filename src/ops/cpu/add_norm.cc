@@ -15,6 +15,7 @@ Status AddNorm(const KernelSet& kernels, const AddNormParams& p, Stream& stream)
   const auto run = [&](int64_t t) {
     kernels.norm({.residual = p.residual.as<float>() + t * hidden_size,
                   .delta = p.delta.empty() ? nullptr : p.delta.as<const float>() + t * hidden_size,
+                  .delta_factor = p.delta_factor,
                   .weight = p.norm.weight.as<const float>(),
                   .bias = p.norm.bias.as<const float>(),
                   .center = p.norm.kind == NormKind::kLayerNorm,

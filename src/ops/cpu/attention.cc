@@ -16,6 +16,28 @@
 namespace inflight::ops::cpu {
 namespace {
 
+// Where the keys of a token of a tree stand (PagedBatch::tree_masks).
+struct TreePlaces {
+  static constexpr int32_t kNone = 1 << 30;
+  // Not initialised: most batches have no tree, and find none.
+  int32_t begin;                   // the first position whose key stands at another place
+  int32_t places[kMaxTreePlaces];  // of the positions from there on
+
+  void Find(const PagedBatch& batch, int row, int64_t token) {
+    begin = kNone;
+    const auto mask = static_cast<uint64_t>(batch.tree_masks.as<const int64_t>()[token]);
+    if (mask == 0) return;
+    const int last_place = batch.seq_lens_kv.as<const int32_t>()[row] - 1;
+    int32_t position = std::max(0, last_place + 1 - kMaxTreePlaces);
+    for (int32_t place = position; place <= last_place; ++place) {
+      if ((mask >> (last_place - place) & 1) == 0) continue;
+      if (begin == kNone && place != position) begin = position;
+      if (begin != kNone) places[position - begin] = place;
+      ++position;
+    }
+  }
+};
+
 class Items {
  public:
   Items(const KernelSet& kernels, const AttentionParams& params)
@@ -67,14 +89,27 @@ class Items {
     void* y[kMaxRows];
     int32_t positions[kMaxRows];
     int32_t first_seen[kMaxRows];
+    TreePlaces trees[kMaxRows];  // of the tokens
+    int32_t tree_begin[kMaxRows];
+    const int32_t* tree_places[kMaxRows];
+    const bool may_have_tree = !p_.batch.tree_masks.empty();
+    bool has_tree = false;
     int num_rows = 0;
     for (int64_t t = token; t < token + num_tokens; ++t) {
+      TreePlaces& tree = trees[t - token];
+      if (may_have_tree) {
+        tree.Find(p_.batch, row, t);
+        has_tree = has_tree || tree.begin != TreePlaces::kNone;
+      }
       for (int h = head; h < head + num_heads; ++h, ++num_rows) {
         const int64_t at = (t * num_heads_ + kv_head * group_ + h) * p_.kv.head_dim;
         q[num_rows] = p_.q.as<const float>() + at;
         y[num_rows] = p_.y.as<std::byte>() + static_cast<size_t>(at) * SizeOf(p_.y.dtype);
         positions[num_rows] = p_.batch.positions.as<const int32_t>()[t];
         first_seen[num_rows] = p_.sliding.First(positions[num_rows]);
+        if (!may_have_tree) continue;
+        tree_begin[num_rows] = tree.begin;
+        tree_places[num_rows] = tree.places;
       }
     }
     attend_({.num_rows = num_rows,
@@ -92,7 +127,10 @@ class Items {
                  p_.batch.block_tables.as<const int32_t>() + row * p_.batch.block_tables.shape[1],
              .block_size = p_.kv.block_size,
              .head_dim = p_.kv.head_dim,
-             .scale = p_.scale});
+             .scale = p_.scale,
+             .softcap = p_.softcap,
+             .tree_begin = has_tree ? tree_begin : nullptr,
+             .tree_places = tree_places});
   }
 
   const AttentionParams& p_;

@@ -62,11 +62,12 @@ struct FinishArgs {
   void* const* y;  // [num_rows] where each row's first column goes
 };
 
-// residual[i] += delta[i] (where delta is set); y = norm(residual). One token.
+// residual[i] += delta_factor * delta[i] (where delta is set); y = norm(residual). One token.
 struct NormArgs {
-  float* residual;      // [size]
-  const float* delta;   // [size] or null
-  const float* weight;  // [size]
+  float* residual;     // [size]
+  const float* delta;  // [size] or null
+  float delta_factor;
+  const float* weight;  // [size]; null: y = residual
   const float* bias;    // [size] or null
   bool center;          // LayerNorm: subtract the mean
   float eps;
@@ -96,6 +97,23 @@ struct AttentionArgs {
   int block_size;
   int head_dim;  // <= kMaxHeadDim
   float scale;
+  float softcap = 0;  // 0: scores are not capped (ops/attention.h)
+
+  // Rows of a tree of drafts (PagedBatch::tree_masks): from position tree_begin[r] on, row r's keys
+  // stand at places tree_places[r][position - tree_begin[r]], and not at the place of that number.
+  // tree_begin[r] > positions[r]: they all do. Rows of one token follow each other and have the
+  // same pointer. Null: no row is of a tree.
+  const int32_t* tree_begin = nullptr;          // [num_rows]
+  const int32_t* const* tree_places = nullptr;  // [num_rows]
+};
+
+// values[i] = softcap * tanh(scale * values[i] / softcap), in place; scale * values[i] where
+// softcap is 0.
+struct CapArgs {
+  float* values;  // [size]
+  int64_t size;
+  float scale;
+  float softcap;
 };
 
 // sums[j] = sum_k x[k] * a[j][k] of one token, for j < num_rows (ops/lora.h).
@@ -132,6 +150,7 @@ struct KernelSet {
   void (*finish)(const FinishArgs&);
   void (*norm)(const NormArgs&);
   void (*attend)(const AttentionArgs&);
+  void (*cap)(const CapArgs&);
   void (*shrink)(const ShrinkArgs&);
   void (*expand)(const ExpandArgs&);
 };

@@ -31,6 +31,7 @@ constexpr KernelSet KernelsWith(const char* name, void (*panel_int8)(const Panel
           .finish = Finish,
           .norm = NormToken,
           .attend = Attend,
+          .cap = CapValues,
           .shrink = Shrink,
           .expand = Expand};
 }

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kKeyTile = 64;
 constexpr float kMinusInfinity = -__builtin_inff();
+constexpr int kNoTree = 1 << 30;
 
 INFLIGHT_INLINE void StoreOperand(float* p, Vec v) { Store(p, v); }
 INFLIGHT_INLINE void StoreOperand(uint16_t* p, Vec v) { StoreBf16(p, v); }
@@ -19,7 +20,8 @@ INFLIGHT_INLINE void StoreOperand(uint16_t* p, Vec v) { StoreBf16(p, v); }
 template <typename Operand>
 class RowsAttention {
  public:
-  explicit RowsAttention(const AttentionArgs& args) : a_(args) {}
+  explicit RowsAttention(const AttentionArgs& args)
+      : a_(args), score_scale_(args.softcap > 0 ? 1.0F : args.scale) {}
 
   void Run() {
     LoadQueries();
@@ -29,12 +31,13 @@ class RowsAttention {
       last_ = a_.positions[r] > last_ ? a_.positions[r] : last_;
       first_ = a_.first_seen[r] < first_ ? a_.first_seen[r] : first_;
     }
-    for (int start = 0; start <= last_; start += kKeyTile) {
-      if (AllHidden(start, kKeyTile)) continue;
-      const int num_keys = last_ + 1 - start < kKeyTile ? last_ + 1 - start : kKeyTile;
-      Score(start, num_keys);
-      for (int r = 0; r < a_.num_rows; ++r) UpdateSoftmax(r, start);
-      AddValues(start, num_keys);
+    num_ = a_.num_rows;
+    if (a_.tree_begin == nullptr) {
+      AddTiles(0, last_ + 1);
+    } else {
+      const int num_shared = SharedKeys();
+      AddTiles(0, num_shared);
+      AddTrees(num_shared);
     }
     StoreResults();
   }
@@ -59,6 +62,66 @@ class RowsAttention {
 
   float* Result(int row) { return results_ + row * kMaxHeadDim; }
 
+  // Keys [begin, end), `begin` the first of a tile, to the rows of now.
+  void AddTiles(int begin, int end) {
+    for (int start = begin; start < end; start += kKeyTile) {
+      if (AllHidden(start, kKeyTile)) continue;
+      const int num_keys = end - start < kKeyTile ? end - start : kKeyTile;
+      gathered_ = kKeyTile;
+      if (start + num_keys > tree_begin_) GatherTree(start, num_keys);
+      Score(start, num_keys);
+      if (a_.softcap > 0) CapScores();
+      for (int r = row_; r < row_ + num_; ++r) UpdateSoftmax(r, start);
+      AddValues(start, num_keys);
+    }
+  }
+
+  // Those of the tiles that are the same to all rows.
+  int SharedKeys() const {
+    int first = a_.tree_begin[0];
+    for (int r = 1; r < a_.num_rows; ++r)
+      first = a_.tree_begin[r] < first ? a_.tree_begin[r] : first;
+    return first / kKeyTile * kKeyTile;
+  }
+
+  // Token by token the keys from `begin` on, so that each is summed where it is of its ancestors
+  // alone.
+  void AddTrees(int begin) {
+    for (row_ = 0; row_ < a_.num_rows; row_ += num_) {
+      num_ = 1;
+      while (row_ + num_ < a_.num_rows && a_.tree_places[row_ + num_] == a_.tree_places[row_])
+        ++num_;
+      tree_begin_ = a_.tree_begin[row_];
+      last_ = a_.positions[row_];
+      AddTiles(begin, last_ + 1);
+    }
+  }
+
+  // Of the key of a position. A window hides none of those that drafts wrote.
+  int PlaceOf(int position) const {
+    return position < tree_begin_ ? position : a_.tree_places[row_][position - tree_begin_];
+  }
+
+  // The tile's keys and values from the first group on that is not as it stands in the cache.
+  void GatherTree(int start, int num_keys) {
+    gathered_ = tree_begin_ > start ? (tree_begin_ - start) / 16 * 16 : 0;
+    for (int j = gathered_; j < num_keys; ++j) {
+      const int place = PlaceOf(AllHidden(start + j, 1) ? first_ : start + j);
+      const int offset = place % a_.block_size;
+      const auto* keys = reinterpret_cast<const W*>(BlockOf(a_.keys, place)) +
+                         static_cast<int64_t>(offset / 16) * 16 * a_.head_dim;
+      const auto* values = reinterpret_cast<const W*>(BlockOf(a_.values, place)) +
+                           static_cast<int64_t>(offset / kStep) * kStep * a_.head_dim;
+      W* to_keys = tree_keys_ + j / 16 * 16 * a_.head_dim;
+      W* to_values = tree_values_ + j / kStep * kStep * a_.head_dim;
+      for (int d = 0; d < a_.head_dim; ++d) {
+        const int step = d / kStep * 16 * kStep + d % kStep;
+        to_keys[step + j % 16 * kStep] = keys[step + offset % 16 * kStep];
+        to_values[d * kStep + j % kStep] = values[d * kStep + offset % kStep];
+      }
+    }
+  }
+
   // Whether no row sees keys [start, start + n).
   bool AllHidden(int start, int n) const { return start >= a_.num_sinks && start + n <= first_; }
 
@@ -70,7 +133,8 @@ class RowsAttention {
   // few rows wait for memory rather than compute; 0 where there is none, or a tile has no single
   // place.
   int64_t Ahead(const char* base, int here, const char* next_base, int there) const {
-    if (a_.num_rows > Operand::kMaxTileRows || a_.block_size % kKeyTile != 0 || there > last_)
+    if (num_ > Operand::kMaxTileRows || gathered_ < kKeyTile || a_.block_size % kKeyTile != 0 ||
+        there > last_)
       return 0;
     const auto* from = reinterpret_cast<const W*>(BlockOf(base, here));
     const auto* to = reinterpret_cast<const W*>(BlockOf(next_base, there));
@@ -84,10 +148,10 @@ class RowsAttention {
     if (ahead != 0) {
       const Product<Operand, true> product = {x,         x_offset, w,           w_stride,
                                               num_steps, sums,     sums_stride, ahead};
-      product.Run(a_.num_rows, num_groups, half_last);
+      product.Run(num_, num_groups, half_last);
     } else {
       const Product<Operand> product = {x, x_offset, w, w_stride, num_steps, sums, sums_stride};
-      product.Run(a_.num_rows, num_groups, half_last);
+      product.Run(num_, num_groups, half_last);
     }
   }
 
@@ -98,14 +162,25 @@ class RowsAttention {
     int seen = 0;  // a group of the tile that some row sees, read in place of those that none does
     while (AllHidden(start + seen * 16, 16)) ++seen;
     for (int g = 0; g < num_groups; ++g) {
-      const int position = start + (AllHidden(start + g * 16, 16) ? seen : g) * 16;
+      const int j = (AllHidden(start + g * 16, 16) ? seen : g) * 16;
+      if (j >= gathered_) {
+        groups[g] = tree_keys_ + j * a_.head_dim;
+        continue;
+      }
+      const int position = start + j;
       const auto* keys = reinterpret_cast<const W*>(BlockOf(a_.keys, position));
       groups[g] = keys + static_cast<int64_t>(position % a_.block_size) * a_.head_dim;
     }
-    for (int r = 0; r < a_.num_rows; ++r)
+    for (int r = row_; r < row_ + num_; ++r)
       for (int j = 0; j < num_groups * 16; j += 16) Store(scores_ + r * kKeyTile + j, Zero());
-    Multiply(query_rows_, 0, groups, 16 * kStep, a_.head_dim / kStep, scores_, kKeyTile, num_groups,
-             /*half_last=*/false, Ahead(a_.keys, start, a_.values, start));
+    Multiply(query_rows_ + row_, 0, groups, 16 * kStep, a_.head_dim / kStep,
+             scores_ + row_ * kKeyTile, kKeyTile, num_groups, /*half_last=*/false,
+             Ahead(a_.keys, start, a_.values, start));
+  }
+
+  // What scores_ holds behind the last key is capped too, and not used.
+  void CapScores() {
+    CapValues({scores_ + row_ * kKeyTile, int64_t{num_} * kKeyTile, a_.scale, a_.softcap});
   }
 
   // Sets what stands for the keys of a tile that row r does not see between sinks and window.
@@ -127,7 +202,7 @@ class RowsAttention {
       for (int j = 0; j < kKeyTile; j += 16) StoreOperand(weights + j, Zero());
       return;
     }
-    const Vec scale = Set1(a_.scale);
+    const Vec scale = Set1(score_scale_);
     Vec score[kKeyTile / 16];
     Vec largest = Set1(kMinusInfinity);
     for (int g = 0; g < kKeyTile / 16; ++g) {
@@ -166,13 +241,15 @@ class RowsAttention {
     for (int j = 0; j < num_keys;) {
       const int offset = (start + j) % a_.block_size;
       const int in_block = a_.block_size - offset;
-      const int n = num_keys - j < in_block ? num_keys - j : in_block;
+      const int rest = (j < gathered_ && gathered_ < num_keys ? gathered_ : num_keys) - j;
+      const int n = rest < in_block || j >= gathered_ ? rest : in_block;
       if (AllHidden(start + j, n)) {  // its block may be another's by now
         j += n;
         continue;
       }
-      const auto* values = reinterpret_cast<const W*>(BlockOf(a_.values, start + j)) +
-                           static_cast<int64_t>(offset) * a_.head_dim;
+      const W* values = j >= gathered_ ? tree_values_ + j * a_.head_dim
+                                       : reinterpret_cast<const W*>(BlockOf(a_.values, start + j)) +
+                                             static_cast<int64_t>(offset) * a_.head_dim;
       AddRun(values, j, n / kStep, Ahead(a_.values, start, a_.keys, start + kKeyTile));
       if (n % kStep != 0)
         AddLastOfPair(values + static_cast<int64_t>(n - 1) * a_.head_dim, j + n - 1);
@@ -185,8 +262,8 @@ class RowsAttention {
     const W* groups[kMaxGroups];
     const int num_groups = (a_.head_dim + 15) / 16;
     for (int g = 0; g < num_groups; ++g) groups[g] = values + g * 16 * kStep;
-    Multiply(weight_rows_, first_weight, groups, a_.head_dim * kStep, num_steps, results_,
-             kMaxHeadDim, num_groups, a_.head_dim % 16 != 0, ahead);
+    Multiply(weight_rows_ + row_, first_weight, groups, a_.head_dim * kStep, num_steps,
+             results_ + row_ * kMaxHeadDim, kMaxHeadDim, num_groups, a_.head_dim % 16 != 0, ahead);
   }
 
   // The last key stands first in its pair; the second is not written yet and may hold anything.
@@ -211,8 +288,15 @@ class RowsAttention {
   }
 
   const AttentionArgs& a_;
-  int last_;   // position of the last key that any row sees
+  const float score_scale_;  // of what scores_ holds when weights are made of it
+  int row_ = 0;              // rows [row_, row_ + num_) are summed now
+  int num_;
+  int last_;   // position of the last key that any of them sees
   int first_;  // of the first behind the sinks
+  // Of the token of now, in a tree: positions from here on have other places; keys of the tile from
+  // gathered_ on, a multiple of 16, are those of tree_keys_ and tree_values_.
+  int tree_begin_ = kNoTree;
+  int gathered_ = kKeyTile;
   const X* query_rows_[kMaxRows];
   const X* weight_rows_[kMaxRows];
   float max_[kMaxRows];  // of the scores so far
@@ -221,6 +305,8 @@ class RowsAttention {
   alignas(64) X weights_[kMaxRows * kKeyTile];
   alignas(64) float scores_[kMaxRows * kKeyTile];
   alignas(64) float results_[kMaxRows * kMaxHeadDim];
+  alignas(64) W tree_keys_[kKeyTile * kMaxHeadDim];
+  alignas(64) W tree_values_[kKeyTile * kMaxHeadDim];
 };
 
 template <typename Operand>

@@ -6,10 +6,13 @@
 namespace inflight::ops::cpu {
 namespace {
 
-// e^x to about 1 ulp; 2^-126 below -87.3, 2^127 above 88; NaN stays NaN.
-//   x = n ln 2 + r, |r| <= ln 2 / 2;  e^x = 2^n * (Taylor series of e^r to r^7, remainder 5e-9)
-INFLIGHT_INLINE Vec Exp(Vec x) {
-  x = Max(Set1(-87.3F), Min(Set1(88.0F), x));
+// e^x = 2^n (1 + p): n ln 2 is next to x, and p is e^r - 1 of the rest r, |r| <= ln 2 / 2, by the
+// Taylor series to r^7, remainder 5e-9. x in [-87.3, 88].
+struct ExpParts {
+  Vec power;  // 2^n
+  Vec p;
+};
+INFLIGHT_INLINE ExpParts SplitExp(Vec x) {
   const Vec n = Round(Mul(x, Set1(1.44269504F)));
   Vec r = MulAdd(n, Set1(-0.693359375F), x);  // ln 2 in two parts, the first exact in 10 bits
   r = MulAdd(n, Set1(2.12194440e-4F), r);
@@ -19,8 +22,21 @@ INFLIGHT_INLINE Vec Exp(Vec x) {
   p = MulAdd(p, r, Set1(1.0F / 24));
   p = MulAdd(p, r, Set1(1.0F / 6));
   p = MulAdd(p, r, Set1(0.5F));
-  p = MulAdd(p, Mul(r, r), r);
-  return Mul(Add(p, Set1(1.0F)), PowerOf2(n));
+  return {PowerOf2(n), MulAdd(p, Mul(r, r), r)};
+}
+
+// e^x to about 1 ulp; 2^-126 below -87.3, 2^127 above 88; NaN stays NaN.
+INFLIGHT_INLINE Vec Exp(Vec x) {
+  const ExpParts e = SplitExp(Max(Set1(-87.3F), Min(Set1(88.0F), x)));
+  return Mul(Add(e.p, Set1(1.0F)), e.power);
+}
+
+// tanh x = m / (m + 2), m = e^2x - 1 without cancellation: to a few ulp, also near 0. NaN stays
+// NaN.
+INFLIGHT_INLINE Vec Tanh(Vec x) {
+  const ExpParts e = SplitExp(Max(Set1(-40.0F), Min(Set1(40.0F), Add(x, x))));
+  const Vec m = MulAdd(e.power, e.p, Sub(e.power, Set1(1.0F)));
+  return Div(m, Add(m, Set1(2.0F)));
 }
 
 // 1 / (1 + e^-x)
@@ -60,6 +76,17 @@ INFLIGHT_INLINE Vec Apply(Function function, Vec x) {
       return Mul(x, Sigmoid(x));
   }
   return x;
+}
+
+void CapValues(const CapArgs& a) {
+  const bool has_cap = a.softcap > 0;
+  const Vec scale = Set1(has_cap ? a.scale / a.softcap : a.scale);
+  const Vec cap = Set1(a.softcap);
+  for (int64_t i = 0; i < a.size; i += 16) {
+    const int n = a.size - i < 16 ? static_cast<int>(a.size - i) : 16;
+    const Vec v = Mul(LoadFirst(a.values + i, n), scale);
+    StoreFirst(a.values + i, has_cap ? Mul(cap, Tanh(v)) : v, n);
+  }
 }
 
 // The first n of sixteen lanes to an array of `element`s, from index i on.

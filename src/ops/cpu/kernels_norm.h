@@ -20,11 +20,20 @@ INFLIGHT_INLINE float SumOver(int64_t size, const Each& each) {
 
 void NormToken(const NormArgs& a) {
   float* x = a.residual;
-  if (a.delta != nullptr)
+  if (a.delta != nullptr) {
+    const Vec factor = Set1(a.delta_factor);
     for (int64_t i = 0; i < a.size; i += 16) {
       const int n = LanesAt(i, a.size);
-      StoreFirst(x + i, Add(LoadFirst(x + i, n), LoadFirst(a.delta + i, n)), n);
+      StoreFirst(x + i, MulAdd(LoadFirst(a.delta + i, n), factor, LoadFirst(x + i, n)), n);
     }
+  }
+  if (a.weight == nullptr) {
+    for (int64_t i = 0; i < a.size; i += 16) {
+      const int n = LanesAt(i, a.size);
+      StoreAs(a.y_element, a.y, i, LoadFirst(x + i, n), n);
+    }
+    return;
+  }
   const auto count = static_cast<float>(a.size);
   float mean = 0;
   if (a.center)

@@ -58,6 +58,8 @@ struct Product {
   const TensorView* scratch = nullptr;
   LoraTerm lora;
   LoraSite site = LoraSite::kDense;  // of weight; that of up is kGate
+  float scale = 1;                   // of y, which is float32 where this or softcap is set
+  float softcap = 0;
 };
 
 // Activations in int8, placed in the scratch as LinearScratchBytes counts it.
@@ -102,6 +104,7 @@ class PanelRunner {
       : p_(product),
         panel_(PanelKernelOf(kernels, product.weight->dtype)),
         finish_(kernels.finish),
+        cap_(kernels.cap),
         panel_bytes_(WeightBytes(product.weight->dtype, product.weight->layout, kPanelColumns,
                                  product.weight->in_features)),
         is_integer_(IsInteger(product.weight->dtype)),
@@ -152,6 +155,9 @@ class PanelRunner {
              .num_columns = num_columns,
              .y_element = ElementOf(p_.y->dtype),
              .y = y});
+    if (p_.softcap > 0 || p_.scale != 1)
+      for (int r = 0; r < num_rows; ++r)
+        cap_({static_cast<float*>(y[r]), num_columns, p_.scale, p_.softcap});
   }
 
   static void AddAdapters(const LoraSums& lora, int64_t first, int num_rows, int64_t column,
@@ -184,6 +190,7 @@ class PanelRunner {
   const Product& p_;
   const PanelKernel panel_;
   void (*const finish_)(const FinishArgs&);
+  void (*const cap_)(const CapArgs&);
   const size_t panel_bytes_;
   const bool is_integer_;
   const RoundedRows rounded_;
@@ -263,7 +270,9 @@ Status LmHead(const KernelSet& kernels, const LmHeadParams& p, Stream& stream) {
        .weight = &p.weight,
        .bias = p.bias.as<const float>(),
        .y = &p.logits,
-       .scratch = &p.scratch},
+       .scratch = &p.scratch,
+       .scale = p.scale,
+       .softcap = p.softcap},
       stream);
   return Status::Ok();
 }

@@ -19,8 +19,10 @@ LoraSums::LoraSums(const KernelSet& kernels, const LoraTerm& term, LoraSite site
     : kernels_(kernels), term_(term), site_(site) {
   if (term.batch == nullptr) return;
   LoraBatch& batch = *term.batch;
-  for (const LoraBatch::Run& run : batch.runs())
+  for (const LoraBatch::Run& run : batch.runs()) {
+    is_empty_ &= run.adapter->Of(term.layer, site).empty();
     stride_ = std::max<int64_t>(stride_, run.adapter->RankOf(term.layer, site));
+  }
   std::vector<float>& sums = batch.sums[index];
   const size_t size = batch.tokens().size() * static_cast<size_t>(stride_);
   if (sums.size() < size) sums.resize(size);
@@ -32,6 +34,7 @@ void LoraSums::Shrink(const TensorView& x, CpuPool& pool) const {
     const int token_parts = Parts(run.num, kTokensPerItem);
     int first_sum = 0;
     for (const LoraPart& part : run.adapter->Of(term_.layer, site_)) {
+      if (part.rank == 0) continue;  // a bias
       pool.ParallelFor(
           int64_t{Parts(part.rank, kRowsPerItem)} * token_parts,
           [&](int64_t i) {
@@ -72,7 +75,9 @@ void LoraSums::Add(int64_t token, int64_t column, int num_columns, float* sums) 
   for (const LoraPart& part : term_.batch->AdapterOf(entry).Of(term_.layer, site_)) {
     const int64_t first = std::max(column, part.first_feature);
     const int64_t end = std::min(column + num_columns, part.first_feature + part.num_features);
-    if (first < end)
+    if (first < end && part.bias != nullptr)
+      for (int64_t i = first; i < end; ++i) sums[i - column] += part.bias[i - part.first_feature];
+    else if (first < end)
       kernels_.expand({.shrunk = shrunk,
                        .b = static_cast<const std::byte*>(part.b) +
                             static_cast<size_t>(first - part.first_feature) * SizeOf(part.dtype),

@@ -15,7 +15,7 @@ class LoraSums {
   LoraSums(const KernelSet& kernels, const LoraTerm& term, LoraSite site, size_t index);
 
   // Nothing is added to any token.
-  bool empty() const { return stride_ == 0; }
+  bool empty() const { return is_empty_; }
 
   // Of all tokens with an adapter; x is [num_tokens, in_features].
   void Shrink(const TensorView& x, CpuPool& pool) const;
@@ -30,6 +30,7 @@ class LoraSums {
   const KernelSet& kernels_;
   const LoraTerm& term_;
   const LoraSite site_;
+  bool is_empty_ = true;
   int64_t stride_ = 0;  // the most ranks that an adapter has here
   float* sums_ = nullptr;
 };

@@ -12,7 +12,7 @@
 namespace inflight::ops::cpu {
 namespace {
 
-// RMSNorm of one head, in place.
+// RMSNorm of one head, or of all of a kind, in place.
 void Normalize(const float* weight, float eps, int64_t n, float* head) {
   float sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += head[i] * head[i];
@@ -68,10 +68,14 @@ void RotateAndStoreToken(const QkvRopeKvParams& p, int64_t t) {
   float* k = q + q_width;
   const float* v = k + k_width;
 
-  if (!p.q_norm.empty())
+  if (p.q_norm.num_elements() > head_dim) {
+    Normalize(p.q_norm.as<const float>(), p.norm_eps, q_width, q);
+    Normalize(p.k_norm.as<const float>(), p.norm_eps, k_width, k);
+  } else if (!p.q_norm.empty()) {
     for (int h = 0; h < p.num_heads + kv.num_kv_heads; ++h)
       Normalize((h < p.num_heads ? p.q_norm : p.k_norm).as<const float>(), p.norm_eps, head_dim,
                 q + h * head_dim);
+  }
 
   if (p.rope.style != RopeStyle::kNone) {
     const int64_t position = p.batch.positions.as<const int32_t>()[t];

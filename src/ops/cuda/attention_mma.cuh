@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions of compute capability 8.0 that the attention kernels are made of: asynchronous
-// copies into shared memory, 8x8 matrices from there to registers, and products of 16x16 by 16x8.
+// Instructions of compute capability 8.0 that the attention kernels, and those of adapters, are made
+// of: asynchronous copies into shared memory, 8x8 matrices from there to registers, and products of
+// 16x16 by 16x8.
 //
 // Fragments of mma.m16n8k16, lane = 4 g + j (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
 //

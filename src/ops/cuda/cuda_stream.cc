@@ -63,11 +63,15 @@ CudaStream::CudaStream(Device& device, OpChoice choice)
 
 Result<std::unique_ptr<CudaStream>> CudaStream::Create(Device& device, const ShapeClass& shape,
                                                        int max_num_tokens, int max_num_rows,
-                                                       OpChoice choice) {
+                                                       OpChoice choice, const CudaStream* beside) {
   std::unique_ptr<CudaStream> stream(new CudaStream(device, choice));
   RETURN_IF_ERROR(inflight::cuda::ToStatus(cudaSetDevice(device.cuda().index), "cudaSetDevice"));
-  RETURN_IF_ERROR(inflight::cuda::ToStatus(
-      cudaStreamCreateWithFlags(&stream->handle_, cudaStreamNonBlocking), "cudaStreamCreate"));
+  stream->owns_handle_ = beside == nullptr;
+  if (beside != nullptr)
+    stream->handle_ = beside->handle_;
+  else
+    RETURN_IF_ERROR(inflight::cuda::ToStatus(
+        cudaStreamCreateWithFlags(&stream->handle_, cudaStreamNonBlocking), "cudaStreamCreate"));
   ASSIGN_OR_RETURN(stream->buffer_,
                    Buffer::Allocate(device, "kernels' workspace",
                                     StreamBytes(shape, max_num_tokens, max_num_rows)));
@@ -77,7 +81,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::Create(Device& device, const Sha
 }
 
 CudaStream::~CudaStream() {
-  if (handle_ != nullptr) cudaStreamDestroy(handle_);
+  if (handle_ != nullptr && owns_handle_) cudaStreamDestroy(handle_);
 }
 
 Status CudaStream::Synchronize() {

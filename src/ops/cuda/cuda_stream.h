@@ -45,9 +45,11 @@ struct StreamWorkspace {
 
 class CudaStream : public Stream {
  public:
+  // With `beside`, for kernels of another shape in the order of that stream, which outlives it.
   static Result<std::unique_ptr<CudaStream>> Create(Device& device, const ShapeClass& shape,
                                                     int max_num_tokens, int max_num_rows,
-                                                    OpChoice choice = OpChoice::kFastest);
+                                                    OpChoice choice = OpChoice::kFastest,
+                                                    const CudaStream* beside = nullptr);
   ~CudaStream() override;
 
   Status Synchronize() override;
@@ -64,6 +66,7 @@ class CudaStream : public Stream {
   CudaStream(Device& device, OpChoice choice);
 
   cudaStream_t handle_ = nullptr;
+  bool owns_handle_ = true;
   const inflight::cuda::DeviceProperties& gpu_;  // the device's
   const bool is_fixed_;
   Buffer buffer_;

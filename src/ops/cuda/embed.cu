@@ -78,6 +78,7 @@ Status Check(const EmbedParams& p) {
   if (p.prompt_rows != nullptr && p.prompt_dtype != p.table.dtype)
     return InvalidArgument("prompt_dtype: got " + std::string(DTypeName(p.prompt_dtype)) +
                            ", needed " + std::string(DTypeName(p.table.dtype)) + " as the table");
+  if (p.is_part) return Unimplemented("table: parts of one are supported on the CPU alone");
   if (p.position_table.empty()) return Status::Ok();
   RETURN_IF_ERROR(ExpectMatrix("position_table", p.position_table, {p.table.dtype}));
   RETURN_IF_ERROR(Expect("position_table", p.position_table, {p.table.dtype},

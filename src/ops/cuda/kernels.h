@@ -85,6 +85,28 @@ struct EpilogueParams {
 };
 Status Epilogue(const EpilogueParams& params, CudaStream& stream);
 
+// y[t, c] = act(z[t, c] + a[t, c] + bias[c]) of tokens whose adapter has factors for column c; the
+// others stay as they are. a[t, s * out_features + n] is what the adapter of token t adds to output
+// n of site first_site + s (lora.h). z and y may be one. Widths are multiples of 8.
+struct LoraAddParams {
+  LoraDevice lora;
+  int layer = 0;
+  LoraSite first_site = LoraSite::kQkv;
+  int num_sites = 1;           // at most 2
+  DType dtype = DType::kBF16;  // of x, z, y and the factors
+  const void* x = nullptr;     // [num_tokens, in_features]
+  int64_t in_features = 0;
+  const void* z = nullptr;  // [num_tokens, y_stride]
+  void* y = nullptr;        // [num_tokens, y_stride]
+  int64_t y_stride = 0;
+  int64_t out_features = 0;     // of one site
+  const float* bias = nullptr;  // [num_sites * out_features] or null
+  ActivationKind activation = ActivationKind::kNone;
+  int num_tokens = 0;
+};
+Status LoraShrink(const LoraAddParams& params, CudaStream& stream);  // reads x
+Status LoraExpand(const LoraAddParams& params, CudaStream& stream);  // behind it: the rest
+
 // out[r] = x[rows[r]]; rows of `row_bytes`, a multiple of 16.
 Status GatherRows(const void* x, const int32_t* rows, int64_t num_rows, int64_t row_bytes,
                   void* out, CudaStream& stream);

@@ -132,6 +132,47 @@ PendingScales PendingOf(const Activation& x, const Weight& weight, DType sum_dty
           .factor = 1 / Fp8ProductScale(sum_dtype, weight.in_features)};
 }
 
+// Adapters beside the product of a linear: Shrink before it, Expand behind it. Without adapters
+// both do nothing.
+class Adapters {
+ public:
+  // `y`: what the product is put into, of `num_sites` linears side by side.
+  Adapters(const LoraTerm& lora, LoraSite first_site, int num_sites, const TensorView& x,
+           const TensorView& y)
+      : has_any_(lora.batch != nullptr) {
+    if (!has_any_) return;
+    params_ = {.lora = lora.batch->device,
+               .layer = lora.layer,
+               .first_site = first_site,
+               .num_sites = num_sites,
+               .dtype = x.dtype,
+               .x = x.data,
+               .in_features = x.shape[1],
+               .z = y.data,
+               .y = y.data,
+               .y_stride = y.shape[1],
+               .out_features = y.shape[1] / num_sites,
+               .num_tokens = static_cast<int>(x.shape[0])};
+  }
+  bool has_any() const { return has_any_; }
+  Status Shrink(CudaStream& stream) const {
+    return has_any_ ? LoraShrink(params_, stream) : Status::Ok();
+  }
+  Status Expand(CudaStream& stream) const {
+    return has_any_ ? LoraExpand(params_, stream) : Status::Ok();
+  }
+  // Of tokens with adapters y is act(z + what these add + bias) instead.
+  void ActivateInto(const TensorView& y, const float* bias, ActivationKind activation) {
+    params_.y = y.data;
+    params_.bias = bias;
+    params_.activation = activation;
+  }
+
+ private:
+  bool has_any_;
+  LoraAddParams params_;
+};
+
 // Gate and up as one weight of twice the rows, where they lie one behind the other.
 bool AreAdjacent(const Weight& gate, const Weight& up) {
   const bool scales_too = !IsInteger(gate.dtype) || up.scales == gate.scales + gate.out_features;
@@ -143,6 +184,12 @@ Status Validate(const LinearParams& p) {
   RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
   RETURN_IF_ERROR(ExpectProduct("y", p.y, p.x, p.weight.out_features));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, {DType::kF32}, {p.weight.out_features}));
+  if (p.lora.batch != nullptr && p.y.dtype != p.x.values.dtype)
+    return InvalidArgument(fmt::format("y: got {}, beside adapters it has the dtype of x, {}",
+                                       DTypeName(p.y.dtype), DTypeName(p.x.values.dtype)));
+  if (p.lora.batch != nullptr && p.activation != ActivationKind::kNone)
+    RETURN_IF_ERROR(Expect("workspace", p.workspace, {p.x.values.dtype},
+                           {p.x.values.shape[0], p.weight.out_features}));
   if (!p.defer_scales || (p.bias.empty() && p.activation == ActivationKind::kNone))
     return Status::Ok();
   return InvalidArgument("defer_scales: a bias or an activation comes after the scales");
@@ -205,11 +252,14 @@ Status QkvRopeKv(const QkvRopeKvParams& params, Stream& stream) {
   RETURN_IF_ERROR(Validate(params));
   if (params.batch.num_tokens == 0) return Status::Ok();
   CudaStream& cuda_stream = AsCuda(stream);
+  const Adapters adapters(params.lora, LoraSite::kQkv, 1, params.x.values, params.workspace);
+  RETURN_IF_ERROR(adapters.Shrink(cuda_stream));
   RETURN_IF_ERROR(Project({.x = params.x.values,
                            .weight = params.weight,
                            .y = params.workspace.data,
                            .y_dtype = params.workspace.dtype},
                           cuda_stream));
+  RETURN_IF_ERROR(adapters.Expand(cuda_stream));
   return RopeKv(params, PendingOf(params.x, params.weight, params.workspace.dtype), cuda_stream);
 }
 
@@ -225,7 +275,21 @@ Status Linear(const LinearParams& params, Stream& stream) {
     product.bias = FloatsOf(params.bias);
     product.activation = params.activation;
   }
+  const bool activates = params.activation != ActivationKind::kNone;
+  Adapters adapters(params.lora, params.site, 1, params.x.values,
+                    activates ? params.workspace : params.y);
+  RETURN_IF_ERROR(adapters.Shrink(cuda_stream));
   RETURN_IF_ERROR(Project(product, cuda_stream));
+  // What adapters add comes before an activation: their tokens need the product once more, without
+  // it. The others keep the bits that they have in y.
+  if (adapters.has_any() && activates) {
+    product.y = params.workspace.data;
+    product.bias = nullptr;
+    product.activation = ActivationKind::kNone;
+    RETURN_IF_ERROR(Project(product, cuda_stream));
+    adapters.ActivateInto(params.y, FloatsOf(params.bias), params.activation);
+  }
+  RETURN_IF_ERROR(adapters.Expand(cuda_stream));
   if (!is_fp8 || params.defer_scales) return Status::Ok();
   return Epilogue({.y = params.y.data,
                    .dtype = params.y.dtype,
@@ -246,6 +310,9 @@ Status GatedLinear(const GatedLinearParams& params, Stream& stream) {
   CudaStream& cuda_stream = AsCuda(stream);
   const int64_t n = params.gate.out_features;
   const TensorView& gate_up = params.workspace;
+  static_assert(static_cast<int>(LoraSite::kGate) == static_cast<int>(LoraSite::kFc) + 1);
+  const Adapters adapters(params.lora, LoraSite::kFc, 2, params.x.values, gate_up);
+  RETURN_IF_ERROR(adapters.Shrink(cuda_stream));
   if (AreAdjacent(params.gate, params.up)) {
     Weight both = params.gate;
     both.out_features = 2 * n;
@@ -263,6 +330,7 @@ Status GatedLinear(const GatedLinearParams& params, Stream& stream) {
     product.y = gate_up.as<std::byte>() + n * static_cast<int64_t>(SizeOf(gate_up.dtype));
     RETURN_IF_ERROR(Project(product, cuda_stream));
   }
+  RETURN_IF_ERROR(adapters.Expand(cuda_stream));
   const bool is_fp8 = params.gate.dtype == DType::kF8E4M3;
   return Gate({.gate_up = params.workspace.data,
                .dtype = params.workspace.dtype,

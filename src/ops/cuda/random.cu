@@ -12,18 +12,29 @@ constexpr int kThreads = 256;
 constexpr int64_t kMaxCtas = int64_t{1} << 20;
 
 template <typename T>
+struct alignas(4 * sizeof(T)) Four {
+  T values[4];
+};
+
+// Whole vectors where it can: `data` may be host memory behind a bus.
+template <typename T>
 __global__ void __launch_bounds__(kThreads)
     FillUniformKernel(T* data, int64_t n, float bound, uint64_t stream) {
   const int64_t stride = int64_t{gridDim.x} * kThreads * 4;
   for (int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 4; first < n;
        first += stride) {
-    for (int j = 0; j < 4 && first + j < n; ++j) {
+    Four<T> four;
+    for (int j = 0; j < 4; ++j) {
       const float value = UniformAt(stream, static_cast<uint64_t>(first + j), bound);
       if constexpr (std::is_same_v<T, int8_t>)
-        data[first + j] = static_cast<int8_t>(floorf(value));
+        four.values[j] = static_cast<int8_t>(floorf(value));
       else
-        data[first + j] = cuda::FromFloat<T>(value);
+        four.values[j] = cuda::FromFloat<T>(value);
     }
+    if (first + 4 <= n)
+      *reinterpret_cast<Four<T>*>(data + first) = four;
+    else
+      for (int j = 0; first + j < n; ++j) data[first + j] = four.values[j];
   }
 }
 

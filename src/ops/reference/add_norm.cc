@@ -35,7 +35,12 @@ Status AddNorm(const AddNormParams& p, Stream& stream) {
     float* x = p.residual.as<float>() + t * hidden_size;
     if (!p.delta.empty()) {
       const float* delta = p.delta.as<const float>() + t * hidden_size;
-      for (int64_t i = 0; i < hidden_size; ++i) x[i] += delta[i];
+      for (int64_t i = 0; i < hidden_size; ++i) x[i] += p.delta_factor * delta[i];
+    }
+    if (p.norm.kind == NormKind::kNone) {
+      for (int64_t i = 0; i < hidden_size; ++i)
+        StoreFloat(p.y.data, p.y.dtype, t * hidden_size + i, x[i]);
+      return;
     }
     const float center = p.norm.kind == NormKind::kLayerNorm ? Mean(x, hidden_size) : 0.0F;
     const float scale = 1.0F / std::sqrt(MeanSquare(x, hidden_size, center) + p.norm.eps);

@@ -19,10 +19,13 @@ class HeadAttention {
   HeadAttention(const AttentionParams& params, const int32_t* block_table, int kv_head)
       : p_(params), block_table_(block_table), kv_head_(kv_head) {}
 
-  void Run(const float* q, int position, int64_t y_index) const {
+  // `places`: where the keys of positions 0 to `position` stand.
+  void Run(const float* q, const std::vector<int>& places, int64_t y_index) const {
+    const int position = static_cast<int>(places.size()) - 1;
     std::vector<int> seen;
     for (int s = 0; s <= position; ++s) {
-      if (s < p_.sliding.num_sinks || s >= p_.sliding.First(position)) seen.push_back(s);
+      if (s < p_.sliding.num_sinks || s >= p_.sliding.First(position))
+        seen.push_back(places[static_cast<size_t>(s)]);
     }
     std::vector<float> weights;
     weights.reserve(seen.size());
@@ -37,27 +40,44 @@ class HeadAttention {
   }
 
  private:
-  int64_t Block(int position) const { return block_table_[position / p_.kv.block_size]; }
+  int64_t Block(int place) const { return block_table_[place / p_.kv.block_size]; }
 
-  float Score(const float* q, int position) const {
-    const void* keys = p_.kv.Keys(p_.layer, Block(position), kv_head_);
+  float Score(const float* q, int place) const {
+    const void* keys = p_.kv.Keys(p_.layer, Block(place), kv_head_);
     float sum = 0;
     for (int d = 0; d < p_.kv.head_dim; ++d)
-      sum += q[d] * LoadFloat(keys, p_.kv.dtype, p_.kv.KeyIndex(position % p_.kv.block_size, d));
-    return sum * p_.scale;
+      sum += q[d] * LoadFloat(keys, p_.kv.dtype, p_.kv.KeyIndex(place % p_.kv.block_size, d));
+    const float score = sum * p_.scale;
+    return p_.softcap == 0 ? score : p_.softcap * std::tanh(score / p_.softcap);
   }
 
-  void AddValue(float weight, int position, std::vector<float>& y) const {
-    const void* values = p_.kv.Values(p_.layer, Block(position), kv_head_);
+  void AddValue(float weight, int place, std::vector<float>& y) const {
+    const void* values = p_.kv.Values(p_.layer, Block(place), kv_head_);
     for (int d = 0; d < p_.kv.head_dim; ++d)
       y[static_cast<size_t>(d)] +=
-          weight * LoadFloat(values, p_.kv.dtype, p_.kv.ValueIndex(position % p_.kv.block_size, d));
+          weight * LoadFloat(values, p_.kv.dtype, p_.kv.ValueIndex(place % p_.kv.block_size, d));
   }
 
   const AttentionParams& p_;
   const int32_t* block_table_;
   const int kv_head_;
 };
+
+// Where the keys stand that a token sees, in their order.
+std::vector<int> PlacesSeen(const PagedBatch& batch, int row, int64_t token) {
+  const int64_t mask = batch.tree_masks.empty() ? 0 : batch.tree_masks.as<const int64_t>()[token];
+  std::vector<int> places;
+  if (mask == 0) {
+    for (int p = 0; p <= batch.positions.as<const int32_t>()[token]; ++p) places.push_back(p);
+    return places;
+  }
+  const int num_places = batch.seq_lens_kv.as<const int32_t>()[row];
+  for (int place = 0; place < num_places; ++place) {
+    const int before_last = num_places - 1 - place;
+    if (before_last >= kMaxTreePlaces || (mask >> before_last & 1) != 0) places.push_back(place);
+  }
+  return places;
+}
 
 }  // namespace
 
@@ -66,7 +86,6 @@ Status Attention(const AttentionParams& p, Stream& stream) {
   const int64_t num_heads = p.q.shape[1];
   const auto group = static_cast<int>(num_heads / p.kv.num_kv_heads);
   const auto* cu_seqlens_q = p.batch.cu_seqlens_q.as<const int32_t>();
-  const auto* positions = p.batch.positions.as<const int32_t>();
   for (int row = 0; row < p.batch.num_rows; ++row) {
     const int32_t* block_table =
         p.batch.block_tables.as<const int32_t>() + row * p.batch.block_tables.shape[1];
@@ -76,7 +95,8 @@ Status Attention(const AttentionParams& p, Stream& stream) {
       const int64_t t = first + i / num_heads;
       const auto head = static_cast<int>(i % num_heads);
       const int64_t at = (t * num_heads + head) * p.kv.head_dim;
-      HeadAttention(p, block_table, head / group).Run(p.q.as<const float>() + at, positions[t], at);
+      HeadAttention(p, block_table, head / group)
+          .Run(p.q.as<const float>() + at, PlacesSeen(p.batch, row, t), at);
     });
   }
   return Status::Ok();

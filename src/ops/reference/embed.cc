@@ -14,10 +14,14 @@ Status Embed(const EmbedParams& p, Stream& stream) {
   const int64_t hidden_size = p.table.in_features;
   stream.cpu_pool().ParallelFor(p.ids.num_elements(), [&](int64_t t) {
     float* y = p.y.as<float>() + t * hidden_size;
-    const int64_t id = p.ids.as<const int32_t>()[t];
+    const int64_t row = p.ids.as<const int32_t>()[t] - p.first_id;
+    const bool is_elsewhere = p.is_part && (row < 0 || row >= p.table.out_features);
     const void* const own_row = p.prompt_rows == nullptr ? nullptr : p.prompt_rows[t];
     for (int64_t i = 0; i < hidden_size; ++i) {
-      y[i] = own_row == nullptr ? ElementAt(p.table, id, i) : LoadFloat(own_row, p.prompt_dtype, i);
+      if (own_row != nullptr)
+        y[i] = LoadFloat(own_row, p.prompt_dtype, i);
+      else
+        y[i] = is_elsewhere ? 0.0F : p.scale * ElementAt(p.table, row, i);
     }
     if (p.position_table.empty()) return;
     const int64_t position = p.positions.as<const int32_t>()[t];

@@ -92,6 +92,8 @@ class Sums {
   std::vector<RoundedRow> rounded_;
 };
 
+float Cap(float x, float softcap) { return softcap == 0 ? x : softcap * std::tanh(x / softcap); }
+
 float BiasAt(const TensorView& bias, int64_t n) {
   return bias.empty() ? 0.0F : bias.as<const float>()[n];
 }
@@ -160,7 +162,7 @@ Status LmHead(const LmHeadParams& p, Stream& stream) {
     sums.WithFeature(n, [&](const auto& sum) {
       for (int64_t r = 0; r < num_rows; ++r)
         p.logits.as<float>()[r * p.weight.out_features + n] =
-            sum(p.rows.as<const int32_t>()[r]) + BiasAt(p.bias, n);
+            Cap(p.scale * (sum(p.rows.as<const int32_t>()[r]) + BiasAt(p.bias, n)), p.softcap);
     });
   });
   return Status::Ok();

@@ -34,9 +34,11 @@ float LoraSums::Add(float sum, int64_t token, int64_t feature) const {
   const float* shrunk = shrunk_[static_cast<size_t>(entry)].data();
   for (const LoraPart& part : term_.batch->AdapterOf(entry).Of(term_.layer, site_)) {
     const int64_t n = feature - part.first_feature;
-    if (n >= 0 && n < part.num_features)
+    if (n >= 0 && n < part.num_features) {
       for (int row = 0; row < part.rank; ++row)
         sum += shrunk[row] * LoadFloat(part.b, part.dtype, row * LoraStride(part.num_features) + n);
+      if (part.bias != nullptr) sum += part.bias[n];
+    }
     shrunk += part.rank;
   }
   return sum;

@@ -14,13 +14,10 @@ namespace {
 
 using Head = std::vector<double>;
 
-Head Normalized(const Head& x, const TensorView& weight, float eps) {
-  double mean_square = 0;
-  for (const double value : x) mean_square += value * value / static_cast<double>(x.size());
-  Head y(x.size());
-  for (size_t i = 0; i < x.size(); ++i)
-    y[i] = x[i] * weight.as<const float>()[i] / std::sqrt(mean_square + double{eps});
-  return y;
+double MeanSquare(const float* x, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += double{x[i]} * x[i];
+  return sum / static_cast<double>(n);
 }
 
 // arXiv:2104.09864 eq. 34, of the pairs that Rope names.
@@ -46,7 +43,7 @@ class Token {
       : p_(params), t_(t), slot_(p_.batch.slot_mapping.as<const int64_t>()[t]) {}
 
   void WriteQuery(int h) const {
-    const Head q = NormedAndRotated(h, p_.q_norm);
+    const Head q = NormedAndRotated(h, h, p_.num_heads, p_.q_norm);
     for (size_t d = 0; d < q.size(); ++d)
       p_.q.as<float>()[(t_ * p_.num_heads + h) * p_.kv.head_dim + static_cast<int64_t>(d)] =
           static_cast<float>(q[d]);
@@ -56,7 +53,7 @@ class Token {
     const KvCacheView& kv = p_.kv;
     const int64_t block = slot_ / kv.block_size;
     const auto offset = static_cast<int>(slot_ % kv.block_size);
-    const Head key = NormedAndRotated(p_.num_heads + h, p_.k_norm);
+    const Head key = NormedAndRotated(p_.num_heads + h, h, kv.num_kv_heads, p_.k_norm);
     const Head value = Projected(p_.num_heads + kv.num_kv_heads + h);
     for (int d = 0; d < kv.head_dim; ++d) {
       const auto at = static_cast<size_t>(d);
@@ -69,15 +66,24 @@ class Token {
 
  private:
   // Head `h` of the row, counted over q, k and v.
-  Head Projected(int h) const {
+  const float* At(int h) const {
     const float* const row = p_.workspace.as<const float>() + t_ * p_.workspace.shape[1];
-    const float* const head = row + int64_t{h} * p_.kv.head_dim;
-    return {head, head + p_.kv.head_dim};
+    return row + int64_t{h} * p_.kv.head_dim;
   }
+  Head Projected(int h) const { return {At(h), At(h) + p_.kv.head_dim}; }
 
-  Head NormedAndRotated(int h, const TensorView& norm) const {
+  // Head `h` of the row, which is the `of_kind`th of the `num_of_kind` of q or of k.
+  Head NormedAndRotated(int h, int of_kind, int num_of_kind, const TensorView& norm) const {
     Head x = Projected(h);
-    if (!norm.empty()) x = Normalized(x, norm, p_.norm_eps);
+    if (!norm.empty()) {
+      const bool is_wide = norm.num_elements() > p_.kv.head_dim;
+      const int64_t width = p_.kv.head_dim;
+      const double mean_square =
+          is_wide ? MeanSquare(At(h - of_kind), num_of_kind * width) : MeanSquare(At(h), width);
+      const float* const weight = norm.as<const float>() + (is_wide ? of_kind * width : 0);
+      for (size_t i = 0; i < x.size(); ++i)
+        x[i] *= weight[i] / std::sqrt(mean_square + double{p_.norm_eps});
+    }
     if (p_.rope.style == RopeStyle::kNone) return x;
     return Rotated(x, p_.rope, p_.batch.positions.as<const int32_t>()[t_]);
   }

@@ -5,7 +5,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 #include <algorithm>
 #include <array>
@@ -25,6 +27,7 @@ using grpc_listener::kPrefixBytes;
 constexpr int32_t kWindowBytes = 256 << 20;  // that the server may send ahead
 constexpr size_t kMaxOutBytes = 256 * 1024;
 constexpr int64_t kExpiryNs = 100'000'000;  // between two looks at deadlines
+constexpr time_t kHandshakeSeconds = 10;
 constexpr int kCancelled = static_cast<int>(StatusCode::kCancelled);
 constexpr int kUnknown = static_cast<int>(StatusCode::kUnknown);
 constexpr int kDeadlineExceeded = static_cast<int>(StatusCode::kDeadlineExceeded);
@@ -128,10 +131,18 @@ struct GrpcClient::Callbacks {
   }
 };
 
-GrpcClient::GrpcClient(std::string host, int port) : host_(std::move(host)), port_(port) {}
+GrpcClient::GrpcClient(std::string host, int port, bool is_tls)
+    : host_(std::move(host)),
+      port_(port),
+      is_tls_(is_tls),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 GrpcClient::GrpcClient(Descriptor connected_socket)
-    : host_("localhost"), port_(0), socket_(std::move(connected_socket)) {
+    : host_("localhost"),
+      port_(0),
+      is_tls_(false),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      socket_(std::move(connected_socket)) {
   StartSession();
 }
 
@@ -153,8 +164,47 @@ bool GrpcClient::Connect() {
   if (!socket_.ok()) return false;
   const int on = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (is_tls_ && !ShakeHands()) {
+    tls_ = nullptr;
+    socket_ = {};
+    return false;
+  }
   StartSession();
-  return true;
+  if (tls_ == nullptr || Take({})) return true;  // what came behind the handshake
+  nghttp2_session_del(std::exchange(session_, nullptr));
+  tls_ = nullptr;
+  socket_ = {};
+  return false;
+}
+
+// Waits for the server, as connecting does.
+bool GrpcClient::ShakeHands() {
+  const timeval limit = {.tv_sec = kHandshakeSeconds, .tv_usec = 0};
+  setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  tls_ = std::make_unique<TlsPipe>(host_);
+  std::string out;
+  std::string plain;
+  while (true) {
+    const TlsPipe::State state = tls_->Shake(&out);
+    while (!out.empty()) {
+      const ssize_t taken = send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL);
+      if (taken < 0) {
+        connect_error_ = ", TLS: the connection was closed";
+        return false;
+      }
+      out.erase(0, static_cast<size_t>(taken));
+    }
+    if (state == TlsPipe::State::kReady) return true;
+    std::array<char, 16 * 1024> buffer;
+    const ssize_t count = state == TlsPipe::State::kFailed
+                              ? -1
+                              : recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    if (count <= 0) {
+      connect_error_ = ", TLS: " + tls_->error();
+      return false;
+    }
+    tls_->Receive({buffer.data(), static_cast<size_t>(count)}, &plain);  // Shake goes on with it
+  }
 }
 
 void GrpcClient::StartSession() {
@@ -173,6 +223,7 @@ void GrpcClient::StartSession() {
 void GrpcClient::Disconnect(const std::string& why) {
   nghttp2_session_del(std::exchange(session_, nullptr));
   socket_ = {};
+  tls_ = nullptr;
   out_.clear();
   for (const auto& [id, call] : calls_) ended_.emplace_back(id, GrpcEnd{kUnavailable, why});
 }
@@ -188,14 +239,15 @@ GrpcClient::CallId GrpcClient::Start(const std::string& path, std::string_view m
           .deadline_ns = deadline_ns,
           .out = {},
           .has_ended = is_only};
+  connect_error_.clear();
   if (!Connect()) {
-    ended_.emplace_back(id, GrpcEnd{kUnavailable, "cannot connect to " + host_});
+    ended_.emplace_back(id, GrpcEnd{kUnavailable, "cannot connect to " + host_ + connect_error_});
     return id;
   }
   AppendFramed(call.out, message);
   const std::string authority = host_ + ":" + std::to_string(port_);
   std::vector<nghttp2_nv> fields = {
-      Field(":method", "POST"),       Field(":scheme", "http"),
+      Field(":method", "POST"),       Field(":scheme", is_tls_ ? "https" : "http"),
       Field(":path", path),           Field(":authority", authority),
       Field("te", "trailers"),        Field("content-type", "application/grpc"),
       Field("user-agent", "inflight")};
@@ -231,16 +283,22 @@ void GrpcClient::Cancel(CallId id) {
 
 bool GrpcClient::Poll(int64_t until_ns) {
   has_told_ = false;
+  is_woken_ = false;
   while (true) {
     Tell();
     const int64_t now_ns = NowNs();
     if (now_ns >= next_expiry_ns_) Expire(now_ns);
     if (session_ != nullptr && !Send()) Disconnect("the connection was lost");
     if (!ended_.empty()) continue;
-    if (has_told_ || now_ns >= until_ns) return has_told_;
+    if (has_told_ || is_woken_ || now_ns >= until_ns) return has_told_;
     const int64_t timeout_ns = std::min(until_ns, next_expiry_ns_) - now_ns;
     if (!Receive(std::max<int64_t>(timeout_ns, 0))) Disconnect("the connection was lost");
   }
+}
+
+void GrpcClient::Wake() {
+  const uint64_t one = 1;
+  (void)!write(wake_.get(), &one, sizeof one);
 }
 
 void GrpcClient::PollOnce() {
@@ -261,7 +319,11 @@ bool GrpcClient::Send() {
       const ssize_t count = nghttp2_session_mem_send(session_, &data);
       if (count < 0) return false;
       if (count == 0) break;
-      out_.append(reinterpret_cast<const char*>(data), static_cast<size_t>(count));
+      const std::string_view bytes(reinterpret_cast<const char*>(data), static_cast<size_t>(count));
+      if (tls_ == nullptr)
+        out_.append(bytes);
+      else if (!tls_->Send(bytes, &out_))
+        return false;
     }
     if (out_.empty()) return true;
     const ssize_t taken =
@@ -272,18 +334,36 @@ bool GrpcClient::Send() {
 }
 
 bool GrpcClient::Receive(int64_t timeout_ns) {
-  pollfd ready{.fd = socket_.get(), .events = POLLIN, .revents = 0};
-  if (!out_.empty()) ready.events |= POLLOUT;
+  std::array<pollfd, 2> waited = {{{.fd = wake_.get(), .events = POLLIN, .revents = 0},
+                                   {.fd = socket_.get(), .events = POLLIN, .revents = 0}}};
+  const pollfd& ready = waited[1];
+  if (!out_.empty()) waited[1].events |= POLLOUT;
   const timespec timeout = {.tv_sec = timeout_ns / 1'000'000'000,
                             .tv_nsec = timeout_ns % 1'000'000'000};
-  ppoll(&ready, socket_.ok() ? 1 : 0, &timeout, nullptr);
+  ppoll(waited.data(), socket_.ok() ? 2 : 1, &timeout, nullptr);
+  if (waited[0].revents != 0) {
+    uint64_t num_wakes = 0;
+    is_woken_ = read(wake_.get(), &num_wakes, sizeof num_wakes) > 0;
+  }
   if (!socket_.ok() || (ready.revents & ~POLLOUT) == 0) return true;
   static thread_local std::array<char, 256 * 1024> buffer;
   const ssize_t count = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (count < 0) return errno == EAGAIN || errno == EINTR;
-  return count > 0 &&
-         nghttp2_session_mem_recv(session_, reinterpret_cast<const uint8_t*>(buffer.data()),
-                                  static_cast<size_t>(count)) >= 0;
+  return count > 0 && Take({buffer.data(), static_cast<size_t>(count)});
+}
+
+bool GrpcClient::Take(std::string_view bytes) {
+  std::string plain;
+  bool is_open = true;
+  if (tls_ != nullptr) {
+    is_open = tls_->Receive(bytes, &plain);
+    bytes = plain;  // what came before the end, too
+  }
+  const bool is_taken =
+      bytes.empty() ||
+      nghttp2_session_mem_recv(session_, reinterpret_cast<const uint8_t*>(bytes.data()),
+                               bytes.size()) >= 0;
+  return is_taken && is_open;
 }
 
 void GrpcClient::Receive(Call& call, std::string_view bytes) {

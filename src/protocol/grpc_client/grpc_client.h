@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of gRPC: plain HTTP/2 by nghttp2 on one connection, in the thread that polls.
+// A client of gRPC: HTTP/2 by nghttp2 on one connection, plain or over TLS, in the thread that
+// polls.
 #pragma once
 
 #include <nghttp2/nghttp2.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "protocol/grpc_client/tls_pipe.h"
 
 namespace inflight::grpc_client {
 
@@ -37,10 +39,10 @@ class GrpcListener {
   virtual void OnEnd(const GrpcEnd& end) = 0;  // the last that is called
 };
 
-// Threads: one.
+// Threads: one, but for Wake.
 class GrpcClient {
  public:
-  GrpcClient(std::string host, int port);
+  GrpcClient(std::string host, int port, bool is_tls = false);
   explicit GrpcClient(Descriptor connected_socket);
   ~GrpcClient();  // listeners are told nothing any more
   GrpcClient(const GrpcClient&) = delete;
@@ -62,6 +64,8 @@ class GrpcClient {
 
   // Sends and receives until something was told or it is `until_ns`. Whether something was.
   bool Poll(int64_t until_ns);
+  // Ends the Poll that runs, or the next one. Any thread.
+  void Wake();
   // Sends and receives what can be without waiting, and tells all of it.
   void PollOnce();
 
@@ -70,10 +74,12 @@ class GrpcClient {
   struct Callbacks;
 
   bool Connect();
+  bool ShakeHands();
   void StartSession();
   void Tell();
   void Disconnect(const std::string& why);
   bool Send();
+  bool Take(std::string_view bytes);
   bool Receive(int64_t timeout_ns);
   void Receive(Call& call, std::string_view bytes);
   void End(CallId id, const GrpcEnd& end);
@@ -82,7 +88,12 @@ class GrpcClient {
 
   const std::string host_;
   const int port_;
+  const bool is_tls_;
+  const Descriptor wake_;
+  bool is_woken_ = false;
   Descriptor socket_;
+  std::unique_ptr<TlsPipe> tls_;  // of the connection; null: plain
+  std::string connect_error_;
   nghttp2_session* session_ = nullptr;
   std::string out_;  // not taken by the socket yet
   CallId last_id_ = 0;

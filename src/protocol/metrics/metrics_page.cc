@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "protocol/metrics/iteration_gauges.h"
+#include "protocol/metrics/router_gauges.h"
 #include "protocol/metrics/text_writer.h"
 #include "serving/statistics/statistics.h"
 
@@ -384,11 +385,12 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
   }
   WritePinnedMemory(loaded, out);
   if (options.memory != nullptr) WriteRequestMemory(*options.memory, out);
-  const std::vector<ExecutorGauges> executors = server.executor_gauges();
+  const std::vector<ExecutorGauges> executors = server.executor_gauges(options.with_vllm_names);
   WriteGauges(executors, out);
   WriteLengths(executors, models, out);
   WriteCounters(executors, out);
   WriteIterationGauges(executors, out);
+  if (options.with_vllm_names) WriteRouterGauges(executors, out);
   return out.Take();
 }
 

@@ -18,6 +18,8 @@ struct PageOptions {
   bool with_failure_reasons = true;
   // nv_inference_*_duration_us and the count of successful requests.
   bool with_latency_counters = true;
+  // Also the families that routers read of vLLM (router_gauges.h).
+  bool with_vllm_names = false;
   // By index, of the label `gpu_uuid` of models on a GPU; empty where they are not read.
   std::vector<std::string> gpu_uuids;
   // Whose gauges it shows; null where front ends hold nothing.

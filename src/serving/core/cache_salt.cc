@@ -12,14 +12,15 @@ namespace {
 
 constexpr size_t kMaxSaltBytes = 1024;
 
-}  // namespace
-
+// "" where it is no text.
 std::string_view SaltText(const Request& request) {
   const auto found = request.parameters.find(kCacheSalt);
   if (found == request.parameters.end()) return {};
   const auto* text = std::get_if<std::string>(&found->second);
   return text != nullptr ? std::string_view(*text) : std::string_view();
 }
+
+}  // namespace
 
 Result<uint64_t> CacheSaltOf(const Request& request, std::string_view contents) {
   const auto found = request.parameters.find(kCacheSalt);

@@ -14,8 +14,6 @@ namespace inflight::serving {
 // The request parameter, a text of the client's choice; "" and none are the same.
 inline constexpr std::string_view kCacheSalt = "cache_salt";
 
-std::string_view SaltText(const Request& request);  // "" where it is no text
-
 // The executor's salt: 0 without identity and parameter, else 64 bits of a SHA-256 of both, so that
 // nobody finds a text that leads to the blocks of another. kInvalidArgument where the parameter is
 // no text, or one of more than 1024 bytes. `contents` is what tells equal ids apart beside both, 32

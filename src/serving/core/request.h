@@ -107,6 +107,8 @@ struct Response {
   std::vector<Tensor> outputs;  // may be empty on a final response of a decoupled model
   Parameters parameters;
   bool is_final = false;
+  // A stop, or the server's end, came before the answer was whole: it is nobody else's.
+  bool is_cut_short = false;
   bool rejected = false;  // an error found before the model ran (validation, unknown model, full
                           // queue): a stream answers it without the marks of an executed request
   // An answer although it has no outputs (the acknowledgement of a stop): protocols deliver it,

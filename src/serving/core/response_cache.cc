@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/status_macros.h"
-#include "serving/core/cache_salt.h"
 
 namespace inflight::serving {
 namespace {
@@ -17,6 +17,23 @@ constexpr uint64_t kEntryBytes = 256;  // about what lists and tables take besid
 // With its length in front, so that neighbours cannot be mistaken for each other.
 void AppendSized(std::string_view bytes, std::string& key) {
   key.append(std::to_string(bytes.size())).append(":").append(bytes);
+}
+
+void AppendNumber(uint64_t number, std::string& key) {
+  key.append(std::to_string(number)).append(";");
+}
+
+// Numbers by their bits: of a double no text is exact.
+void AppendValue(const ParameterValue& value, std::string& key) {
+  AppendNumber(value.index(), key);
+  const auto append = [&key](const auto& held) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::string>) {
+      AppendSized(held, key);
+    } else {
+      key.append(reinterpret_cast<const char*>(&held), sizeof(held));
+    }
+  };
+  std::visit(append, value);
 }
 
 std::string_view BytesOf(const Tensor& tensor) {
@@ -60,8 +77,15 @@ std::string ResponseCache::KeyOf(const std::string& prefix, const Request& reque
   std::string key = prefix;
   const Identity identity = request.identity();
   key.append(identity.begin(), identity.end());
-  AppendSized(SaltText(request), key);
-  key.append(std::to_string(inputs.size())).append(";");
+  AppendNumber(request.parameters.size(), key);
+  for (const auto& [name, value] : request.parameters) {
+    AppendSized(name, key);
+    AppendValue(value, key);
+  }
+  AppendNumber(request.sequence_id, key);
+  AppendSized(request.sequence_name, key);
+  key.append(request.sequence_start ? "s" : "-").append(request.sequence_end ? "e" : "-");
+  AppendNumber(inputs.size(), key);
   for (const Tensor* input : inputs) AppendInput(*input, key);
   for (const std::string& output : outputs) AppendSized(output, key);
   return key;

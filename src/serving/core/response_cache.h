@@ -3,8 +3,9 @@
 // the same inputs (docs/reference/repositories.md, "Response cache").
 //
 // A key is the whole of what it stands for, so no two requests are ever taken for each other: the
-// load of a model, the client's identity and cache_salt, requested outputs, and of each input name,
-// type, shape and bytes. The request's id and other parameters are no part of it, as in Triton.
+// load of a model, the client's identity, its parameters and sequence, requested outputs, and of
+// each input name, type, shape and bytes. Id, priority and time-out are no part of it: no answer
+// depends on them, only whether there is one.
 //
 // Room:    keys and contents within `capacity_bytes`; what was used least recently goes first. What
 //          is larger than all of it is not kept.

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <set>
+
 namespace inflight::serving {
 namespace {
 
@@ -75,27 +78,67 @@ Request Asking(std::vector<Tensor> inputs) {
   return request;
 }
 
+std::string KeyOf(const Request& request) { return ResponseCache::KeyOf("p", request); }
+
 TEST(ResponseCacheTest, KeysFollowInputsAndWhoeverAsks) {
-  const auto key = [](const Request& request) { return ResponseCache::KeyOf("p", request); };
   const Request request = Asking({Texts("A", {"x"}), Texts("B", {"y"})});
   Request same = Asking({Texts("B", {"y"}), Texts("A", {"x"})});
   same.id = "other";
-  same.parameters["temperature"] = 0.5;
-  EXPECT_EQ(key(same), key(request));
-  EXPECT_NE(key(Asking({Texts("A", {"x"})})), key(request));
-  EXPECT_NE(key(Asking({Texts("A", {"y"}), Texts("B", {"x"})})), key(request));
+  same.priority = 1;
+  same.timeout_us = 5;
+  EXPECT_EQ(KeyOf(same), KeyOf(request));
+  EXPECT_NE(KeyOf(Asking({Texts("A", {"x"})})), KeyOf(request));
+  EXPECT_NE(KeyOf(Asking({Texts("A", {"y"}), Texts("B", {"x"})})), KeyOf(request));
   Request salted = request;
   salted.parameters["cache_salt"] = std::string("s");
-  EXPECT_NE(key(salted), key(request));
+  EXPECT_NE(KeyOf(salted), KeyOf(request));
   Request of_another = request;
   of_another.client = std::make_shared<Client>(Client{.identity = {1}, .name = "a"});
-  EXPECT_NE(key(of_another), key(request));
+  EXPECT_NE(KeyOf(of_another), KeyOf(request));
   Request fewer = request;
   fewer.requested_outputs = {"OUT"};
-  EXPECT_NE(key(fewer), key(request));
+  EXPECT_NE(KeyOf(fewer), KeyOf(request));
   Request reshaped = request;
   reshaped.inputs[0].shape = {1, 1};
-  EXPECT_NE(key(reshaped), key(request));
+  EXPECT_NE(KeyOf(reshaped), KeyOf(request));
+}
+
+// A model may do another thing for any of them, and for another type of the same digits.
+TEST(ResponseCacheTest, KeysFollowParameters) {
+  const auto key = [](const Parameters& parameters) {
+    Request request = Asking({Texts("A", {"x"})});
+    request.parameters = parameters;
+    return KeyOf(request);
+  };
+  const std::vector<Parameters> all = {{},
+                                       {{"a", true}},
+                                       {{"a", false}},
+                                       {{"b", true}},
+                                       {{"a", int64_t{1}}},
+                                       {{"a", uint64_t{1}}},
+                                       {{"a", 1.0}},
+                                       {{"a", std::nextafter(1.0, 2.0)}},
+                                       {{"a", std::string("1")}},
+                                       {{"a", std::string("true")}},
+                                       {{"a", true}, {"b", true}}};
+  std::set<std::string> keys;
+  for (const Parameters& parameters : all) {
+    EXPECT_EQ(key(parameters), key(parameters));
+    keys.insert(key(parameters));
+  }
+  EXPECT_EQ(keys.size(), all.size());
+}
+
+// An ensemble tells the sequence in its answers, also where none of its steps has sequences.
+TEST(ResponseCacheTest, KeysFollowTheSequence) {
+  std::vector<Request> all(5, Asking({Texts("A", {"x"})}));
+  all[1].sequence_id = 7;
+  all[2].sequence_name = "7";
+  all[3].sequence_start = true;
+  all[4].sequence_end = true;
+  std::set<std::string> keys;
+  for (const Request& request : all) keys.insert(KeyOf(request));
+  EXPECT_EQ(keys.size(), all.size());
 }
 
 TEST(ResponseCacheTest, NeighbouringBytesAreNotMistakenForEachOther) {

@@ -35,14 +35,15 @@ ResponseHandler Traced(const Model& model, const Request& request, ResponseHandl
   };
 }
 
-// Keeps a successful response that is the only one.
+// Keeps a successful response that is the only one and whole.
 ResponseHandler Inserting(Model& model, std::string key, int64_t lookup_ns,
                           ResponseHandler handler) {
   return [&model, cache = model.response_cache(), key = std::move(key), lookup_ns, is_first = true,
           handler = std::move(handler)](Response response) mutable {
     const bool is_only = std::exchange(is_first, false) && response.is_final;
     const int64_t started_ns = NowNs();
-    if (is_only && response.status.ok() && !response.outputs.empty()) {
+    const bool is_whole = response.status.ok() && !response.is_cut_short;
+    if (is_only && is_whole && !response.outputs.empty()) {
       cache->Insert(key, response);
     }
     if (response.is_final) model.statistics().CacheMissed(lookup_ns + NowNs() - started_ns);

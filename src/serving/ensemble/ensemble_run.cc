@@ -150,6 +150,7 @@ std::set<EnsembleRun::Round> EnsembleRun::StoreLocked(size_t index, Round round,
   const bool is_bare_end = step.model->decoupled() && response.is_final &&
                            response.outputs.empty() && !response.has_answer;
   if (is_bare_end || !error_.ok()) return {};
+  is_cut_short_ |= response.is_cut_short;
   const bool streams = step.has_streaming_input || step.model->decoupled();
   if (step.model->decoupled()) round = states_[index].next_round++;
   for (const auto& [output, tensor] : step.outputs) {
@@ -248,6 +249,7 @@ void EnsembleRun::AnswerLocked() {
 void EnsembleRun::MakeAnswerLocked(Round round) {
   Response response{
       .model_name = model_->name(), .model_version = model_->version(), .id = request_.id};
+  response.is_cut_short = is_cut_short_;
   for (const std::string& name : wanted_) {
     const Tensor* made = tensors_.Get(name, round);
     if (made == nullptr) {

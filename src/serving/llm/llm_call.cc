@@ -87,6 +87,7 @@ void LlmCall::Answer(inflight::Response response) {
   out.model_version = model_.version();
   out.id = request_.id;
   out.is_final = response.is_final;
+  out.is_cut_short = response.finish_reason == FinishReason::kCancelled;
   if (!lora_name.empty()) out.parameters[std::string(kLoraName)] = lora_name;
   const bool is_sent = Fill(response, out);
   if (!response.is_final) {

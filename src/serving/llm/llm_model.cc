@@ -329,6 +329,13 @@ Status LlmModel::ChooseAdapter(const Request& asked, inflight::Request& request,
   return Status::Ok();
 }
 
+std::optional<LoadedAdapters> LlmModel::loaded_adapters() const {
+  if (backend_.adapters == nullptr) return std::nullopt;
+  const AdapterStats stats = backend_.executor->adapter_stats();
+  return LoadedAdapters{.names = backend_.adapters->NamesOf(stats.own_ids),
+                        .max = stats.max_adapters};
+}
+
 std::vector<MemoryUsage> LlmModel::memory_usage() const {
   const ExecutorStats stats = backend_.executor->stats();
   std::vector<MemoryUsage> usage;
@@ -343,7 +350,8 @@ std::vector<MemoryUsage> LlmModel::memory_usage() const {
 }
 
 void LlmModel::NoteExecutorError() {
-  if (!executor().healthy()) has_fault_.store(true, std::memory_order_release);
+  if (!backend_.has_processes && !executor().healthy())
+    has_fault_.store(true, std::memory_order_release);
 }
 
 // Levels 1 (first) to priority_levels of the configuration -> 1 to 0 of the executor.

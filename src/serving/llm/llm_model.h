@@ -45,6 +45,8 @@ struct LlmBackend {
   std::shared_ptr<PromptTableDir> prompt_tables = {};  // null: the server has none
   IterationReporterOptions iterations = {};
   std::shared_ptr<NamedAdapters> adapters = {};  // null: none has a name
+  // Ranks of the model are processes, and it alone ends with them: a fault is theirs.
+  bool has_processes = false;
 };
 
 // Executor requests by the client's request id, for the `stop` tensor. Several requests may share
@@ -92,6 +94,7 @@ class LlmModel : public Model {
   const IterationProfile& iteration_profile() const { return iterations_.profile(); }
   IterationReporter::Newest newest_iteration() { return iterations_.Check(); }
   std::vector<MemoryUsage> memory_usage() const override;
+  std::optional<LoadedAdapters> loaded_adapters() const;  // none where none has a name
 
   // True after a device fault: the executor has failed requests and is no longer healthy. Requests
   // go on failing until the process is restarted.

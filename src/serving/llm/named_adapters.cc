@@ -92,6 +92,15 @@ Result<LoraUse> NamedAdapters::Find(const std::string& name) {
   return use;
 }
 
+std::vector<std::string> NamedAdapters::NamesOf(std::span<const uint64_t> ids) {
+  std::vector<std::string> names;
+  const std::lock_guard lock(mutex_);
+  for (const uint64_t id : ids)
+    for (const auto& [name, version] : versions_)
+      if (version.id == id) names.push_back(name);
+  return names;
+}
+
 Result<std::string> LoraNameOf(const Request& request) {
   const auto found = request.parameters.find(kLoraName);
   if (found == request.parameters.end()) return std::string();

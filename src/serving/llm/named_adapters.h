@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,12 @@ namespace inflight::serving {
 // The request parameter, and that of its responses.
 inline constexpr std::string_view kLoraName = "lora_name";
 
+// What of them an executor has in memory.
+struct LoadedAdapters {
+  std::vector<std::string> names;  // the newest use first
+  int max = 0;                     // for how many there is room (AdapterStats)
+};
+
 class NamedAdapters {
  public:
   using Reader = std::function<Result<LoraTensors>(const std::filesystem::path&)>;
@@ -35,6 +42,9 @@ class NamedAdapters {
 
   // What to run a request with that names `name`: kNotFound where nobody has the name.
   Result<LoraUse> Find(const std::string& name);
+
+  // Whose ids these are, in their order; an id of files that have changed since is nobody's.
+  std::vector<std::string> NamesOf(std::span<const uint64_t> ids);
 
  private:
   using Files = std::vector<std::pair<int64_t, uint64_t>>;  // when written, size

@@ -63,6 +63,19 @@ TEST_F(NamedAdaptersTest, ChangedFilesAreAnotherAdapter) {
   EXPECT_NE(adapters->Find("a")->id, id);
 }
 
+TEST_F(NamedAdaptersTest, NamesStandInTheOrderOfTheirIds) {
+  const auto adapters = Make({}, dir_.string());
+  const uint64_t a = adapters->Find("a")->id;
+  const uint64_t b = adapters->Find("b")->id;
+  const auto names = [&](std::vector<uint64_t> ids) { return adapters->NamesOf(ids); };
+  EXPECT_EQ(names({b, 999, a}), (std::vector<std::string>{"b", "a"}));
+  Write("a", "longer");
+  EXPECT_EQ(names({a}), std::vector<std::string>{"a"}) << "nobody has asked for the new files";
+  const uint64_t changed = adapters->Find("a")->id;
+  EXPECT_EQ(names({a}), std::vector<std::string>());
+  EXPECT_EQ(names({changed}), std::vector<std::string>{"a"});
+}
+
 TEST_F(NamedAdaptersTest, AFolderThatComesLaterIsFound) {
   const auto adapters = Make({}, dir_.string());
   EXPECT_FALSE(adapters->Find("late").ok());

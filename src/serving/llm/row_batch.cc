@@ -164,8 +164,13 @@ class JoinedRows final : public RowBatch {
       return handler_(FinalResponse(model_, request_, std::move(status)));
     }
     std::vector<std::vector<Tensor>> outputs;
-    for (Row& row : rows_) outputs.push_back(std::move(row.response.outputs));
+    bool is_cut_short = false;
+    for (Row& row : rows_) {
+      outputs.push_back(std::move(row.response.outputs));
+      is_cut_short |= row.response.is_cut_short;
+    }
     Response out = std::move(rows_.front().response);
+    out.is_cut_short = is_cut_short;
     out.outputs = contract::JoinRows(outputs);
     out.is_final = true;
     handler_(std::move(out));

@@ -329,9 +329,29 @@ void PipelineModel::Refuse(const Request& request, const ResponseHandler& handle
   handler(FinalResponse(*this, request, status));
 }
 
-void PipelineModel::Infer(Request request, ResponseHandler handler) {
-  if (NumRows(*this, request) > 1) return InferRows(*this, std::move(request), std::move(handler));
+bool PipelineModel::OnlyStops(const Request& request) const {
+  if (kind_ != Kind::kLlmApi) return false;
   const auto members = find_members_();
+  return members.ok() && members->llm->OnlyStops(request);
+}
+
+// Ends the requests of its id. Answered by CANCELLED, whether there were any or not, as
+// NVIDIA/TensorRT-LLM/triton_backend/all_models/llmapi/tensorrt_llm/1/model.py does.
+void PipelineModel::Stop(LlmModel& llm, const Request& request,
+                         const ResponseHandler& handler) const {
+  if (request.id.empty()) {
+    return handler(FinalResponse(
+        *this, request, InvalidArgument("A request id must be provided for request cancellation")));
+  }
+  const std::vector<RequestId> ids = llm.active().Find(request.id, request.identity());
+  handler(FinalResponse(*this, request, Cancelled("Request cancelled by client")));
+  for (const RequestId id : ids) llm.executor().Cancel(id);
+}
+
+void PipelineModel::Infer(Request request, ResponseHandler handler) {
+  const auto members = find_members_();
+  if (members.ok() && OnlyStops(request)) return Stop(*members->llm, request, handler);
+  if (NumRows(*this, request) > 1) return InferRows(*this, std::move(request), std::move(handler));
   if (!members.ok()) return Refuse(request, handler, members.status());
   if (request.received_ns == 0) request.received_ns = members->llm->clock().NowNs();
   size_t text_bytes = 0;  // to be looked at: for bad words a byte of every token and more

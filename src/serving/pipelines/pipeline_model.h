@@ -45,6 +45,7 @@ class PipelineModel : public Model {
   // Of a BLS, whose members come and go: unless its LLM is there and has failed.
   bool ready() const override;
   bool allows_single_response_calls() const override { return true; }
+  bool OnlyStops(const Request& request) const override;  // of the LLM API
   void Infer(Request request, ResponseHandler handler) override;
 
  private:
@@ -57,6 +58,7 @@ class PipelineModel : public Model {
   bool WithDummies(const PipelineMembers& members) const;
   bool HasDefaultEndId(const PipelineMembers& members) const;
   void Refuse(const Request& request, const ResponseHandler& handler, const Status& status);
+  void Stop(LlmModel& llm, const Request& request, const ResponseHandler& handler) const;
   void Run(const std::shared_ptr<Call>& call);
   Status ReadInput(const PipelineMembers& members, const Tensor& input, const InputRoute& route,
                    Inputs& inputs) const;

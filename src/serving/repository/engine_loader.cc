@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/repository/engine_loader.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <utility>
 
 #include "base/status_macros.h"
@@ -8,6 +11,8 @@
 
 namespace inflight::serving {
 namespace {
+
+constexpr char kGpuKey[] = "gpu_device_ids";
 
 Result<LoadedEngine> Load(const std::filesystem::path& dir, OpenOptions options) {
   auto steps = std::make_shared<StepRecorder>();
@@ -20,6 +25,7 @@ Result<LoadedEngine> Load(const std::filesystem::path& dir, OpenOptions options)
   Executor* const executor = model.executor.get();
   loaded.backend.executor = std::shared_ptr<Executor>(
       executor, [held = std::move(model.executor), steps](Executor*) mutable { held.reset(); });
+  loaded.has_medusa = model.info.drafts == DraftSource::kMedusa;
   loaded.backend.end_ids = std::move(model.info.end_ids);
   loaded.tokenizer_dir = model.info.tokenizer_dir.empty() ? dir : model.info.tokenizer_dir;
   return loaded;
@@ -29,29 +35,54 @@ Result<LoadedEngine> Load(const std::filesystem::path& dir, OpenOptions options)
 
 Result<OpenOptions> OptionsFor(OpenOptions options, const std::filesystem::path& dir,
                                const std::string& owner, const ExecutorOptions& executor,
-                               std::optional<int> gpu) {
+                               const AskedPlace& place) {
   options.owner = owner;
   options.executor = executor;
-  options.gpu = gpu;
-  if (gpu) {
-    const Status found = loader::DeviceFor(dir, options).status();
-    if (!found.ok()) {
-      return found.WithPrefix("gpu_device_ids: got " + std::to_string(*gpu))
-          .WithField("gpu_device_ids");
-    }
-  }
+  if (place.gpus.empty()) return options;
+  options.gpu = place.gpus.front();
+  ASSIGN_OR_RETURN(const builder::OpenOptions open, loader::BuilderOptions(dir, options));
+  if (open.ranks.num_ranks() == 1 && place.gpus.size() > 1)
+    return Unimplemented(kGpuKey, fmt::format("got {}, and a model of one rank runs on one GPU: "
+                                              "name that one",
+                                              fmt::join(place.gpus, ",")));
+  const auto device = loader::DeviceFor(dir, options);
+  if (!device.ok())
+    return device.status()
+        .WithPrefix(fmt::format("{}: got {}", kGpuKey, *options.gpu))
+        .WithField(kGpuKey);
   return options;
 }
 
-Result<EngineLoader> LocalEngineLoader(OpenOptions options) {
+Result<EngineLoader> LocalEngineLoader(OpenOptions options,
+                                       std::shared_ptr<Orchestrator> orchestrator) {
   if (options.devices == nullptr) {
     ASSIGN_OR_RETURN(options.devices, FindDevices(options.device, options.num_threads));
   }
-  return EngineLoader([options](const std::filesystem::path& dir, const std::string& owner,
-                                const ExecutorOptions& executor,
-                                std::optional<int> gpu) -> Result<LoadedEngine> {
-    ASSIGN_OR_RETURN(OpenOptions open, OptionsFor(options, dir, owner, executor, gpu));
-    return Load(dir, std::move(open));
+  return EngineLoader([options, orchestrator](const std::filesystem::path& dir,
+                                              const std::string& owner,
+                                              const ExecutorOptions& executor,
+                                              const AskedPlace& place) -> Result<LoadedEngine> {
+    ASSIGN_OR_RETURN(OpenOptions open, OptionsFor(options, dir, owner, executor, place));
+    if (!place.participants.empty() && (orchestrator == nullptr || orchestrator->starts()))
+      return InvalidArgument("participant_ids",
+                             fmt::format("got {}, and no processes of a launcher are given out: "
+                                         "leave it out, or start the server with "
+                                         "TRTLLM_ORCHESTRATOR=1 and "
+                                         "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES=0",
+                                         fmt::join(place.participants, ",")));
+    bool has_processes = false;
+    if (orchestrator != nullptr) {
+      open.rank_processes = [&](int num_ranks) {
+        has_processes = true;
+        return orchestrator->StartRanks({.model = owner,
+                                         .num_ranks = num_ranks,
+                                         .participants = place.participants,
+                                         .program = place.worker_program});
+      };
+    }
+    ASSIGN_OR_RETURN(LoadedEngine loaded, Load(dir, std::move(open)));
+    loaded.backend.has_processes = has_processes;
+    return loaded;
   });
 }
 

@@ -52,7 +52,7 @@ TEST_F(EngineLoaderTest, AGpuThatIsNotThereIsRefusedByTheKeyThatAsksForIt) {
   constexpr int kNowhere = 4096;
   const auto load = LocalEngineLoader({.device = "auto"});
   ASSERT_TRUE(load.ok()) << load.status().ToString();
-  const Status status = (*load)(dir_, "m/1", {.max_kv_tokens = 64}, kNowhere).status();
+  const Status status = (*load)(dir_, "m/1", {.max_kv_tokens = 64}, {.gpus = {kNowhere}}).status();
   EXPECT_EQ(status.code(), cuda::Probe(kNowhere).status().code());
   EXPECT_EQ(status.message(),
             "gpu_device_ids: got 4096: " + cuda::Probe(kNowhere).status().message());

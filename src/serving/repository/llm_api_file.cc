@@ -83,8 +83,8 @@ Result<LlmApiFile> Read(yaml_document_t& document) {
     int size = 1;
     RETURN_IF_ERROR(ReadCount(members, ranks, size));
     if (size > 1)
-      return Unimplemented(ranks,
-                           "got " + std::to_string(size) + ", an engine has one rank; say 1");
+      return Unimplemented(ranks, "got " + std::to_string(size) +
+                                      ", a model of the LLM API runs on one rank; say 1");
   }
   if (const yaml_node_t* triton = FindMapping(document, *root, "triton_config")) {
     const Scalars own = ScalarsOf(document, *triton);

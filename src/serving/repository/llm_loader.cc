@@ -61,9 +61,15 @@ Result<fs::path> EngineDirOf(const Candidate& candidate, const std::string& vers
 
 void NoteDevice(const contract::LlmParameters& parameters, LoadedEngine& engine,
                 contract::KeyReport& keys) {
-  if (const auto gpu = parameters.gpu_device_id;
-      gpu && engine.device != "cuda:" + std::to_string(*gpu)) {
+  if (const auto& gpus = parameters.gpu_device_ids;
+      !gpus.empty() && engine.device != "cuda:" + std::to_string(gpus.front())) {
     contract::NoteIgnored("gpu_device_ids", "--device says where models run", &keys);
+  }
+  if (!engine.backend.has_processes) {
+    for (const char* key : {"executor_worker_path", "worker_path"})
+      contract::NoteIgnored(key, "there are no worker processes", &keys);
+    if (!parameters.participant_ids.empty())
+      contract::NoteIgnored("participant_ids", "the server computes the model alone", &keys);
   }
   constexpr std::string_view kCuda = "cuda:";
   if (engine.device.starts_with(kCuda)) {
@@ -87,7 +93,9 @@ Result<LoadedLlmModel> LoadLlmModel(const Candidate& candidate, const std::strin
                    EngineDirOf(candidate, version, parameters.engine_dir, options));
   ShareMemory(candidate, parameters, keys);
   auto loaded = load(engine_dir, config.name() + "/" + version, parameters.executor,
-                     parameters.gpu_device_id);
+                     {.gpus = parameters.gpu_device_ids,
+                      .participants = parameters.participant_ids,
+                      .worker_program = parameters.worker_program});
   contract::NoteRefusal(loaded.status(), &keys);
   ASSIGN_OR_RETURN(LoadedEngine engine, std::move(loaded));
   NoteDevice(parameters, engine, keys);
@@ -108,8 +116,8 @@ Result<LoadedLlmModel> LoadLlmModel(const Candidate& candidate, const std::strin
       .exclude_input_in_output = parameters.exclude_input_in_output,
       .normalize_log_probs = parameters.normalize_log_probs,
       .max_beam_width = max_beam_width,
-      .decoding_mode =
-          contract::ResolveDecodingMode(parameters.decoding_mode, max_beam_width, &keys),
+      .decoding_mode = contract::ResolveDecodingMode(parameters.decoding_mode, max_beam_width,
+                                                     engine.has_medusa, &keys),
       .end_ids = options.end_ids_are_alike ? engine.backend.end_ids : std::vector<TokenId>(),
       .clamps_input_ids = is_upstreams && release < 16,
       .takes_any_end_id = release < 18,

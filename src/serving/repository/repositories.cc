@@ -21,9 +21,9 @@ namespace {
 EngineLoader OneByOne(EngineLoader load) {
   return [load = std::move(load), mutex = std::make_shared<std::mutex>()](
              const fs::path& dir, const std::string& owner, const ExecutorOptions& options,
-             std::optional<int> gpu) {
+             const AskedPlace& place) {
     const std::lock_guard lock(*mutex);
-    return load(dir, owner, options, gpu);
+    return load(dir, owner, options, place);
   };
 }
 

@@ -187,7 +187,7 @@ TEST_F(RepositoryControlTest, MemoryThatIsMissingIsToldByTheCode) {
   const auto server = CreateServerWith(
       options,
       [](const fs::path&, const std::string&, const ExecutorOptions&,
-         std::optional<int>) -> Result<LoadedEngine> { return OutOfMemory("no room"); });
+         const AskedPlace&) -> Result<LoadedEngine> { return OutOfMemory("no room"); });
   ASSERT_TRUE(server.ok());
   for (const char* model : {"tensorrt_llm", "ensemble"}) {  // itself, and as a step
     EXPECT_EQ((*server)->LoadModel(model, {}).code(), StatusCode::kResourceExhausted) << model;
@@ -415,7 +415,7 @@ TEST_F(RepositoryControlTest, PollingTriesWhatFailedAgainOnlyAfterAChange) {
   Repository repository(
       {},
       [&](const fs::path&, const std::string&, const ExecutorOptions&,
-          std::optional<int>) -> Result<LoadedEngine> {
+          const AskedPlace&) -> Result<LoadedEngine> {
         ++num_tries;
         return Internal("broken engine");
       },
@@ -449,10 +449,10 @@ class ParallelLoadTest : public RepositoryControlTest {
          .control_mode = ControlMode::kExplicit,
          .model_load_threads = num_threads},
         [this, load = Loader()](const fs::path& dir, const std::string& owner,
-                                const ExecutorOptions& options, std::optional<int> gpu) {
+                                const ExecutorOptions& options, const AskedPlace& place) {
           std::call_once(once_, [this] { is_loading_.set_value(); });
           opened_.wait();
-          return load(dir, owner, options, gpu);
+          return load(dir, owner, options, place);
         });
     EXPECT_TRUE(server.ok()) << server.status().ToString();
     return server.ok() ? *std::move(server) : nullptr;

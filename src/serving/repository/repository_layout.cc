@@ -39,6 +39,8 @@ fs::path OnlyPlace(const fs::path& dir, const IsIt& is_it) {
   return places.size() == 1 ? places.front() : dir;
 }
 
+bool HasEngine(const fs::path& place) { return Exists(place / "config.json"); }
+
 }  // namespace
 
 Status CheckModelName(const std::string& name) {
@@ -155,14 +157,15 @@ fs::path ResolvePath(const fs::path& path, const fs::path& model_dir) {
   return path;
 }
 
+fs::path EnginePlace(const fs::path& dir) { return OnlyPlace(dir, HasEngine); }
+
 Result<fs::path> FindEngine(const fs::path& dir, bool is_named) {
-  const auto has_engine = [](const fs::path& place) { return Exists(place / "config.json"); };
   if (!Exists(dir)) return NotFound("gpt_model_path: '" + dir.string() + "' does not exist");
-  const fs::path found = OnlyPlace(dir, has_engine);
+  const fs::path found = EnginePlace(dir);
   if (found != dir) {
     logging::Warning("engine taken from the only sub-directory that has one",
                      {{"path", dir.string()}, {"engine", found.string()}});
-  } else if (!is_named && !has_engine(dir)) {
+  } else if (!is_named && !HasEngine(dir)) {
     return NotFound(
         "Both encoder and decoder model paths are empty: gpt_model_path is not set, and '" +
         dir.string() + "' holds no engine");

@@ -44,8 +44,11 @@ std::optional<std::filesystem::path> FirstVersion(const std::filesystem::path& m
 std::filesystem::path ResolvePath(const std::filesystem::path& path,
                                   const std::filesystem::path& model_dir);
 
-// The directory of an engine: `dir`, which the configuration names or which is the version's; or
-// the only sub-directory of it that holds one. kNotFound names what was looked at.
+// The directory of an engine: `dir`, or the only sub-directory of it that holds one.
+std::filesystem::path EnginePlace(const std::filesystem::path& dir);
+
+// The same of what the configuration names, or of the version's. kNotFound names what was looked
+// at.
 Result<std::filesystem::path> FindEngine(const std::filesystem::path& dir, bool is_named);
 
 // `dir`, or the only sub-directory that has tokenizer files when it has none itself.

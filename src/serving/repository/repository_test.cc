@@ -319,7 +319,7 @@ TEST_F(RepositoryTest, AnEmptyVersionDirectoryIsNamed) {
 
 TEST_F(RepositoryTest, AnEngineThatCannotBeReadEndsTheStartWhateverItsError) {
   const auto loader = [](const fs::path&, const std::string&, const ExecutorOptions&,
-                         std::optional<int>) -> Result<LoadedEngine> {
+                         const AskedPlace&) -> Result<LoadedEngine> {
     return FailedPrecondition("rank0.engine has format version 99");
   };
   const auto failed = CreateServerWith({.model_dirs = {ModelDir()}}, loader);
@@ -406,8 +406,8 @@ TEST_F(RepositoryTest, ALoadThatIsTriedAgainTakesTheShareOfTheFirst) {
   WriteEngine("repo/tensorrt_llm_2/1");
   bool has_failed = false;
   const EngineLoader fails_once = [&, load = Loader()](const fs::path& dir, auto& owner,
-                                                       auto& options, auto gpu) {
-    auto engine = load(dir, owner, options, gpu);
+                                                       auto& options, auto& place) {
+    auto engine = load(dir, owner, options, place);
     if (!std::exchange(has_failed, true)) engine = Unavailable("busy");
     return engine;
   };
@@ -468,7 +468,7 @@ TEST_F(RepositoryTest, EachKeyIsReportedWithSourceAndEffect) {
 TEST_F(RepositoryTest, TheReportSaysWhichSamplersAndWhichGpu) {
   WriteServable("repo", Parameter("max_beam_width", "1") + Parameter("gpu_device_ids", "1,"));
   const auto reports = Reports("repo");
-  EXPECT_THAT(gpus_, ElementsAre(1));
+  EXPECT_THAT(gpus_, ElementsAre(ElementsAre(1)));
   const KeyLine mode = LineOf(reports, "tensorrt_llm", "decoding_mode");
   EXPECT_EQ(mode.value, "auto");
   EXPECT_EQ(mode.effect, KeyEffect::kHonoured);
@@ -480,9 +480,9 @@ TEST_F(RepositoryTest, TheReportSaysWhichSamplersAndWhichGpu) {
 
 TEST_F(RepositoryTest, RefusedKeysStandInTheReport) {
   WriteServable("repo",
-                Parameter("gpu_weights_percent", "0.5") + Parameter("encoder_model_path", "/enc"));
+                Parameter("eagle_choices", "{0}") + Parameter("encoder_model_path", "/enc"));
   const auto reports = Reports("repo");
-  for (const char* key : {"gpu_weights_percent", "encoder_model_path"}) {
+  for (const char* key : {"eagle_choices", "encoder_model_path"}) {
     const KeyLine line = LineOf(reports, "tensorrt_llm", key);
     EXPECT_EQ(line.effect, KeyEffect::kRefused) << key;
     EXPECT_THAT(line.reason, HasSubstr(key));

@@ -14,6 +14,10 @@
 #include "serving/statistics/statistics.h"
 #include "serving/trace/tracer.h"
 
+namespace inflight {
+class Orchestrator;
+}
+
 namespace inflight::serving {
 
 class NamedAdapters;
@@ -51,9 +55,10 @@ struct ServerOptions {
   std::shared_ptr<PromptTableDir> prompt_tables;  // that requests may name; null = none
   bool strict_readiness = true;
   StopWordMatch stop_words = StopWordMatch::kByRelease;
-  bool exit_on_error = true;                // a model that fails to load ends the start
-  std::shared_ptr<NamedAdapters> adapters;  // (LoRA) of every LLM, by name; null = none
-  OpenOptions open;                         // of every LLM; config.pbtxt changes the executor's
+  bool exit_on_error = true;                   // a model that fails to load ends the start
+  std::shared_ptr<NamedAdapters> adapters;     // (LoRA) of every LLM, by name; null = none
+  OpenOptions open;                            // of every LLM; config.pbtxt changes the executor's
+  std::shared_ptr<Orchestrator> orchestrator;  // of LLMs of several ranks; null = none
   // Of model_dirs only; a repository says both in its files.
   bool decoupled = true;                 // requests may stream
   bool include_input_in_output = false;  // non-streaming answers begin with the prompt

@@ -165,9 +165,9 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadLlm(const Candidate& candidate
                                                       const std::string& version,
                                                       contract::KeyReport& keys) {
   const EngineLoader load = [this](const fs::path& dir, const std::string& owner,
-                                   const ExecutorOptions& options, std::optional<int> gpu) {
+                                   const ExecutorOptions& options, const AskedPlace& place) {
     const Unlocked unlocked(mutex_);
-    return load_(dir, owner, options, gpu);
+    return load_(dir, owner, options, place);
   };
   const auto fetch = [this](const fs::path& path) { return Fetch(path, "gpt_model_path"); };
   ASSIGN_OR_RETURN(LoadedLlmModel loaded, LoadLlmModel(candidate, version,

@@ -253,7 +253,7 @@ class ServerImpl final : public Server {
     const HeldTable table = repositories_->table();
     return table->models();
   }
-  std::vector<ExecutorGauges> executor_gauges() const override;
+  std::vector<ExecutorGauges> executor_gauges(bool with_adapters) const override;
   void Infer(std::shared_ptr<Model> model, Request request, ResponseHandler handler) override;
   Status LoadModel(const std::string& name, const LoadOverride& override) override;
   Status UnloadModel(const std::string& name, bool with_steps) override;
@@ -287,7 +287,7 @@ class ServerImpl final : public Server {
   std::jthread polling_;
 };
 
-std::vector<ExecutorGauges> ServerImpl::executor_gauges() const {
+std::vector<ExecutorGauges> ServerImpl::executor_gauges(bool with_adapters) const {
   std::vector<ExecutorGauges> gauges;
   const HeldTable table = repositories_->table();
   for (const auto& llm : table->llms()) {
@@ -298,7 +298,8 @@ std::vector<ExecutorGauges> ServerImpl::executor_gauges() const {
                       .stats = llm->executor().stats(),
                       .iteration = newest.iteration,
                       .profile = llm->iteration_profile(),
-                      .requests = std::move(newest.requests)});
+                      .requests = std::move(newest.requests),
+                      .adapters = with_adapters ? llm->loaded_adapters() : std::nullopt});
   }
   return gauges;
 }
@@ -467,7 +468,7 @@ Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, E
 }
 
 Result<std::unique_ptr<Server>> CreateServer(const ServerOptions& options) {
-  ASSIGN_OR_RETURN(EngineLoader load, LocalEngineLoader(options.open));
+  ASSIGN_OR_RETURN(EngineLoader load, LocalEngineLoader(options.open, options.orchestrator));
   return CreateServerWith(options, std::move(load));
 }
 

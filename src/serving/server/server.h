@@ -4,12 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "inflight/executor.h"
 #include "serving/core/model.h"
+#include "serving/llm/named_adapters.h"
 #include "serving/memory/shared_memory.h"
 #include "serving/repository/model_control.h"
 #include "serving/statistics/iteration_metrics.h"
@@ -33,6 +35,7 @@ struct ExecutorGauges {
   IterationProfile profile;
   // The newest record; null before the first, and where none are kept.
   std::shared_ptr<const RequestStatsPerIteration> requests;
+  std::optional<LoadedAdapters> adapters;  // none where none has a name
 };
 
 // Threads: all methods are thread-safe.
@@ -56,7 +59,8 @@ class Server {
   virtual std::vector<IndexEntry> Index(bool ready_only) const = 0;
   // Loaded ones, by name and version.
   virtual std::vector<std::shared_ptr<Model>> models() const = 0;
-  virtual std::vector<ExecutorGauges> executor_gauges() const = 0;
+  // Their adapters, which cost more, only where they are asked for.
+  virtual std::vector<ExecutorGauges> executor_gauges(bool with_adapters = false) const = 0;
 
   // Validates against the model's config (missing, unexpected, wrong type or shape, batch size:
   // texts of docs/reference/protocol/common.md), then runs. The handler gets exactly one final

@@ -35,8 +35,8 @@ TEST_F(ServerTest, MemoryOfAGpuNamesItsIndex) {
   const auto server = CreateServerWith(
       {.model_repositories = {Path("repo")}},
       [this, load = Loader()](const std::filesystem::path& dir, const std::string& owner,
-                              const ExecutorOptions& options, std::optional<int> gpu) {
-        auto engine = load(dir, owner, options, gpu);
+                              const ExecutorOptions& options, const AskedPlace& place) {
+        auto engine = load(dir, owner, options, place);
         engine->device = "cuda:3";
         executor_->gpu_memory_bytes = 7;
         return engine;
@@ -251,12 +251,12 @@ TEST_F(ServerTest, AnEngineOneLevelDeeperAndModelsOneLevelDeeperAreFound) {
 
 TEST_F(ServerTest, WhatCannotLoadEndsTheStartOrLeavesTheServerNotReady) {
   WriteRepository("repo", R"(
-    parameters { key: "decoding_mode" value: { string_value: "medusa" } })");
+    parameters { key: "decoding_mode" value: { string_value: "eagle" } })");
   Write("repo/tensorrt_llm/1/config.json", "{}");
   Write("repo/tensorrt_llm/1/tokenizer.json", ByteTokenizerJson());
   const auto failed = CreateServerWith({.model_repositories = {Path("repo")}}, Loader());
   EXPECT_THAT(failed.status().message(), HasSubstr("failed to load all models: 'tensorrt_llm'"));
-  EXPECT_THAT(failed.status().message(), HasSubstr("decoding_mode 'medusa'"));
+  EXPECT_THAT(failed.status().message(), HasSubstr("decoding_mode 'eagle'"));
   const auto server = Serve({.model_repositories = {Path("repo")}, .exit_on_error = false});
   ASSERT_NE(server, nullptr);
   EXPECT_TRUE(server->live());

@@ -49,8 +49,8 @@ std::string ServerTest::ModelDir() const {
 EngineLoader ServerTest::Loader(bool threaded) {
   return [this, threaded](const std::filesystem::path& dir, const std::string& owner,
                           const ExecutorOptions& options,
-                          std::optional<int> gpu) -> Result<LoadedEngine> {
-    gpus_.push_back(gpu);
+                          const AskedPlace& place) -> Result<LoadedEngine> {
+    gpus_.push_back(place.gpus);
     loaded_dirs_.push_back(dir.string());
     owners_.push_back(owner);
     all_options_.push_back(options);

@@ -51,7 +51,7 @@ class ServerTest : public ::testing::Test {
   std::shared_ptr<FakeExecutor> executor_;  // of the engine loaded last
   ExecutorOptions options_;
   std::vector<std::string> loaded_dirs_, owners_;
-  std::vector<std::optional<int>> gpus_;  // that their files ask for
+  std::vector<std::vector<int>> gpus_;  // that their files ask for
   std::vector<ExecutorOptions> all_options_;
 };
 

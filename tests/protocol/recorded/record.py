@@ -44,6 +44,11 @@ def expectation(step, seen):
     return found
 
 
+def ends_connection(seen):
+    error = seen.get("error")
+    return seen.get("closed") or (isinstance(error, dict) and error.get("code") == "UNAVAILABLE")
+
+
 def perform_steps(case, servers):
     """What was observed, and whether the server has ended by itself meanwhile: in one of two tries, since an earlier case may
     be at fault."""
@@ -53,7 +58,8 @@ def perform_steps(case, servers):
             for step in case["steps"]:
                 seen.append(perform(step, peer))
             is_lost = any(
-                s.get("closed") and not step.get("expect", {}).get("closed") for step, s in zip(case["steps"], seen, strict=True)
+                ends_connection(s) and not ends_connection(step.get("expect", {}))
+                for step, s in zip(case["steps"], seen, strict=True)
             )
         except ConnectionError:
             is_lost = True

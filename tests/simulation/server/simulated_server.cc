@@ -70,9 +70,8 @@ SimulatedServer::SimulatedServer(SimulatedServerOptions options, const fs::path&
        .control_mode = serving::ControlMode::kExplicit,
        .load_models = {"*"},
        .model_load_threads = 1},
-      [this](const fs::path& dir, const std::string&, const ExecutorOptions&, std::optional<int>) {
-        return LoadEngine(dir);
-      });
+      [this](const fs::path& dir, const std::string&, const ExecutorOptions&,
+             const serving::AskedPlace&) { return LoadEngine(dir); });
   CHECK(server.ok());
   server_ = *std::move(server);
   http_handler_ = kserve_http::MakeHandler(*server_, {});

@@ -130,7 +130,7 @@ class FakeServer final : public serving::Server {
     return entries;
   }
   std::vector<std::shared_ptr<serving::Model>> models() const override { return models_; }
-  std::vector<serving::ExecutorGauges> executor_gauges() const override { return {}; }
+  std::vector<serving::ExecutorGauges> executor_gauges(bool) const override { return {}; }
 
   void Infer(std::shared_ptr<serving::Model> model, serving::Request request,
              serving::ResponseHandler handler) override {

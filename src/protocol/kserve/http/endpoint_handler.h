@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/worker_pool.h"
@@ -33,6 +35,10 @@ struct EndpointOptions {
 
   BinaryFraming framing;
   bool with_compression = true;
+
+  // GET /metrics answers this, beside the endpoints of KServe; null: there is no such path. It is
+  // for who may read metrics. --http-metrics
+  std::function<std::string()> metrics_page;
 };
 
 class EndpointHandler : public http_listener::HttpHandler {
@@ -51,6 +57,7 @@ class EndpointHandler : public http_listener::HttpHandler {
   virtual const Endpoint* EndpointOf(const http_listener::HttpRequest& head) const = 0;
 
   const Access& access() const { return options_.access; }
+  const std::function<std::string()>& metrics_page() const { return options_.metrics_page; }
 
   // Answers as the endpoint does, whatever the method; it must not be refused. What waits or has a
   // large body does so on another thread.

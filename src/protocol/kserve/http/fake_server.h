@@ -69,7 +69,7 @@ class FakeServer : public serving::Server {
     return entries;
   }
   std::vector<std::shared_ptr<serving::Model>> models() const override { return models_; }
-  std::vector<serving::ExecutorGauges> executor_gauges() const override { return gauges; }
+  std::vector<serving::ExecutorGauges> executor_gauges(bool) const override { return gauges; }
   void Infer(std::shared_ptr<serving::Model> model, serving::Request request,
              serving::ResponseHandler handler) override {
     Status status = serving::ValidateRequest(model->config(), request);

@@ -39,6 +39,7 @@ class Handler : public EndpointHandler {
   using EndpointHandler::EndpointHandler;
 
   std::optional<HttpResponse> RefuseHead(const HttpRequest& head) const override {
+    if (IsForMetrics(head)) return RefusalOfHead(access(), kserve::Api::kMetrics, head);
     const auto found = FindRoute(head.method, head.path());
     if (!found) return Error(NotFound("Not Found"), kText);
     const Endpoint& endpoint = *found->route.endpoint;
@@ -52,6 +53,7 @@ class Handler : public EndpointHandler {
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     if (logging::Enabled(logging::Level::kVerbose)) LogRequest("HTTP request", request);
+    if (IsForMetrics(request)) return responder->Send(Metrics(request));
     auto found = FindRoute(request.method, request.path());
     if (!found) {
       if (logging::Enabled(logging::Level::kVerbose)) LogRequest("HTTP error", request, " - 404");
@@ -66,6 +68,15 @@ class Handler : public EndpointHandler {
   }
 
  private:
+  bool IsForMetrics(const HttpRequest& head) const {
+    return metrics_page() != nullptr && head.path() == "/metrics";
+  }
+  HttpResponse Metrics(HttpRequest& request) const {
+    if (auto refusal = Admit(access(), kserve::Api::kMetrics, request)) return *std::move(refusal);
+    if (request.method != "GET") return MethodNotAllowed(kText);
+    return Answer(200, "text/plain; charset=utf-8", metrics_page()());
+  }
+
   const Endpoint* EndpointOf(const HttpRequest& head) const override {
     return FindEndpoint(head.method, head.path());
   }

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts: the block_* structs of ggml-org/ggml/src/ggml-common.h. Of the small blocks, element i
+// of 32 is in the low bits of byte i, and element 16 + i in the high bits of the same. Blocks of
+// 256 are sub-blocks of 16 or 32 with small scales of their own, which a scale of all multiplies.
+#include "artifact/block_codec.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <iterator>
+
+#include "gguf/block_type.h"
+#include "tensor/element.h"
+
+namespace inflight::artifact {
+namespace {
+
+constexpr int kSmall = 32;
+constexpr int kHalf = kSmall / 2;
+constexpr int kLarge = BlockCodec::kMaxElements;
+
+int Byte(const std::byte* at, int i) { return std::to_integer<int>(at[i]); }
+int SignedByte(const std::byte* at, int i) { return static_cast<int8_t>(at[i]); }
+float Half(const std::byte* at) { return LoadAs<Float16>(at, 0).ToFloat(); }
+
+// Of 32 elements in 16 bytes.
+int Nibble(const std::byte* at, int i) {
+  return i < kHalf ? Byte(at, i) & 0xf : Byte(at, i - kHalf) >> 4;
+}
+
+void DecodeQ4_0(const std::byte* block, float* values) {
+  const float scale = Half(block);
+  for (int i = 0; i < kSmall; ++i) values[i] = scale * static_cast<float>(Nibble(block + 2, i) - 8);
+}
+
+void DecodeQ4_1(const std::byte* block, float* values) {
+  const float scale = Half(block);
+  const float least = Half(block + 2);
+  for (int i = 0; i < kSmall; ++i) {
+    const float scaled = scale * static_cast<float>(Nibble(block + 4, i));
+    values[i] = scaled + least;
+  }
+}
+
+// Five bits: a nibble, and the fifth of element i as bit i of a word.
+int FiveBits(const std::byte* fifth, const std::byte* nibbles, int i) {
+  return Nibble(nibbles, i) | static_cast<int>(LoadAs<uint32_t>(fifth, 0) >> i & 1U) << 4;
+}
+
+void DecodeQ5_0(const std::byte* block, float* values) {
+  const float scale = Half(block);
+  for (int i = 0; i < kSmall; ++i)
+    values[i] = scale * static_cast<float>(FiveBits(block + 2, block + 6, i) - 16);
+}
+
+void DecodeQ5_1(const std::byte* block, float* values) {
+  const float scale = Half(block);
+  const float least = Half(block + 2);
+  for (int i = 0; i < kSmall; ++i) {
+    const float scaled = scale * static_cast<float>(FiveBits(block + 4, block + 8, i));
+    values[i] = scaled + least;
+  }
+}
+
+void DecodeQ8_0(const std::byte* block, float* values) {
+  const float scale = Half(block);
+  for (int i = 0; i < kSmall; ++i) values[i] = static_cast<float>(SignedByte(block + 2, i)) * scale;
+}
+
+// Element i of 256 in 64 bytes: byte i % 32 of the half, two bits from 2 * (i / 32 % 4) on.
+int TwoBits(const std::byte* at, int i) {
+  return Byte(at, i / 128 * 32 + i % 32) >> (i / 32 % 4 * 2) & 3;
+}
+
+void DecodeQ2K(const std::byte* block, float* values) {
+  const std::byte* quants = block + 16;
+  const float scale = Half(block + 80);
+  const float least = Half(block + 82);
+  for (int sub = 0; sub < kLarge / 16; ++sub) {
+    const float sub_scale = scale * static_cast<float>(Byte(block, sub) & 0xf);
+    const float sub_least = least * static_cast<float>(Byte(block, sub) >> 4);
+    for (int i = sub * 16; i < (sub + 1) * 16; ++i) {
+      const float scaled = sub_scale * static_cast<float>(TwoBits(quants, i));
+      values[i] = scaled - sub_least;
+    }
+  }
+}
+
+// Scale `sub` of 16: its low four bits are a nibble of the first 8 bytes, its high two bits are in
+// the 4 bytes behind them.
+int SixBitScale(const std::byte* at, int sub) {
+  const int low = sub < 8 ? Byte(at, sub) & 0xf : Byte(at, sub - 8) >> 4;
+  const int high = Byte(at, 8 + sub % 4) >> (sub / 4 * 2) & 3;
+  return (low | high << 4) - 32;
+}
+
+void DecodeQ3K(const std::byte* block, float* values) {
+  const std::byte* quants = block + 32;
+  const std::byte* scales = block + 96;
+  const float scale = Half(block + 108);
+  for (int sub = 0; sub < kLarge / 16; ++sub) {
+    const float sub_scale = scale * static_cast<float>(SixBitScale(scales, sub));
+    for (int i = sub * 16; i < (sub + 1) * 16; ++i) {
+      const bool is_high = (Byte(block, i % 32) >> (i / 32) & 1) != 0;
+      values[i] = sub_scale * static_cast<float>(TwoBits(quants, i) - (is_high ? 0 : 4));
+    }
+  }
+}
+
+struct ScaleAndLeast {
+  int scale, least;
+};
+
+// Of sub-block `sub` of 8, six bits each in 12 bytes: whole in the low bits of the first 8 for the
+// first four; for the others low bits in the last 4 bytes, high bits above those of the first.
+ScaleAndLeast SixBitPair(const std::byte* at, int sub) {
+  if (sub < 4) return {Byte(at, sub) & 0x3f, Byte(at, sub + 4) & 0x3f};
+  const int low = Byte(at, sub + 4);
+  return {(low & 0xf) | Byte(at, sub - 4) >> 6 << 4, low >> 4 | Byte(at, sub) >> 6 << 4};
+}
+
+// Element i of 256 in 128 bytes: byte i % 32 of the quarter, its low bits for the first 32 of 64.
+int NibbleOfPairs(const std::byte* at, int i) {
+  return Byte(at, i / 64 * 32 + i % 32) >> (i / 32 % 2 * 4) & 0xf;
+}
+
+// Q4_K, and with `fifth` Q5_K.
+void DecodeWithLeast(const std::byte* block, const std::byte* fifth, const std::byte* nibbles,
+                     float* values) {
+  const float scale = Half(block);
+  const float least = Half(block + 2);
+  for (int sub = 0; sub < kLarge / 32; ++sub) {
+    const ScaleAndLeast pair = SixBitPair(block + 4, sub);
+    const float sub_scale = scale * static_cast<float>(pair.scale);
+    const float sub_least = least * static_cast<float>(pair.least);
+    for (int i = sub * 32; i < (sub + 1) * 32; ++i) {
+      int quant = NibbleOfPairs(nibbles, i);
+      if (fifth != nullptr) quant |= (Byte(fifth, i % 32) >> sub & 1) << 4;
+      const float scaled = sub_scale * static_cast<float>(quant);
+      values[i] = scaled - sub_least;
+    }
+  }
+}
+
+void DecodeQ4K(const std::byte* block, float* values) {
+  DecodeWithLeast(block, nullptr, block + 16, values);
+}
+
+void DecodeQ5K(const std::byte* block, float* values) {
+  DecodeWithLeast(block, block + 16, block + 48, values);
+}
+
+void DecodeQ6K(const std::byte* block, float* values) {
+  const std::byte* high = block + 128;
+  const std::byte* scales = block + 192;
+  const float scale = Half(block + 208);
+  for (int i = 0; i < kLarge; ++i) {
+    // The halves of 128 elements: nibbles of 64 bytes, the first 64 elements in their low bits.
+    const int low = Byte(block, i / 128 * 64 + i % 64) >> (i / 64 % 2 * 4) & 0xf;
+    const int quant = (low | TwoBits(high, i) << 4) - 32;
+    const float sub_scale = scale * static_cast<float>(SignedByte(scales, i / 16));
+    values[i] = sub_scale * static_cast<float>(quant);
+  }
+}
+
+// Sixteen levels, close together near zero.
+constexpr std::array<int, 16> kLevels = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                         1,    13,   25,  38,  53,  69,  89,  113};
+
+void DecodeIq4Nl(const std::byte* block, float* values) {
+  const float scale = Half(block);
+  for (int i = 0; i < kSmall; ++i)
+    values[i] = scale * static_cast<float>(kLevels[static_cast<size_t>(Nibble(block + 2, i))]);
+}
+
+void DecodeIq4Xs(const std::byte* block, float* values) {
+  const float scale = Half(block);
+  const int high = LoadAs<uint16_t>(block, 1);
+  for (int sub = 0; sub < kLarge / kSmall; ++sub) {
+    const int low = Byte(block, 4 + sub / 2) >> (sub % 2 * 4) & 0xf;
+    const float sub_scale = scale * static_cast<float>((low | (high >> 2 * sub & 3) << 4) - 32);
+    const std::byte* nibbles = block + 8 + sub * kHalf;
+    for (int i = 0; i < kSmall; ++i)
+      values[sub * kSmall + i] =
+          sub_scale * static_cast<float>(kLevels[static_cast<size_t>(Nibble(nibbles, i))]);
+  }
+}
+
+// Twice the values of four bits E2M1, and half of a scale of eight bits E8M0: 2^(e - 128).
+// OCP Microscaling Formats (MX) Specification 1.0, sections 5.3.3 and 5.4.1.
+constexpr std::array<int, 16> kTwiceE2M1 = {0, 1,  2,  3,  4,  6,  8,  12,
+                                            0, -1, -2, -3, -4, -6, -8, -12};
+
+void DecodeMxfp4(const std::byte* block, float* values) {
+  const auto exponent = static_cast<uint32_t>(Byte(block, 0));
+  constexpr uint32_t kLeastBits = 0x00200000;  // 2^-128, below the normal numbers
+  const auto scale =
+      std::bit_cast<float>(exponent < 2 ? kLeastBits << exponent : (exponent - 1) << 23);
+  for (int i = 0; i < kSmall; ++i)
+    values[i] = scale * static_cast<float>(kTwiceE2M1[static_cast<size_t>(Nibble(block + 1, i))]);
+}
+
+// Of the sizes that the block type has; a name that is none does not compile.
+consteval BlockCodec Codec(std::string_view name, void (*decode)(const std::byte*, float*)) {
+  const auto* type = std::ranges::find(gguf::kBlockTypes, name, &gguf::BlockType::name);
+  return {type->name, type->num_elements, type->num_bytes, decode};
+}
+
+constexpr BlockCodec kCodecs[] = {
+    Codec("Q4_0", DecodeQ4_0),   Codec("Q4_1", DecodeQ4_1),    Codec("Q5_0", DecodeQ5_0),
+    Codec("Q5_1", DecodeQ5_1),   Codec("Q8_0", DecodeQ8_0),    Codec("Q2_K", DecodeQ2K),
+    Codec("Q3_K", DecodeQ3K),    Codec("Q4_K", DecodeQ4K),     Codec("Q5_K", DecodeQ5K),
+    Codec("Q6_K", DecodeQ6K),    Codec("IQ4_NL", DecodeIq4Nl), Codec("IQ4_XS", DecodeIq4Xs),
+    Codec("MXFP4", DecodeMxfp4),
+};
+
+}  // namespace
+
+const BlockCodec* FindBlockCodec(std::string_view name) {
+  const auto* codec = std::ranges::find(kCodecs, name, &BlockCodec::name);
+  return codec == std::end(kCodecs) ? nullptr : codec;
+}
+
+std::string BlockCodecNames() {
+  std::string names;
+  for (const BlockCodec& codec : kCodecs) {
+    if (!names.empty()) names += ", ";
+    names += codec.name;
+  }
+  return names;
+}
+
+void DecodeBlocks(const BlockCodec& codec, const std::byte* blocks, int64_t first, int64_t n,
+                  float* values) {
+  std::array<float, BlockCodec::kMaxElements> decoded;
+  const int64_t size = codec.num_elements;
+  while (n > 0) {
+    const std::byte* block = blocks + first / size * codec.num_bytes;
+    const int64_t skipped = first % size;
+    const int64_t taken = std::min(n, size - skipped);
+    if (taken == size) {
+      codec.decode(block, values);
+    } else {
+      codec.decode(block, decoded.data());
+      std::copy_n(decoded.data() + skipped, taken, values);
+    }
+    first += taken;
+    values += taken;
+    n -= taken;
+  }
+}
+
+}  // namespace inflight::artifact

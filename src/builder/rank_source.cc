@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "builder/rank_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace inflight::builder {
+namespace {
+
+constexpr char kEmbedding[] = "transformer.vocab_embedding.weight";
+constexpr char kHead[] = "lm_head.weight";
+
+// Rows and columns of `whole` that `shard` names, as a tensor of its own.
+WeightRecipe Cut(const WeightRecipe& whole, const Shard& shard) {
+  WeightRecipe cut{.shape = shard.shape, .parts = {}, .added = whole.added};
+  const int64_t right = shard.column + shard.num_columns;
+  int64_t row = 0;
+  for (const RowRange& range : shard.rows) {
+    cut.is_padded = cut.is_padded || range.row + range.num_rows > whole.shape[0];
+    for (const WeightPart& part : whole.parts) {
+      const int64_t top = std::max(range.row, part.row);
+      const int64_t bottom = std::min(range.row + range.num_rows, part.row + part.num_rows);
+      const int64_t left = std::max(shard.column, part.column);
+      const int64_t end = std::min(right, part.column + part.num_columns);
+      if (top >= bottom || left >= end) continue;
+      WeightPart kept = part;
+      kept.stored_row += top - part.row;
+      kept.stored_column += left - part.column;
+      kept.row = row + top - range.row;
+      kept.num_rows = bottom - top;
+      kept.column = left - shard.column;
+      kept.num_columns = end - left;
+      cut.parts.push_back(kept);
+    }
+    row += range.num_rows;
+  }
+  return cut;
+}
+
+}  // namespace
+
+Status CheckRunsOnRanks(const model::ModelConfig& config) {
+  if (config.num_medusa_heads == 0) return Status::Ok();
+  return Unimplemented(
+      "tensor_parallel_size and pipeline_parallel_size: a model with Medusa's heads runs on one "
+      "rank; leave them out");
+}
+
+Result<Sharding> DivideOver(const artifact::RankMapping& ranks, WeightSource& source) {
+  model::ModelConfig& config = source.config;
+  // What a stage reads of the table, another one may read as the head.
+  if (config.tied_embeddings && ranks.pp_size > 1) {
+    source.recipes[kHead] = source.recipes.at(kEmbedding);
+    config.tied_embeddings = false;
+  }
+  Sharding sharding{.ranks = ranks, .use_parallel_embedding = true};
+  RETURN_IF_ERROR(CheckSharding(config, sharding));
+  sharding.num_layers = EvenStages(config.num_layers, ranks.pp_size);
+  return sharding;
+}
+
+model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& sharding, int rank) {
+  const artifact::RankMapping& ranks = sharding.ranks;
+  model::RankPart& part = config.part;
+  part = {.tp_rank = rank % ranks.tp_size,
+          .tp_size = ranks.tp_size,
+          .pp_rank = rank / ranks.tp_size,
+          .pp_size = ranks.pp_size,
+          .num_layers = config.num_layers,
+          .num_kv_heads = config.num_kv_heads};
+  for (int stage = 0; stage < part.pp_rank; ++stage)
+    part.first_layer += sharding.num_layers[static_cast<size_t>(stage)];
+  config.num_layers = sharding.num_layers[static_cast<size_t>(part.pp_rank)];
+  config.num_heads /= ranks.tp_size;
+  config.num_kv_heads = std::max(config.num_kv_heads / ranks.tp_size, 1);
+  config.intermediate_size /= ranks.tp_size;
+  return config;
+}
+
+void TakeRank(const Sharding& sharding, int rank, WeightSource& source) {
+  std::unordered_map<std::string, WeightRecipe> recipes;
+  model::DecoderWeights unused;
+  for (const model::WeightSlot& slot : model::WeightSlots(source.config, unused)) {
+    const auto whole = source.recipes.find(slot.name);
+    if (whole == source.recipes.end()) continue;  // scales that quantising makes
+    for (const Shard& shard : ShardsOf(source.config, sharding, slot))
+      if (shard.rank == rank) recipes.emplace(shard.name, Cut(whole->second, shard));
+  }
+  source.recipes = std::move(recipes);
+  source.config = ConfigOfRank(std::move(source.config), sharding, rank);
+}
+
+}  // namespace inflight::builder

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one rank of several holds of a model, cut out of the whole model's files: of any files, not
+// only of a checkpoint that was converted for so many ranks. Nothing is read here, so that a rank
+// reads the bytes that are its own.
+#pragma once
+
+#include "artifact/checkpoint.h"
+#include "builder/sharding.h"
+#include "builder/weight_source.h"
+
+namespace inflight::builder {
+
+// kUnimplemented for what runs on one rank alone.
+Status CheckRunsOnRanks(const model::ModelConfig& config);
+
+// How `source`, a whole model that runs on ranks, is split over `ranks`: stages are even, the
+// embedding table and the head are split by rows. Where stages part them, a head that is the table
+// becomes a tensor of its own in `source`. Errors as of CheckSharding.
+Result<Sharding> DivideOver(const artifact::RankMapping& ranks, WeightSource& source);
+
+// Configuration of rank `rank` of a model that divides as `sharding` says.
+model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& sharding, int rank);
+
+// Leaves of `source`, a whole model that DivideOver has divided, what that rank holds: its
+// configuration and the recipes of its tensors.
+void TakeRank(const Sharding& sharding, int rank, WeightSource& source);
+
+}  // namespace inflight::builder

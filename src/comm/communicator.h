@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of a group say to each other while they compute: the collectives of a model that
+// is split over them. Each rank has a Communicator of its group and calls the same operations in
+// the same order, with the same shapes.
+//
+// On the CPU an operation has finished when its call returns; on CUDA it has been enqueued, as an
+// operator has (tensor/stream.h).
+// Threads: one at a time for each rank's Communicator; the ranks are different threads.
+// Errors:  kUnavailable with the reason that Abort was given, on all ranks, from then on. An error
+// leaves the values undefined.
+#pragma once
+
+#include "inflight/status.h"
+#include "tensor/stream.h"
+#include "tensor/tensor_view.h"
+
+namespace inflight::comm {
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // values = sum over the ranks, added in the order of ranks in float32: the same bits on all.
+  virtual Status AllReduce(const TensorView& values, Stream& stream) = 0;
+  // all = what the ranks have, in the order of ranks. `all` has size() times the bytes of `mine`.
+  virtual Status AllGather(const TensorView& mine, const TensorView& all, Stream& stream) = 0;
+  // From one rank to another, each of which calls its half. A Send may wait for the Receive.
+  virtual Status Send(const TensorView& values, int to, Stream& stream) = 0;
+  virtual Status Receive(const TensorView& values, int from, Stream& stream) = 0;
+
+  // Ends what any rank of the group waits for, and all that it calls later. For any thread; the
+  // first reason is kept.
+  virtual void Abort(const Status& reason) = 0;
+};
+
+// The ranks of one model. tensor: those that share its layers; pipeline: those with this rank's
+// part of the other stages. Null: there is one.
+struct RankGroups {
+  Communicator* tensor = nullptr;
+  Communicator* pipeline = nullptr;
+};
+
+}  // namespace inflight::comm

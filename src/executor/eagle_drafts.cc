@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/eagle_drafts.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "decoding/best_tokens.h"
+#include "tensor/tensor_layout.h"
+
+namespace inflight::executor {
+namespace {
+
+// Pairs of a forward pass: prompts are computed in portions, so that the workspace stays small.
+constexpr int kMaxPairs = 512;
+// States whose logits are computed at once: logits are as wide as the vocabulary.
+constexpr int kMaxEagleLogits = 32;
+
+int NumPairs(int max_num_tokens) {
+  return std::max(decoding::DraftTree::kMaxNodes, std::min(kMaxPairs, max_num_tokens));
+}
+
+// Places what is kept between steps from `base` on and returns its size; a null base only measures.
+uint64_t PlaceStates(const model::EagleConfig& config, int max_num_tokens, int max_slots,
+                     std::byte* base, model::KeptResiduals* kept, TensorView* last_states) {
+  TensorLayout layout(base);
+  if (!config.target_layers.empty())
+    *kept = {.layers = config.target_layers,
+             .states = layout.Place(model::ActivationDType(config.layer, DeviceKind::kCpu),
+                                    {max_num_tokens, config.feature_width()})};
+  *last_states = layout.Place(DType::kF32, {max_slots, config.layer.hidden_size});
+  return layout.num_bytes();
+}
+
+}  // namespace
+
+uint64_t EagleDrafts::Bytes(const model::EagleConfig& config, int max_seq_len, int max_num_tokens,
+                            int max_slots) {
+  model::KeptResiduals kept;
+  TensorView states;
+  return PlaceStates(config, max_num_tokens, max_slots, nullptr, &kept, &states) +
+         model::EagleDecoder::Bytes(config, max_seq_len, NumPairs(max_num_tokens), kMaxEagleLogits);
+}
+
+uint64_t EagleDrafts::KvBytesPerBlock(const model::EagleConfig& config, int block_size) {
+  return executor::KvBytesPerBlock(KvShape(config.layer, block_size));
+}
+
+Result<std::unique_ptr<EagleDrafts>> EagleDrafts::Create(
+    std::shared_ptr<const model::EagleHead> head, std::shared_ptr<const model::Engine> engine,
+    Device& device, const MemoryPlan& plan, const ops::OpTable& ops) {
+  CHECK(plan.draft_tree.has_value());
+  const model::EagleConfig& config = head->config;
+  std::unique_ptr<EagleDrafts> made(new EagleDrafts(*plan.draft_tree));
+  made->vocab_size_ = config.layer.vocab_size;
+  made->max_pairs_ = NumPairs(plan.max_num_tokens);
+  made->max_blocks_ = plan.max_blocks_per_seq();
+  made->sliding_ = {.window = plan.window(),
+                    .num_sinks = plan.window() == 0 ? 0 : plan.windows.num_sinks};
+  made->num_known_.resize(static_cast<size_t>(plan.max_slots));
+  const auto place = [&](std::byte* base) {
+    return PlaceStates(config, plan.max_num_tokens, plan.max_slots, base, &made->kept_,
+                       &made->last_states_);
+  };
+  ASSIGN_OR_RETURN(made->buffer_, Buffer::Allocate(device, "EAGLE states", place(nullptr)));
+  place(made->buffer_.data());
+  ASSIGN_OR_RETURN(made->kv_, KvStorage::Create(KvShape(config.layer, plan.block_size),
+                                                plan.num_blocks + plan.num_host_blocks, device));
+  ASSIGN_OR_RETURN(made->decoder_, model::EagleDecoder::Create(std::move(head), std::move(engine),
+                                                               ops, device, plan.max_seq_len,
+                                                               made->max_pairs_, kMaxEagleLogits));
+  return made;
+}
+
+void EagleDrafts::Pairs::Clear() {
+  for (auto* array : {&ids, &features, &positions, &cu_seqlens_q, &seq_lens_kv, &block_tables})
+    array->clear();
+  slot_mapping.clear();
+  tree_masks.clear();
+  cu_seqlens_q.push_back(0);
+}
+
+// Ids of no vocabulary, rows of a prompt's own table, count as token 0.
+void EagleDrafts::AddPair(TokenId token, int32_t feature, int position, int place,
+                          const int32_t* blocks) {
+  const int block_size = kv_.view().block_size;
+  pairs_.ids.push_back(token >= 0 && token < vocab_size_ ? token : 0);
+  pairs_.features.push_back(feature);
+  pairs_.positions.push_back(position);
+  pairs_.slot_mapping.push_back(int64_t{blocks[place / block_size]} * block_size +
+                                place % block_size);
+}
+
+void EagleDrafts::EndRow(int num_places, const int32_t* blocks) {
+  pairs_.cu_seqlens_q.push_back(pairs_.num_tokens());
+  pairs_.seq_lens_kv.push_back(num_places);
+  const auto begin = pairs_.block_tables.size();
+  pairs_.block_tables.resize(begin + static_cast<size_t>(max_blocks_));
+  std::copy_n(blocks, kv_cache::BlocksFor(num_places, kv_.view().block_size),
+              pairs_.block_tables.begin() + static_cast<ptrdiff_t>(begin));
+}
+
+Result<TensorView> EagleDrafts::Forward(const TensorView& features, bool are_own,
+                                        inflight::Stream& stream) {
+  Pairs& p = pairs_;
+  const int num_tokens = p.num_tokens();
+  const int num_rows = p.num_rows();
+  model::EagleBatch batch{
+      .ids = {p.ids.data(), DType::kI32, {num_tokens}},
+      .features = features,
+      .rows = {p.features.data(), DType::kI32, {num_tokens}},
+      .are_own = are_own,
+      .paged = {.num_rows = num_rows,
+                .num_tokens = num_tokens,
+                .cu_seqlens_q = {p.cu_seqlens_q.data(), DType::kI32, {num_rows + 1}},
+                .seq_lens_kv = {p.seq_lens_kv.data(), DType::kI32, {num_rows}},
+                .positions = {p.positions.data(), DType::kI32, {num_tokens}},
+                .slot_mapping = {p.slot_mapping.data(), DType::kI64, {num_tokens}},
+                .block_tables = {p.block_tables.data(), DType::kI32, {num_rows, max_blocks_}}},
+      .sliding = sliding_};
+  if (!p.tree_masks.empty())
+    batch.paged.tree_masks = {p.tree_masks.data(), DType::kI64, {num_tokens}};
+  return decoder_->Forward(batch, kv_.view(), stream);
+}
+
+Status EagleDrafts::Follow(std::span<const Step> steps, model::Decoder& decoder,
+                           inflight::Stream& stream) {
+  const TensorView features = kept_.layers.empty() ? decoder.States() : kept_.states;
+  const auto compute = [&]() -> Status {
+    if (pairs_.num_tokens() == 0) return Status::Ok();
+    ASSIGN_OR_RETURN(const TensorView states, Forward(features, /*are_own=*/false, stream));
+    const size_t row_bytes = BytesOf(DType::kF32, states.shape[1]);
+    for (const auto& [slot, num_known, row] : ends_) {
+      std::memcpy(last_states_.as<std::byte>() + static_cast<size_t>(slot) * row_bytes,
+                  states.as<std::byte>() + static_cast<size_t>(row) * row_bytes, row_bytes);
+      num_known_[static_cast<size_t>(slot)] = num_known;
+    }
+    return Status::Ok();
+  };
+  const auto clear = [&] {
+    pairs_.Clear();
+    ends_.clear();
+  };
+  clear();
+  for (const Step& step : steps) {
+    const auto known = static_cast<int>(step.tokens->size());
+    const int num_places = step.num_known + static_cast<int>(step.path.size());
+    // The newest token's pair waits for the next one.
+    const int end = std::min(step.first_place + num_places, known - 1);
+    for (int place = step.first_place; place < end;) {
+      const int row_end = std::min(end, place + max_pairs_ - pairs_.num_tokens());
+      for (; place < row_end; ++place) {
+        const int i = place - step.first_place;
+        const int token = i < step.num_known
+                              ? i
+                              : step.num_known + step.path[static_cast<size_t>(i - step.num_known)];
+        AddPair((*step.tokens)[static_cast<size_t>(place) + 1], step.first_token + token, place,
+                place, step.blocks);
+      }
+      EndRow(row_end, step.blocks);
+      if (row_end == known - 1) {
+        ends_.push_back({step.slot, step.tokens->size(), pairs_.num_tokens() - 1});
+      }
+      if (pairs_.num_tokens() < max_pairs_) continue;
+      RETURN_IF_ERROR(compute());
+      clear();
+    }
+  }
+  return compute();
+}
+
+Status EagleDrafts::Draft(std::span<const Ask> asks, model::Decoder&, inflight::Stream& stream) {
+  asks_.clear();
+  int num_nodes = 0;
+  for (const Ask& ask : asks) {
+    ask.drafts->clear();
+    if (num_known_[static_cast<size_t>(ask.slot)] != ask.tokens->size()) continue;
+    if (num_nodes + ask.num_nodes > max_pairs_) {
+      RETURN_IF_ERROR(DraftSome(asks_, stream));
+      asks_.clear();
+      num_nodes = 0;
+    }
+    asks_.push_back(&ask);
+    num_nodes += ask.num_nodes;
+  }
+  return asks_.empty() ? Status::Ok() : DraftSome(asks_, stream);
+}
+
+Status EagleDrafts::DraftSome(std::span<const Ask* const> asks, inflight::Stream& stream) {
+  drafting_.resize(asks.size());
+  parents_.clear();
+  int depth = 0;
+  for (size_t i = 0; i < asks.size(); ++i) {
+    const Ask& ask = *asks[i];
+    const auto num_nodes = static_cast<size_t>(ask.num_nodes);
+    ask.drafts->resize(num_nodes);
+    drafting_[i].ask = &ask;
+    drafting_[i].num_computed = 0;
+    drafting_[i].order.resize(num_nodes);
+    drafting_[i].rows.resize(num_nodes);
+    depth = std::max(depth, tree_.Depth(ask.num_nodes));
+    parents_.push_back({.ask = &ask, .node = -1, .row = ask.slot});
+  }
+  RETURN_IF_ERROR(ChooseChildren(last_states_, stream));
+  TensorView states = last_states_;
+  for (int d = 1; d < depth; ++d) {
+    pairs_.Clear();
+    parents_.clear();
+    for (Drafting& drafting : drafting_) AddNodes(&drafting, d);
+    ASSIGN_OR_RETURN(states, Forward(states, /*are_own=*/true, stream));
+    RETURN_IF_ERROR(ChooseChildren(states, stream));
+  }
+  return Status::Ok();
+}
+
+bool EagleDrafts::HasChild(const Ask& ask, int node) const {
+  for (int i = node + 1; i < ask.num_nodes; ++i)
+    if (tree_[i].parent == node) return true;
+  return false;
+}
+
+// Pairs of the nodes of that depth that have children. Node n's stands `order[n]` places behind the
+// last pair of the sequence, and sees the sequence, the nodes between and itself.
+void EagleDrafts::AddNodes(Drafting* drafting, int depth) {
+  const Ask& ask = *drafting->ask;
+  const auto first_place = static_cast<int>(ask.tokens->size()) - 1;
+  const int num_before = pairs_.num_tokens();
+  for (int node = 0; node < ask.num_nodes; ++node) {
+    if (tree_[node].depth != depth || !HasChild(ask, node)) continue;
+    const auto n = static_cast<size_t>(node);
+    const int parent = tree_[node].parent;
+    const int32_t feature = parent < 0 ? ask.slot : drafting->rows[static_cast<size_t>(parent)];
+    drafting->order[n] = drafting->num_computed++;
+    drafting->rows[n] = pairs_.num_tokens();
+    AddPair((*ask.drafts)[n], feature, first_place - 1 + depth, first_place + drafting->order[n],
+            ask.blocks);
+    parents_.push_back({.ask = &ask, .node = node, .row = drafting->rows[n]});
+  }
+  if (pairs_.num_tokens() == num_before) return;
+  const int num_places = first_place + drafting->num_computed;
+  for (auto i = static_cast<size_t>(num_before); i < pairs_.ids.size(); ++i) {
+    uint64_t mask = ~uint64_t{0} << drafting->num_computed;
+    for (int node = parents_[i].node; node >= 0; node = tree_[node].parent)
+      mask |=
+          uint64_t{1} << (drafting->num_computed - 1 - drafting->order[static_cast<size_t>(node)]);
+    if (num_places < ops::kMaxTreePlaces) mask &= (uint64_t{1} << num_places) - 1;
+    pairs_.tree_masks.push_back(static_cast<int64_t>(mask));
+  }
+  EndRow(num_places, ask.blocks);
+}
+
+Status EagleDrafts::ChooseChildren(const TensorView& states, inflight::Stream& stream) {
+  const auto width = decoder_->config().draft_vocab_size;
+  for (size_t first = 0; first < parents_.size(); first += kMaxEagleLogits) {
+    const size_t count = std::min<size_t>(kMaxEagleLogits, parents_.size() - first);
+    rows_.clear();
+    for (size_t i = 0; i < count; ++i) rows_.push_back(parents_[first + i].row);
+    ASSIGN_OR_RETURN(
+        const TensorView logits,
+        decoder_->Logits(states, {rows_.data(), DType::kI32, {static_cast<int64_t>(count)}},
+                         stream));
+    stream.cpu_pool().ParallelFor(static_cast<int64_t>(count), [&](int64_t i) {
+      Choose(parents_[first + static_cast<size_t>(i)], logits.as<const float>() + i * width);
+    });
+  }
+  return Status::Ok();
+}
+
+void EagleDrafts::Choose(const Parent& parent, const float* logits) const {
+  const Ask& ask = *parent.ask;
+  const int width = decoder_->config().draft_vocab_size;
+  int count = 0;
+  for (int i = parent.node + 1; i < ask.num_nodes; ++i)
+    if (tree_[i].parent == parent.node) count = std::max(count, tree_[i].choice + 1);
+  if (count == 0) return;
+  count = std::min(count, width);
+  std::array<int32_t, decoding::DraftTree::kMaxChoices> ids;
+  decoding::BestTokens(logits, width, count, ids.data());
+  for (int i = parent.node + 1; i < ask.num_nodes; ++i)
+    if (tree_[i].parent == parent.node)
+      (*ask.drafts)[static_cast<size_t>(i)] =
+          decoder_->TokenOf(ids[static_cast<size_t>(std::min(tree_[i].choice, count - 1))]);
+}
+
+}  // namespace inflight::executor

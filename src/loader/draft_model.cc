@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loader/draft_model.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string_view>
+
+#include "artifact/hub_cache.h"
+#include "base/status_macros.h"
+#include "builder/eagle_files.h"
+#include "loader/loader.h"
+
+namespace inflight::loader {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What proposes already, of sources that a draft model cannot stand beside.
+std::string_view OtherProposer(DraftSource source) {
+  switch (source) {
+    case DraftSource::kNgram:
+      return "n-grams";
+    case DraftSource::kMedusa:
+      return "Medusa's heads";
+    case DraftSource::kSuffix:
+      return "texts";
+    default:
+      return "";
+  }
+}
+
+struct Named {
+  fs::path dir;
+  bool is_eagle = false;
+};
+Result<Named> Find(DeviceKind device, bool has_ranks, const OpenOptions& options) {
+  const DraftSource source = options.executor.drafts;
+  if (const std::string_view other = OtherProposer(source); !other.empty())
+    return InvalidArgument("draft_model",
+                           fmt::format("{} propose tokens already; leave one of them out", other));
+  Named named;
+  ASSIGN_OR_RETURN(named.dir, artifact::ResolveModelDir(options.draft_model));
+  named.is_eagle = builder::IsEagleHead(named.dir);
+  if (named.is_eagle && has_ranks)
+    return Unimplemented("draft_model",
+                         "a head of EAGLE needs the model on one rank; leave tensor_parallel_size "
+                         "and pipeline_parallel_size out, or give a smaller model");
+  if (named.is_eagle && device == DeviceKind::kCuda)
+    return Unimplemented("draft_model",
+                         "a GPU does not judge the trees of a head of EAGLE; give a smaller model, "
+                         "use --speculation ngram, or --device cpu");
+  if (!named.is_eagle && source == DraftSource::kEagle)
+    return InvalidArgument("draft_model",
+                           fmt::format("got {}, which is no head of EAGLE (its weights have no "
+                                       "fc.weight); leave --speculation eagle out for a model",
+                                       named.dir.string()));
+  return named;
+}
+
+}  // namespace
+
+Result<DraftPlan> PlanDrafts(const model::ModelConfig& config, const model::EngineLimits& limits,
+                             const builder::OpenOptions& open, const OpenOptions& options) {
+  DraftPlan plan{.source = options.executor.drafts, .cost = {}, .eagle = {}};
+  if (options.draft_model.empty()) return plan;
+  ASSIGN_OR_RETURN(const Named named, Find(open.target, open.ranks.num_ranks() > 1, options));
+  if (named.is_eagle) {
+    auto head = builder::DescribeEagleHead(named.dir, config);
+    if (!head.ok()) return head.status().WithPrefix("draft_model");
+    plan.source = DraftSource::kEagle;
+    plan.cost.bytes = plan.weight_bytes = builder::EagleHeadBytes(*head);
+    plan.eagle = *std::move(head);
+    return plan;
+  }
+  builder::OpenOptions whole = open;
+  whole.ranks = {};  // the leader has all of it
+  const auto draft = builder::Describe(named.dir, whole);
+  if (!draft.ok()) return draft.status().WithPrefix("draft_model");
+  plan.source = DraftSource::kModel;
+  plan.cost = executor::CostOfDraftModel(draft->config, draft->limits, limits, open.target,
+                                         options.executor);
+  plan.weight_bytes = draft->weight_bytes;
+  plan.cost.bytes += plan.weight_bytes;
+  return plan;
+}
+
+Result<OpenedDrafts> OpenDrafts(const model::Engine& engine, Device& device,
+                                const OpenOptions& options) {
+  OpenedDrafts opened{.source = options.executor.drafts, .weights = {}};
+  if (options.draft_model.empty()) return opened;
+  ASSIGN_OR_RETURN(const Named named, Find(device.kind(), !engine.config.part.is_whole(), options));
+  if (named.is_eagle) {
+    auto head = builder::OpenEagleHead(named.dir, engine.config, device);
+    if (!head.ok()) return head.status().WithPrefix("draft_model");
+    opened.source = DraftSource::kEagle;
+    opened.weights.eagle = *std::move(head);
+    return opened;
+  }
+  OpenOptions of_draft = options;
+  of_draft.quant_algo = "auto";
+  of_draft.tensor_parallel_size = of_draft.pipeline_parallel_size = 1;
+  const auto open = BuilderOptions(named.dir, of_draft);
+  if (!open.ok()) return open.status().WithPrefix("draft_model");
+  auto draft = builder::Open(named.dir, device, *open);
+  if (!draft.ok()) return draft.status().WithPrefix("draft_model");
+  opened.source = DraftSource::kModel;
+  opened.weights.model = *std::move(draft);
+  return opened;
+}
+
+}  // namespace inflight::loader

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What OpenOptions::draft_model names: a smaller model, or a head of EAGLE.
+#pragma once
+
+#include <optional>
+
+#include "builder/builder.h"
+#include "executor/local_backend.h"
+#include "inflight/open.h"
+#include "model/eagle_head.h"
+
+namespace inflight::loader {
+
+struct DraftPlan {
+  DraftSource source = DraftSource::kAuto;  // of options.executor where nothing is named
+  executor::DraftModelCost cost;            // with the weights
+  uint64_t weight_bytes = 0;                // of that
+  std::optional<model::EagleConfig> eagle;
+
+  const model::EagleConfig* eagle_config() const { return eagle ? &*eagle : nullptr; }
+};
+
+// Without reading weights, for a model of `config` and `limits`. `open` is that of the model.
+// Errors name draft_model: what else proposes tokens, a head of another model, a head on a GPU.
+Result<DraftPlan> PlanDrafts(const model::ModelConfig& config, const model::EngineLimits& limits,
+                             const builder::OpenOptions& open, const OpenOptions& options);
+
+// The weights, in the device's memory, and who proposes. A model is quantised as its own directory
+// says, a head has the dtype of `engine`. Errors as above.
+struct OpenedDrafts {
+  DraftSource source = DraftSource::kAuto;
+  executor::DraftWeights weights;
+};
+Result<OpenedDrafts> OpenDrafts(const model::Engine& engine, Device& device,
+                                const OpenOptions& options);
+
+}  // namespace inflight::loader

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a decoder asks of kernels, derived from its model's description.
+#include <algorithm>
+#include <utility>
+
+#include "model/decoder.h"
+
+namespace inflight::model {
+
+bool HasFp8Activations(const ModelConfig& config) {
+  return config.quant_algo == QuantAlgo::kFp8PerChannelPerToken;
+}
+
+DType ActivationDType(const ModelConfig& config, DeviceKind device) {
+  if (HasFp8Activations(config)) return DType::kF8E4M3;
+  if (device == DeviceKind::kCuda || config.dtype == DType::kBF16) return config.dtype;
+  return DType::kF32;
+}
+
+std::vector<ops::SlidingWindow> AttentionWindows::Different(int num_layers) const {
+  std::vector<ops::SlidingWindow> out;
+  for (int i = 0; i < num_layers; ++i) {
+    const ops::SlidingWindow window = Of(static_cast<size_t>(i));
+    if (std::ranges::count(out, window) == 0) out.push_back(window);
+  }
+  return out;
+}
+
+AttentionWindows LayerWindows(const ModelConfig& config, const AttentionWindows& options) {
+  if (config.sliding_window == 0) return options;
+  AttentionWindows out = {.windows = {}, .num_sinks = options.num_sinks};
+  for (int i = 0; i < LayersOfModel(config); ++i) {
+    const int own = WindowOf(config, i);
+    const int asked = options.Of(static_cast<size_t>(i)).window;
+    out.windows.push_back(own == 0 || asked == 0 ? std::max(own, asked) : std::min(own, asked));
+  }
+  return out;
+}
+
+ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& windows) {
+  return {.weight_dtype = LinearDType(config),
+          .dtype = config.dtype,
+          .kv_dtype = KvDType(config),
+          .head_dim = config.head_dim,
+          .num_heads = config.num_heads,
+          .num_kv_heads = config.num_kv_heads,
+          .hidden_size = config.hidden_size,
+          .intermediate_size = config.intermediate_size,
+          .num_windows = static_cast<int>(
+              LayerWindows(config, windows).Different(LayersOfModel(config)).size())};
+}
+
+std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_num_tokens,
+                                           int max_logits) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t inner = config.intermediate_size;
+  const int64_t q_width = int64_t{config.num_heads} * config.head_dim;
+  const int64_t qkv_width = q_width + int64_t{2} * config.num_kv_heads * config.head_dim;
+  const DType operands = HasFp8Activations(config) ? DType::kF8E4M3 : config.dtype;
+  std::vector<ops::LinearShape> shapes;
+  for (const auto& [out, in] :
+       {std::pair{qkv_width, hidden}, std::pair{hidden, q_width},
+        std::pair{config.gated_mlp ? 2 * inner : inner, hidden}, std::pair{hidden, inner}})
+    shapes.push_back({out, in, operands, config.dtype, max_num_tokens});
+  shapes.push_back({VocabRows(config), hidden, config.quantize_lm_head ? operands : config.dtype,
+                    DType::kF32, max_logits});
+  return shapes;
+}
+
+}  // namespace inflight::model

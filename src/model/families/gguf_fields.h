@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the table that says how GGUF files describe a family (family.h): metadata under the
+// architecture's name, which the rows leave out ("block_count" is "llama.block_count").
+// Keys: ggml-org/ggml/docs/gguf.md, "LLM"; ggml-org/llama.cpp/gguf-py/gguf/constants.py.
+#pragma once
+
+#include "model/families/fields.h"
+
+namespace inflight::model {
+
+// What decoders with rotary positions and RMSNorm have. A key that a family's table does not list
+// is refused.
+Fields GgufFields();
+
+// A window on all layers but each `pattern`th, `fallback` where the file does not say it.
+Fields GgufPatternWindows(int64_t fallback, int64_t pattern);
+
+// What q k^T is times: 1 / sqrt(head_dim); 1 / sqrt(hidden_size / num_heads) of the model that has
+// `widest_layers` layers, whose heads the file does not describe further.
+Field GgufAttentionScale(int widest_layers);
+
+// The base of the rope of layers with a window.
+Field GgufSlidingRope(double fallback);
+
+}  // namespace inflight::model

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models split over ranks: transformers' ids and logits for each number of ranks that a model
+// divides by, and on the demo model every kind of request as on one rank.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <random>
+
+#include "builder/builder.h"
+#include "builder/sharding.h"
+#include "constants.h"
+#include "executor/ranked_backend.h"
+#include "golden_reference.h"
+#include "lora_cases.h"
+#include "prompt_table_cases.h"
+#include "run_requests.h"
+#include "speculation_cases.h"
+#include "window_cases.h"
+
+namespace inflight::golden {
+namespace {
+
+using artifact::RankMapping;
+using Engines = std::vector<std::shared_ptr<const model::Engine>>;
+
+constexpr RankMapping kOfEngines[] = {{2, 1}, {1, 2}, {2, 2}};
+constexpr RankMapping kOfModels[] = {{4, 1}, {4, 2}};
+
+Engines OpenRanks(const std::filesystem::path& dir, Device& device, const RankMapping& ranks,
+                  const builder::OpenOptions& options = {.dtype = DType::kF32}) {
+  builder::OpenOptions with = options;
+  with.ranks = ranks;
+  Engines engines;
+  for (with.rank = 0; with.rank < ranks.num_ranks(); ++with.rank) {
+    auto engine = builder::Open(dir, device, with);
+    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+    CHECK(engine.ok());
+    engines.push_back(*std::move(engine));
+  }
+  return engines;
+}
+
+// Through an engine directory with a file for each rank.
+Engines BuildRanks(const std::filesystem::path& dir, Device& device, const RankMapping& ranks,
+                   std::optional<model::QuantAlgo> algo = {}) {
+  const std::filesystem::path engine =
+      std::filesystem::path(testing::TempDir()) / ("engine_of_ranks_" + std::to_string(getpid()));
+  const Status built = builder::Build({.checkpoint_dir = dir,
+                                       .output_dir = engine,
+                                       .dtype = DType::kF32,
+                                       .quant_algo = algo,
+                                       .tp_size = ranks.tp_size,
+                                       .pp_size = ranks.pp_size});
+  EXPECT_TRUE(built.ok()) << built.ToString();
+  CHECK(built.ok());
+  Engines engines = OpenRanks(engine, device, ranks);
+  std::filesystem::remove_all(engine);  // what is mapped stays
+  return engines;
+}
+
+std::unique_ptr<Executor> MakeRanked(const Engines& engines, Device& device,
+                                     const ExecutorOptions& options,
+                                     const executor::DraftWeights& draft = {}) {
+  auto backend = executor::CreateRankedBackend(engines, device, options, {}, draft);
+  EXPECT_TRUE(backend.ok()) << backend.status().ToString();
+  CHECK(backend.ok());
+  auto executor = executor::CreateExecutor(std::move(backend->backend), options);
+  EXPECT_TRUE(executor.ok()) << executor.status().ToString();
+  CHECK(executor.ok());
+  return std::move(*executor);
+}
+
+bool Divides(const std::filesystem::path& dir, const RankMapping& ranks) {
+  const auto whole = builder::Describe(dir, {.dtype = DType::kF32});
+  CHECK(whole.ok());
+  model::ModelConfig config = whole->config;
+  if (ranks.pp_size > 1) config.tied_embeddings = false;
+  return builder::CheckSharding(config, {.ranks = ranks, .use_parallel_embedding = true}).ok();
+}
+
+std::string NameOf(const RankMapping& ranks) {
+  return "tp " + std::to_string(ranks.tp_size) + ", pp " + std::to_string(ranks.pp_size);
+}
+
+class RanksGoldenTest : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Models, RanksGoldenTest, testing::ValuesIn(ModelNames()),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(RanksGoldenTest, IdsAndLogitsAreThoseOfTransformers) {
+  const auto device = Device::Cpu(2);
+  const std::filesystem::path dir = DataDir() / GetParam();
+  const std::vector<Expected> expected = ReadReference(dir);
+  const auto whole = builder::Describe(dir, {.dtype = DType::kF32});
+  ASSERT_TRUE(whole.ok()) << whole.status().ToString();
+  int num_tried = 0;
+  const auto expect_reference = [&](const Engines& engines) {
+    ++num_tried;
+    ExecutorOptions options;
+    options.block_size = kBlockSize;
+    options.max_batch_size = 4;
+    options.max_num_tokens = 24;  // prompts come in chunks
+    const auto executor = MakeRanked(engines, *device, options);
+    std::vector<Request> requests(expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      requests[i].input_ids = expected[i].prompt;
+      requests[i].max_tokens = static_cast<int>(expected[i].greedy.size());
+      requests[i].output.return_context_logits = true;
+      requests[i].output.return_generation_logits = true;
+    }
+    const auto sinks = RunAll<LogitsSink>(*executor, requests);
+    const auto vocab = static_cast<size_t>(whole->config.vocab_size);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(sinks[i]->ids, expected[i].greedy);
+      ASSERT_EQ(sinks[i]->logits.size(),
+                (expected[i].prompt.size() + expected[i].greedy.size()) * vocab);
+      float worst = 0;
+      for (size_t p = 0; p < expected[i].positions.size(); ++p) {
+        // Rows of the prompt, of which the last gives the first token, whose row comes again.
+        auto row = static_cast<size_t>(expected[i].positions[p]);
+        if (row >= expected[i].prompt.size()) ++row;
+        for (size_t v = 0; v < vocab; ++v)
+          worst = std::max(worst, std::fabs(sinks[i]->logits[row * vocab + v] -
+                                            expected[i].logits[p * vocab + v]));
+      }
+      EXPECT_LE(worst, kTolerance);
+    }
+  };
+  for (const RankMapping& ranks : kOfModels) {
+    SCOPED_TRACE(NameOf(ranks));
+    if (Divides(dir, ranks)) expect_reference(OpenRanks(dir, *device, ranks));
+  }
+  for (const RankMapping& ranks : kOfEngines) {
+    SCOPED_TRACE("an engine, " + NameOf(ranks));
+    if (Divides(dir, ranks)) expect_reference(BuildRanks(dir, *device, ranks));
+  }
+  EXPECT_GT(num_tried, 0);
+}
+
+struct RanksDemoTest : testing::TestWithParam<RankMapping> {
+  void SetUp() override {
+    engines = OpenRanks(INFLIGHT_DEMO_MODEL, *device, GetParam());
+    options.block_size = kBlockSize;
+    options.max_batch_size = 8;
+    options.max_kv_tokens = 4096;
+    options.deterministic = true;
+  }
+  Sinks Run(const ExecutorOptions& with, const std::vector<Request>& requests) {
+    const auto executor = MakeRanked(engines, *device, with, draft);
+    Sinks sinks = RunAll<RowsSink>(*executor, requests);
+    executor->Shutdown(0);
+    stats = executor->stats();
+    return sinks;
+  }
+
+  std::shared_ptr<Device> device = Device::Cpu(2);
+  Engines engines;
+  executor::DraftWeights draft;
+  ExecutorOptions options;
+  ExecutorStats stats;
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, RanksDemoTest,
+                         testing::Values(RankMapping{2, 1}, RankMapping{1, 2}, RankMapping{2, 2}),
+                         [](const auto& info) {
+                           return "tp" + std::to_string(info.param.tp_size) + "pp" +
+                                  std::to_string(info.param.pp_size);
+                         });
+
+float WorstDifference(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  float worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::fabs(a[i] - b[i]));
+  return worst;
+}
+
+TEST_P(RanksDemoTest, EveryKindOfRequestIsAnsweredAsOnOneRank) {
+  const auto whole = builder::Open(INFLIGHT_DEMO_MODEL, *device, {.dtype = DType::kF32});
+  ASSERT_TRUE(whole.ok()) << whole.status().ToString();
+  auto requests = RequestsOfAllKinds((*whole)->config.vocab_size);
+  const size_t num_others = requests.size();
+  for (const size_t i : {size_t{0}, size_t{3}, size_t{5}}) {
+    requests.push_back(requests[i]);
+    requests.back().sampling = {.beam_width = 3};
+  }
+  const auto one = MakeExecutor(*whole, *device, options);
+  const Sinks expected = RunAll<RowsSink>(*one, requests);
+  const Sinks actual = Run(options, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(i);
+    // Sequences of one request come in the order of steps, which may be others.
+    if (requests[i].sampling.num_return_sequences.value_or(1) > 1) continue;
+    EXPECT_EQ(actual[i]->ids, expected[i]->ids);
+    EXPECT_EQ(actual[i]->last.finish_reason, expected[i]->last.finish_reason);
+    EXPECT_LE(WorstDifference(actual[i]->log_probs, expected[i]->log_probs), kTolerance);
+    EXPECT_LE(WorstDifference(actual[i]->logits, expected[i]->logits), kTolerance);
+    EXPECT_LE(WorstDifference(actual[i]->context, expected[i]->context), kTolerance);
+    if (i < num_others) continue;
+    ASSERT_EQ(actual[i]->last.beams.size(), 3U);
+    for (size_t b = 0; b < 3; ++b)
+      EXPECT_EQ(actual[i]->last.beams[b].output_ids, expected[i]->last.beams[b].output_ids);
+  }
+}
+
+// What a request is answered does not depend on what else is computed, on ranks as on one.
+TEST_P(RanksDemoTest, DraftsChunksPausesAndReuseChangeNoBit) {
+  const auto requests = RequestsOfAllKinds(engines[0]->config.vocab_size);
+  const Sinks expected = Run(options, requests);
+  const auto expect_same = [&] {
+    const Sinks actual = Run(options, requests);
+    ExpectAllEqual(requests, actual, expected);
+  };
+  options.max_num_tokens = 24;
+  options.max_kv_tokens = 256;
+  options.scheduler_policy = SchedulerPolicy::kMaxUtilization;
+  expect_same();
+  EXPECT_GT(stats.num_pauses, 0);
+  const auto whole = builder::Open(INFLIGHT_DEMO_MODEL, *device, {.dtype = DType::kF32});
+  ASSERT_TRUE(whole.ok()) << whole.status().ToString();
+  for (const DraftSource source :
+       {DraftSource::kNgram, DraftSource::kSuffix, DraftSource::kModel}) {
+    options.drafts = source;
+    draft.model = source == DraftSource::kModel ? *whole : nullptr;
+    expect_same();
+    EXPECT_GT(stats.drafts_accepted, 0);
+  }
+}
+
+// A rank quantises the rows that it has, in a file and in memory alike.
+TEST_P(RanksDemoTest, QuantisedEnginesComputeWhatTheModelDoes) {
+  const auto requests = RequestsOfAllKinds(engines[0]->config.vocab_size);
+  for (const auto algo : {model::QuantAlgo::kW8A16, model::QuantAlgo::kW4A16}) {
+    SCOPED_TRACE(model::QuantAlgoName(algo));
+    engines = OpenRanks(INFLIGHT_DEMO_MODEL, *device, GetParam(),
+                        {.dtype = DType::kF32, .quant_algo = algo});
+    const Sinks expected = Run(options, requests);
+    engines = BuildRanks(INFLIGHT_DEMO_MODEL, *device, GetParam(), algo);
+    ExpectAllEqual(requests, Run(options, requests), expected);
+  }
+}
+
+class RanksLoraTest : public testing::TestWithParam<RankMapping> {
+ protected:
+  std::unique_ptr<Executor> Start(const std::string& model, ExecutorOptions options = {}) {
+    options.block_size = kBlockSize;
+    options.max_batch_size = 16;
+    options.max_kv_tokens = 4096;
+    return MakeRanked(OpenRanks(DataDir() / model, *device_, GetParam()), *device_, options);
+  }
+  // Without biases, which ranks refuse.
+  static std::vector<LoraCase> CasesOf(const std::string& model) {
+    std::vector<LoraCase> cases = ReadLoraCases();
+    std::erase_if(cases, [&](const LoraCase& c) {
+      return c.model != model || (!c.adapter.empty() && !ReadAdapter(c)->biases.empty());
+    });
+    return cases;
+  }
+
+  std::unique_ptr<Device> device_ = Device::Cpu(2);
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, RanksLoraTest,
+                         testing::Values(RankMapping{2, 1}, RankMapping{1, 2}, RankMapping{2, 2}),
+                         [](const auto& info) { return "of" + std::to_string(info.index); });
+
+// lora_golden_test.cc on ranks.
+TEST_P(RanksLoraTest, AMixedBatchEqualsMergedWeights) {
+  for (const std::string model : {"llama_gqa2", "gpt2_tied"}) {
+    const std::vector<LoraCase> cases = CasesOf(model);
+    ASSERT_GT(cases.size(), 2U);
+    std::vector<Request> requests;
+    for (size_t i = 0; i < cases.size(); ++i) requests.push_back(RequestOf(cases[i], i));
+    const auto executor = Start(model);
+    for (int time = 0; time < 2; ++time) {
+      const auto answers = RunAll<LogitsSink>(*executor, requests);
+      for (size_t i = 0; i < cases.size(); ++i) {
+        SCOPED_TRACE(cases[i].Name());
+        EXPECT_EQ(answers[i]->ids, cases[i].greedy);
+        EXPECT_LE(WorstLogit(cases[i], answers[i]->logits), kTolerance);
+        if (requests[i].lora) requests[i].lora->tensors = nullptr;  // the id alone, then
+      }
+    }
+  }
+}
+
+// With room for few, each comes again under another serial, and the others forget it.
+TEST_P(RanksLoraTest, AdaptersThatWereGivenUpComeAgain) {
+  const std::vector<LoraCase> cases = CasesOf("llama_gqa2");
+  ExecutorOptions options;
+  options.adapter_host_bytes = uint64_t{128} << 10;
+  const auto executor = Start("llama_gqa2", options);
+  for (int time = 0; time < 3; ++time)
+    for (size_t i = 0; i < cases.size(); ++i) {
+      SCOPED_TRACE(cases[i].Name());
+      Request request = RequestOf(cases[i], i);
+      if (request.lora) request.lora->is_own = true;  // so that adapter_stats has its id
+      const auto answer = RunAll<LogitsSink>(*executor, {request}).front();
+      ASSERT_TRUE(answer->last.status.ok()) << answer->last.status.ToString();
+      EXPECT_EQ(answer->ids, cases[i].greedy);
+    }
+  EXPECT_LT(executor->adapter_stats().own_ids.size(), cases.size() - 1);
+  EXPECT_TRUE(executor->healthy());
+}
+
+TEST_P(RanksLoraTest, WhatIsWrongOnAnyRankIsTheRequestsError) {
+  const std::vector<LoraCase> cases = CasesOf("llama_gqa2");
+  const auto executor = Start("llama_gqa2");
+  Request request = RequestOf(cases.back(), 1);
+  ASSERT_NE(request.lora, std::nullopt);
+  for (const size_t row : {size_t{0}, request.lora->tensors->rows.size() - 1}) {
+    LoraTensors bad = *request.lora->tensors;
+    const size_t row_bytes = bad.weights.size() / bad.rows.size();
+    for (size_t i = 0; i < 4; ++i) bad.weights[row * row_bytes + i] = std::byte{0xff};  // NaN
+    request.lora->tensors = std::make_shared<const LoraTensors>(std::move(bad));
+    const auto id = executor->Enqueue(request, std::make_shared<CollectingSink>());
+    EXPECT_EQ(id.status().code(), StatusCode::kInvalidArgument);
+    request = RequestOf(cases.back(), 1);
+  }
+  LoraTensors biased = *request.lora->tensors;
+  biased.biases.push_back({.module = 1, .layer = 0, .values = {1}});
+  request.lora->tensors = std::make_shared<const LoraTensors>(std::move(biased));
+  const auto id = executor->Enqueue(request, std::make_shared<CollectingSink>());
+  EXPECT_EQ(id.status().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(RunAll(*executor, {RequestOf(cases.back(), 2)}).front()->ids, cases.back().greedy);
+}
+
+struct RanksCasesTest : RanksLoraTest {};
+INSTANTIATE_TEST_SUITE_P(Ranks, RanksCasesTest,
+                         testing::Values(RankMapping{2, 1}, RankMapping{1, 2}, RankMapping{2, 2}),
+                         [](const auto& info) { return "of" + std::to_string(info.index); });
+
+template <typename Case>
+void ExpectAnswer(Executor& executor, Request request, const Case& c) {
+  request.output = {.return_context_logits = true, .return_generation_logits = true};
+  const auto answer = RunAll<LogitsSink>(executor, {request}).front();
+  ASSERT_TRUE(answer->last.status.ok()) << answer->last.status.ToString();
+  EXPECT_EQ(answer->ids, c.greedy);
+  EXPECT_LE(WorstLogit(c, answer->logits), kTolerance);
+}
+
+// Which layers have which window is counted over all stages.
+TEST_P(RanksCasesTest, WindowsEqualMaskedFullAttention) {
+  int num_tried = 0;
+  for (const WindowCase& c : ReadWindowCases()) {
+    if (!Divides(DataDir() / c.model, GetParam())) continue;
+    ++num_tried;
+    SCOPED_TRACE(c.Name());
+    Request request;
+    request.input_ids = c.prompt;
+    request.max_tokens = static_cast<int>(c.greedy.size());
+    ExpectAnswer(*Start(c.model, c.options), request, c);
+  }
+  EXPECT_GT(num_tried, 0);
+}
+
+TEST_P(RanksCasesTest, PromptTablesEqualTransformers) {
+  int num_tried = 0;
+  for (const PromptTableCase& c : ReadPromptTableCases()) {
+    if (!Divides(DataDir() / c.model, GetParam())) continue;
+    ++num_tried;
+    SCOPED_TRACE(c.model);
+    ExpectAnswer(*Start(c.model), c.GreedyRequest(), c);
+  }
+  EXPECT_GT(num_tried, 0);
+}
+
+}  // namespace
+}  // namespace inflight::golden

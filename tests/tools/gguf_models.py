@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GGUF files of Hugging Face models, written by the `gguf` package with its own table of tensor names."""
+
+import json
+
+import gguf
+import numpy as np
+import safetensors_rows
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": gguf.MODEL_ARCH.LLAMA,
+    "MistralForCausalLM": gguf.MODEL_ARCH.LLAMA,
+    "Qwen2ForCausalLM": gguf.MODEL_ARCH.QWEN2,
+    "Qwen3ForCausalLM": gguf.MODEL_ARCH.QWEN3,
+    "GemmaForCausalLM": gguf.MODEL_ARCH.GEMMA,
+    "Gemma2ForCausalLM": gguf.MODEL_ARCH.GEMMA2,
+    "Gemma3ForCausalLM": gguf.MODEL_ARCH.GEMMA3,
+}
+
+
+def weights(directory):
+    """{name: float32 array} of model.safetensors, whose tensors are float32 or bfloat16."""
+    named, data = safetensors_rows.header(directory / "model.safetensors")
+    out = {}
+    for name, tensor in named.items():
+        if name == "__metadata__":
+            continue
+        stored = data[slice(*tensor["data_offsets"])]
+        if tensor["dtype"] == "BF16":
+            stored = (np.frombuffer(stored, np.uint16).astype(np.uint32) << 16).tobytes()
+        else:
+            assert tensor["dtype"] == "F32"
+        out[name] = np.frombuffer(stored, np.float32).reshape(tensor["shape"])
+    return out
+
+
+def paired(rows, num_heads):
+    """Rows i and i + d / 2 of each head of d side by side, as convert_hf_to_gguf.py stores q and k of Llama."""
+    halves = rows.reshape(num_heads, 2, rows.shape[0] // num_heads // 2, *rows.shape[1:])
+    return halves.swapaxes(1, 2).reshape(rows.shape)
+
+
+def add_config(writer, config):
+    """The entries that stand for config.json."""
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    scaling = scaling.get("full_attention", scaling)
+    writer.add_rope_freq_base(config.get("rope_theta") or scaling["rope_theta"])
+    if config["head_dim"] * config["num_attention_heads"] != config["hidden_size"]:
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+    if scaling.get("rope_type") == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(scaling["factor"])
+    if config["architectures"][0].startswith("Gemma"):
+        add_gemma(writer, config)
+    writer.add_bos_token_id(config["bos_token_id"])
+    if config.get("pad_token_id") is not None:
+        writer.add_pad_token_id(config["pad_token_id"])
+    end = config["eos_token_id"]
+    writer.add_eos_token_id(end[0] if isinstance(end, list) else end)
+    if isinstance(end, list):
+        writer.add_eot_token_id(end[1])
+
+
+def add_gemma(writer, config):
+    """What Gemma 2 and 3 have besides. `attention.scale` is in no published file, whose models have the usual one."""
+    if "sliding_window" in config:
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_float32(f"{writer.arch}.attention.scale", config["query_pre_attn_scalar"] ** -0.5)
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"] or 0.0)
+        writer.add_attn_logit_softcapping(config["attn_logit_softcapping"] or 0.0)
+    if "sliding_window_pattern" in config:
+        writer.add_uint32(f"{writer.arch}.attention.sliding_window_pattern", config["sliding_window_pattern"])
+        local = config.get("rope_local_base_freq") or config["rope_parameters"]["sliding_attention"]["rope_theta"]
+        writer.add_float32(f"{writer.arch}.rope.freq_base_swa", local)
+
+
+def add_tokenizer(writer, directory, pre, size, bos=False):
+    """The entries that stand for a byte-level tokenizer.json and its chat template; ids up to `size` are filled up."""
+    data = json.loads((directory / "tokenizer.json").read_text())
+    tokens = {i: (text, gguf.TokenType.NORMAL) for text, i in data["model"]["vocab"].items()}
+    for added in data["added_tokens"]:
+        kind = gguf.TokenType.CONTROL if added["special"] else gguf.TokenType.USER_DEFINED
+        tokens[added["id"]] = (added["content"], kind)
+    rows = [tokens.get(i, (f"[PAD{i}]", gguf.TokenType.UNUSED)) for i in range(size)]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list([text for text, _ in rows])
+    writer.add_token_types([kind for _, kind in rows])
+    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in data["model"]["merges"]])
+    writer.add_add_bos_token(bos)
+    writer.add_chat_template(json.loads((directory / "tokenizer_config.json").read_text())["chat_template"])
+
+
+def write(directory, path, pack=lambda name, values: (values, None), more=lambda writer: None):
+    """The model of a directory. `pack` says how a tensor is stored: (data, type), a type of None being data's own."""
+    config = json.loads((directory / "config.json").read_text())
+    architecture = ARCHITECTURES[config["architectures"][0]]
+    names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
+    add_config(writer, config)
+    more(writer)
+    for name, values in weights(directory).items():
+        if name == "lm_head.weight" and config["tie_word_embeddings"]:
+            continue
+        if architecture == gguf.MODEL_ARCH.LLAMA and ".q_proj." in name:
+            values = paired(values, config["num_attention_heads"])
+        if architecture == gguf.MODEL_ARCH.LLAMA and ".k_proj." in name:
+            values = paired(values, config["num_key_value_heads"])
+        if "gemma" in writer.arch and "norm" in name:
+            values = values + 1
+        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert stored is not None, name
+        data, kind = pack(name, values)
+        writer.add_tensor(stored, np.ascontiguousarray(data), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

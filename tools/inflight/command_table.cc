@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.h"
+
+namespace inflight::tool {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"serve", "serve models over HTTP and gRPC", ServeMain, ServeManual},
+    {"run", "generate without a server: a prompt, or a file of requests", RunMain, RunManual},
+    {"chat", "talk with a model in the terminal", ChatMain, ChatManual},
+    {"tokenize", "text to token ids and back", TokenizeMain, TokenizeManual},
+    {"convert", "Hugging Face directory to checkpoint", ConvertMain, ConvertManual},
+    {"build", "checkpoint or Hugging Face directory to engine", BuildMain, BuildManual},
+    {"adapter", "adapter (LoRA) of peft to the arrays that requests send", AdapterMain,
+     AdapterManual},
+    {"inspect", "what is in a model, checkpoint, engine or repository, and its memory plan",
+     InspectMain, InspectManual},
+    {"doctor", "what of this machine stands in a server's way, and what to change", DoctorMain,
+     DoctorManual},
+    {"migrate", "what of a deployment of the TensorRT-LLM back-end runs as it is, and what to do",
+     MigrateMain, MigrateManual},
+    {"compat", "lay out the scripts and model repositories that the back-end's guides name",
+     CompatMain, CompatManual},
+    {"shadow", "the same requests to two servers over HTTP, and how their answers differ",
+     ShadowMain, ShadowManual},
+    {"bench", "measure generation beside this machine's limits", BenchMain, BenchManual},
+    {"bench throughput", "output tokens a second of many requests at once, beside the limit",
+     BenchThroughputMain, BenchThroughputManual},
+    {"bench latency", "first token and inter-token time of one request at a time", BenchLatencyMain,
+     BenchLatencyManual},
+    {"bench mixes", "what decoding features cost the steps that they share with plain rows",
+     BenchMixesMain, BenchMixesManual},
+    {"bench load", "measure a running server over the wire", BenchLoadMain, BenchLoadManual},
+    {"key", "a new key for clients of a server", KeyMain, KeyManual},
+    {"completion", "a script that completes commands, options and values in a shell",
+     CompletionMain, CompletionManual},
+    {"man", "the manual page of a command, or all of them as files", ManMain, ManManual},
+};
+
+}  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
+
+}  // namespace inflight::tool
