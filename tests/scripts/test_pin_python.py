@@ -81,6 +81,8 @@ def test_scripts_install_python_packages_by_files_of_hashes_alone():
     for path in [*ROOT.glob("scripts/*"), *ROOT.glob(".ci/*")]:
         if path.is_file() and path.suffix in (".sh", ""):
             for line in re.findall(r".*\bpip3? install\b.*", path.read_text()):
+                if "--no-index" in line:  # a file that is there, and nothing beside it
+                    continue
                 found.setdefault(path.name, []).append(line.split("pip install", 1)[1].split())
     assert list(found) == ["install_deps.sh"]
     for words in found["install_deps.sh"]:

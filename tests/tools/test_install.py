@@ -7,9 +7,8 @@ import shutil
 import subprocess
 
 import pytest
-from command import DEMO, INFLIGHT, NO_GPU, ROOT, run
+from command import BUILD, DEMO, INFLIGHT, NO_GPU, ROOT, call, run
 
-BUILD = INFLIGHT.parent.parent
 PROMPT = "Once upon a time"
 CACHE = (BUILD / "CMakeCache.txt").read_text()
 
@@ -19,12 +18,6 @@ HAS_NO_LIBRARY = "INFLIGHT_STATIC:BOOL=ON" in CACHE or re.search(r"INFLIGHT_SANI
 pytestmark = pytest.mark.skipif(
     bool(HAS_NO_LIBRARY), reason="builds with sanitizers and static ones have no libinflight.so; CI's release build runs it"
 )
-
-
-def call(*command, **kwargs):
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, check=False, **kwargs)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

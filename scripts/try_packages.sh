@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs each package of dist/ on a bare machine in a folder, asks for a first answer, over HTTP too, and uninstalls it:
+# prints the seconds from the file to the answer, and fails where an answer is missing or a file is left behind. On Debian 12
+# the steps of deploy/container/Dockerfile too: a server as the user inflight, by the names of the old images.
+#
+# usage: scripts/try_packages.sh [SUITE [MIRROR]]      default: bookworm, from the mirror of this machine
+# Runs as root; needs debootstrap, and 1 GB in build/bare. A suite's bare system is kept there for the next run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+suite=${1:-bookworm}
+mirror=${2:-}
+[ -n "$mirror" ] || mirror=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2>/dev/null || true; } |
+  sed -nE 's@^(URIs:|deb ) *(https?://[^ ]+).*@\2@p' | sed -n 1p)
+base=$PWD/build/bare/$suite.base
+root=$PWD/build/bare/$suite
+port=18000
+proxies=$(env | grep -iE '^(https?_proxy|no_proxy)=' || true)
+
+inside() { chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 $proxies bash -ec "$1"; }
+fresh() { # the bare system, anew
+  unmount
+  ! mountpoint -q "$root/proc" && ! mountpoint -q "$root/dev" || { echo "$root is still in use: end what runs there" >&2; exit 1; }
+  rm -rf --one-file-system "$root"
+  cp -a "$base" "$root"
+  cp /etc/resolv.conf "$root/etc/" 2>/dev/null || true
+  mount --bind /proc "$root/proc"
+  mount --bind /dev "$root/dev"
+}
+files() { # all but what apt, dpkg and useradd keep for themselves
+  inside 'find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /var/lib/apt -o -path /var/cache \
+    -o -path /var/log -o -path /var/lib/dpkg -o -path "/etc/*shadow-" -o -name __pycache__ \) -prune -o -print; cut -d: -f1 /etc/passwd /etc/group' | sort
+}
+unmount() { # ends what runs inside, which keeps the mounts
+  local at
+  for at in /proc/[0-9]*; do
+    [ "$(readlink "$at/root" 2>/dev/null)" != "$root" ] || kill -KILL "${at#/proc/}" 2>/dev/null || true
+  done
+  sleep 0.1
+  umount "$root/proc" "$root/dev" 2>/dev/null || true
+}
+trap unmount EXIT
+
+if [ ! -d "$base/usr" ]; then
+  mkdir -p "$base"
+  debootstrap --variant=minbase --include=ca-certificates,python3-venv "$suite" "$base" "$mirror" >"$base.log" ||
+    { tail -5 "$base.log" >&2; rm -rf "$base"; exit 1; }
+  chroot "$base" apt-get clean
+fi
+
+try() { # NAME FILE INSTALL PROGRAM MODEL UNINSTALL
+  local name=$1 file=$2 start answered left
+  fresh
+  cp "$file" "$root/tmp/"
+  files >"$root.before"
+  start=$EPOCHREALTIME
+  inside "cd /tmp; $3" >"$root.log" 2>&1 || { tail -5 "$root.log" >&2; exit 1; }
+  inside "$4 run $5 --prompt 'What is 27 + 54?'" >"$root.answer" 2>>"$root.log"
+  answered=$EPOCHREALTIME
+  grep -q '27 + 54 = 81' "$root.answer" || { echo "$name: no answer" >&2; exit 1; }
+  # A server, asked by the shell alone.
+  inside "
+    $4 serve $5 --http-port $port --grpc-port 0 --metrics-port 0 --port-file /tmp/ports.json >/tmp/server.log 2>&1 & server=\$!
+    for _ in \$(seq 300); do [ -e /tmp/ports.json ] && break; sleep 0.1; done
+    body='{\"text_input\": \"What is 27 + 54?\", \"max_tokens\": 20}'
+    exec 3<>/dev/tcp/127.0.0.1/$port
+    printf 'POST /v2/models/ensemble/generate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %s\r\n\r\n%s' \
+      \${#body} \"\$body\" >&3
+    grep -q '27 + 54 = 81' <&3 || { cat /tmp/server.log; exit 1; }
+    kill \$server; wait \$server"
+  inside "cd /tmp; $6" >>"$root.log" 2>&1 || { tail -5 "$root.log" >&2; exit 1; }
+  left=$(files | comm -13 "$root.before" -)
+  [ -z "$left" ] || { echo "$name leaves behind: $left" >&2; exit 1; }
+  awk -v a="$start" -v b="$answered" -v n="$name" 'BEGIN {printf "%-8s %5.1f s from the file to the first answer; nothing left behind\n", n, b - a}'
+}
+
+deb=$(ls dist/*.deb)
+wheel=$(ls dist/*.whl)
+tarball=$(ls dist/*.tar.gz)
+folder=/opt/$(basename "$tarball" .tar.gz)
+echo "$suite: $(chroot "$base" bash -c '. /etc/os-release; echo "$PRETTY_NAME"'), $(nproc) cores"
+try deb "$deb" "apt-get install -y -qq --no-install-recommends ./${deb##*/}" inflight /usr/share/inflight/demo \
+  'apt-get purge -y -qq inflight'
+try wheel "$wheel" "python3 -m venv /opt/venv && /opt/venv/bin/pip install -q --no-index ${wheel##*/}" /opt/venv/bin/inflight \
+  /opt/venv/share/inflight/demo '/opt/venv/bin/pip uninstall -q -y inflight; test -z "$(find /opt/venv -type f -name "*inflight*")"; rm -rf /opt/venv'
+try tarball "$tarball" "tar xzf ${tarball##*/} -C /opt" "$folder/bin/inflight" "$folder/share/inflight/demo" "rm -r $folder"
+
+if [ "$suite" = bookworm ]; then
+  fresh
+  cp "$deb" deploy/container/prepare.sh "$root/tmp/"
+  cp deploy/container/health.sh "$root/usr/local/bin/"
+  inside '/tmp/prepare.sh /tmp/*.deb' >"$root.log" 2>&1 || { tail -5 "$root.log" >&2; exit 1; }
+  inside "
+    cd /app; ls scripts/launch_triton_server.py >/dev/null
+    as='setpriv --reuid inflight --regid inflight --clear-groups'
+    ! /usr/local/bin/health.sh $port 2>/dev/null
+    \$as inflight serve /usr/share/inflight/demo --http-port $port --grpc-port 0 --metrics-port 0 >/tmp/server.log 2>&1 & server=\$!
+    for _ in \$(seq 300); do /usr/local/bin/health.sh $port 2>/dev/null && break; sleep 0.1; done
+    \$as /usr/local/bin/health.sh $port || { cat /tmp/server.log; exit 1; }
+    kill \$server; wait \$server
+    /opt/tritonserver/bin/tritonserver --help >/dev/null"
+  echo "container  steps run; ready as the user inflight, and the health check says so"
+fi
