@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from command import BUILD, DEMO, INFLIGHT, NO_GPU, ROOT, call, run
+from command import BUILD, DEMO, NO_GPU, ROOT, call, run
 
 PROMPT = "Once upon a time"
 CACHE = (BUILD / "CMakeCache.txt").read_text()

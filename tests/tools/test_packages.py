@@ -10,13 +10,12 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import tarfile
 import threading
 
 import pytest
-from command import BUILD, INFLIGHT, NO_GPU, ROOT, call, run
+from command import BUILD, NO_GPU, ROOT, call, run
 
 CACHE = (BUILD / "CMakeCache.txt").read_text()
 PROMPT = "What is 27 + 54?"
