@@ -277,7 +277,7 @@ TEST(HfConfig, RefusesByNameWhatIsNotSupported) {
   EXPECT_THAT(error(llama, "partial_rotary_factor", 0.5), HasSubstr("partial_rotary_factor"));
   EXPECT_THAT(error(llama, "hidden_act", "mish"), HasSubstr("hidden_act: got \"mish\""));
   EXPECT_THAT(error(llama, "torch_dtype", "float8_e4m3fn"), HasSubstr("torch_dtype"));
-  for (const char* type : {"yarn", "longrope", "su"})
+  for (const char* type : {"su", "proportional"})
     EXPECT_THAT(error(llama, "rope_scaling", {{"rope_type", type}, {"factor", 2.0}}),
                 HasSubstr(std::string("type \"") + type + "\" is not supported"));
   EXPECT_THAT(error(NewLlama(), "rope_parameters", {{"full_attention", {{"rope_theta", 1e4}}}}),

@@ -7,6 +7,7 @@
 
 #include "builder/hf_config.h"
 #include "model/config_json.h"
+#include "model/rope.h"
 
 namespace inflight::builder {
 namespace {
@@ -220,8 +221,8 @@ TEST(HfFamilies, Gemma3RefusesByName) {
       error("rope_parameters",
             {{"sliding_attention", {{"rope_type", "linear"}, {"factor", 2}, {"rope_theta", 1e4}}}}),
       HasSubstr("rope_parameters: sliding_attention: rope_type: only default"));
-  EXPECT_THAT(error("rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}}),
-              HasSubstr("type \"yarn\" is not supported"));
+  EXPECT_THAT(error("rope_scaling", {{"rope_type", "su"}, {"factor", 2.0}}),
+              HasSubstr("type \"su\" is not supported"));
 }
 
 // allenai/OLMo-2-1124-7B.
@@ -285,11 +286,78 @@ TEST(HfFamilies, ReadsPhi3) {
   EXPECT_EQ(RotaryDim(Read(config)), 48);
   EXPECT_EQ(Read(config).rope_theta, 5e4);
   config.erase("rope_parameters");
-  for (const char* type : {"longrope", "su", "yarn"})
-    EXPECT_THAT(ErrorOf(config, "rope_scaling",
-                        {{"type", type}, {"short_factor", {1.0}}, {"long_factor", {1.0}}})
-                    .message(),
-                HasSubstr(std::string("type \"") + type + "\" is not supported"));
+  EXPECT_THAT(ErrorOf(config, "rope_scaling",
+                      {{"type", "su"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}})
+                  .message(),
+              HasSubstr("rope_scaling: short_factor: got 1 numbers, 48 are needed"));
+}
+
+// microsoft/Phi-4-mini-instruct; its 48 factors of each list are shortened to their bounds.
+TEST(HfFamilies, ReadsTheLongRopeOfPhi) {
+  const json short_factors(48, 1.0);
+  const json long_factors(48, 47.77);
+  json config = {
+      {"architectures", {"Phi3ForCausalLM"}},
+      {"hidden_size", 3072},
+      {"intermediate_size", 8192},
+      {"max_position_embeddings", 131072},
+      {"model_type", "phi3"},
+      {"num_attention_heads", 24},
+      {"num_hidden_layers", 32},
+      {"num_key_value_heads", 8},
+      {"original_max_position_embeddings", 4096},
+      {"partial_rotary_factor", 0.75},
+      {"rms_norm_eps", 1e-05},
+      {"rope_scaling",
+       {{"long_factor", long_factors}, {"short_factor", short_factors}, {"type", "longrope"}}},
+      {"rope_theta", 10000.0},
+      {"sliding_window", 262144},
+      {"tie_word_embeddings", true},
+      {"vocab_size", 200064}};
+  for (const char* type : {"longrope", "su", "yarn"}) {  // the older names of it
+    config["rope_scaling"]["type"] = type;
+    const ModelConfig m = Read(config);
+    EXPECT_EQ(m.rope_scaling.kind, model::RopeScaling::Kind::kLongRope);
+    EXPECT_EQ(RotaryDim(m), 96);
+    EXPECT_EQ(OriginalLength(m), 4096);
+    EXPECT_TRUE(HasLongFactors(m, 4097));
+    EXPECT_FALSE(HasLongFactors(m, 4096));
+    EXPECT_FLOAT_EQ(RopeMagnitude(m), 1.1902381F);  // sqrt(1 + ln 32 / ln 4096) = sqrt(17 / 12)
+  }
+  config.erase("original_max_position_embeddings");
+  EXPECT_EQ(OriginalLength(Read(config)), 4096);
+}
+
+// As Qwen/Qwen2.5-7B-Instruct's model card adds it, and as openai/gpt-oss-20b has it.
+TEST(HfFamilies, ReadsYarn) {
+  json config = {{"architectures", {"Qwen2ForCausalLM"}},
+                 {"hidden_size", 3584},
+                 {"intermediate_size", 18944},
+                 {"max_position_embeddings", 32768},
+                 {"model_type", "qwen2"},
+                 {"num_attention_heads", 28},
+                 {"num_hidden_layers", 28},
+                 {"num_key_value_heads", 4},
+                 {"rope_scaling",
+                  {{"factor", 4.0}, {"original_max_position_embeddings", 32768}, {"type", "yarn"}}},
+                 {"rope_theta", 1e6},
+                 {"vocab_size", 152064}};
+  ModelConfig m = Read(config);
+  EXPECT_EQ(m.rope_scaling.kind, model::RopeScaling::Kind::kYarn);
+  EXPECT_EQ(m.rope_scaling.factor, 4);
+  EXPECT_TRUE(m.rope_scaling.truncate);
+  config["rope_scaling"].erase("original_max_position_embeddings");
+  EXPECT_EQ(OriginalLength(Read(config)), 32768);  // max_position_embeddings
+  config["rope_scaling"] = {{"beta_fast", 32.0},   {"beta_slow", 1.0},
+                            {"factor", 32.0},      {"original_max_position_embeddings", 4096},
+                            {"rope_type", "yarn"}, {"truncate", false}};
+  m = Read(config);
+  EXPECT_EQ(OriginalLength(m), 4096);
+  EXPECT_FALSE(m.rope_scaling.truncate);
+  EXPECT_FLOAT_EQ(RopeMagnitude(m), 1.3465736F);  // 1 + ln 32 / 10
+  // (1 + 0.07 ln 32) / (1 + 0.1 ln 32)
+  config["rope_scaling"].update({{"mscale", 0.7}, {"mscale_all_dim", 1.0}});
+  EXPECT_FLOAT_EQ(RopeMagnitude(Read(config)), 0.9227877F);
 }
 
 // ibm-granite/granite-3.1-8b-instruct.

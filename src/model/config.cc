@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "model/rope.h"
 #include "tensor/element.h"
 
 namespace inflight::model {
@@ -143,6 +144,37 @@ Status CheckWindows(const ModelConfig& config) {
   return Status::Ok();
 }
 
+// The lengths of both lists are checked here, too: kernels read so many.
+Status CheckLongRope(const ModelConfig& config) {
+  const RopeScaling& scaling = config.rope_scaling;
+  const auto num_pairs = static_cast<size_t>(RotaryDim(config) / 2);
+  for (const auto& [name, factors] : {std::pair{"short_factor", &scaling.short_factors},
+                                      std::pair{"long_factor", &scaling.long_factors}}) {
+    if (factors->size() != num_pairs)
+      return InvalidArgument(
+          fmt::format("rope_scaling: {}: got {} numbers, {} are needed, one for each rotated pair",
+                      name, factors->size(), num_pairs));
+    for (const double factor : *factors)
+      RETURN_IF_ERROR(CheckPositive(fmt::format("rope_scaling: {}", name), factor));
+  }
+  if (scaling.factor != 0) RETURN_IF_ERROR(CheckPositive("rope_scaling: factor", scaling.factor));
+  return CheckRange("rope_scaling: original_max_position_embeddings", OriginalLength(config), 2,
+                    kMaxPositions);
+}
+
+Status CheckYarn(const ModelConfig& config) {
+  const RopeScaling& scaling = config.rope_scaling;
+  if (!(config.rope_theta > 1))
+    return InvalidArgument(
+        fmt::format("rope_theta: got {}, with rope_scaling yarn a number above 1 is needed",
+                    config.rope_theta));
+  RETURN_IF_ERROR(CheckPositive("rope_scaling: factor", scaling.factor));
+  RETURN_IF_ERROR(CheckPositive("rope_scaling: beta_fast", scaling.beta_fast));
+  RETURN_IF_ERROR(CheckPositive("rope_scaling: beta_slow", scaling.beta_slow));
+  return CheckRange("rope_scaling: original_max_position_embeddings", OriginalLength(config), 1,
+                    kMaxPositions);
+}
+
 Status CheckRope(const ModelConfig& config) {
   if (config.position == PositionKind::kLearnedAbsolute) return Status::Ok();
   if (!config.rope_layers.empty() &&
@@ -158,9 +190,15 @@ Status CheckRope(const ModelConfig& config) {
                     "needed that gives an even number of a head's {} elements",
                     config.rotary_fraction, config.head_dim));
   const RopeScaling& scaling = config.rope_scaling;
+  if (scaling.attention_factor)
+    RETURN_IF_ERROR(CheckPositive("rope_scaling: attention_factor", *scaling.attention_factor));
   switch (scaling.kind) {
     case RopeScaling::Kind::kNone:
       return Status::Ok();
+    case RopeScaling::Kind::kYarn:
+      return CheckYarn(config);
+    case RopeScaling::Kind::kLongRope:
+      return CheckLongRope(config);
     case RopeScaling::Kind::kLlama3:
       if (!(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor))
         return InvalidArgument(fmt::format(

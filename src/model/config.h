@@ -25,13 +25,27 @@ enum class PositionKind : uint8_t { kLearnedAbsolute, kRopeNeox, kRopeGptj };
 enum class NormPlacement : uint8_t { kPre, kPost, kBoth };
 
 // Rotary scaling rules; formulas in docs/reference/artifacts.md. Dynamic changes nothing up to
-// max_position_embeddings, and longer sequences are refused (model/limits.h).
+// max_position_embeddings, and longer sequences are refused (model/limits.h). Of longrope an engine
+// has its short factors or its long ones, by its longest sequence (model/rope.h).
 struct RopeScaling {
-  enum class Kind : uint8_t { kNone, kLinear, kLlama3, kDynamic } kind = Kind::kNone;
-  double factor = 1.0;
-  double low_freq_factor = 1.0;                 // llama3
-  double high_freq_factor = 4.0;                // llama3
-  int original_max_position_embeddings = 8192;  // llama3
+  enum class Kind : uint8_t {
+    kNone,
+    kLinear,
+    kLlama3,
+    kDynamic,
+    kYarn,
+    kLongRope
+  } kind = Kind::kNone;
+  double factor = 1.0;            // of longrope 0: max_position_embeddings over the original ones
+  double low_freq_factor = 1.0;   // llama3
+  double high_freq_factor = 4.0;  // llama3
+  // llama3, yarn, longrope; of the latter two 0: max_position_embeddings
+  int original_max_position_embeddings = 8192;
+  double beta_fast = 32, beta_slow = 1;  // yarn: rotations over the original length
+  bool truncate = true;                  // yarn: the pairs of those rotations are whole numbers
+  // yarn and longrope: what cosines and sines are times; derived where it is not set.
+  std::optional<double> attention_factor;
+  std::vector<double> short_factors, long_factors;  // longrope: [RotaryDim / 2]
 };
 
 // How the weights of the layers' linears are stored; the names are those of "quant_algo" in

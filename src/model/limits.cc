@@ -9,6 +9,7 @@
 #include "artifact/json_file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "model/rope.h"
 
 namespace inflight::model {
 namespace {
@@ -43,7 +44,13 @@ Result<EngineLimits> ResolveLimits(const ModelConfig& config, EngineLimits limit
   RETURN_IF_ERROR(CheckRange("max_draft_len", limits.max_draft_len, 0, kMaxDraftLen));
   RETURN_IF_ERROR(CheckRange("max_prompt_embedding_table_size",
                              limits.max_prompt_embedding_table_size, 0, kMaxPromptRows));
-  if (limits.max_seq_len == 0) limits.max_seq_len = config.max_position_embeddings;
+  const bool is_longrope = config.rope_scaling.kind == RopeScaling::Kind::kLongRope;
+  if (limits.max_seq_len == 0)
+    limits.max_seq_len = is_longrope ? OriginalLength(config) : config.max_position_embeddings;
+  if (HasLongFactors(config, limits.max_seq_len))
+    logging::Warning("sequences of every length are turned by the long factors of longrope",
+                     {{"max_seq_len", limits.max_seq_len},
+                      {"original_max_position_embeddings", OriginalLength(config)}});
   if (limits.max_seq_len > config.max_position_embeddings) {
     if (config.position == PositionKind::kLearnedAbsolute)
       return InvalidArgument(fmt::format("max_seq_len: got {}, the model has {} learned positions",

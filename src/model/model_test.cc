@@ -269,10 +269,10 @@ TEST(CheckpointConfig, RefusesByNameWhatIsNotSupported) {
               HasSubstr("quant_algo: got \"W4A16_GPTQ\", only null, W8A16, W4A16 and "
                         "FP8_PER_CHANNEL_PER_TOKEN are supported"));
   EXPECT_THAT(error("position_embedding_type", "alibi"), HasSubstr("alibi"));
-  for (const char* type : {"yarn", "longrope", "su", "mrope"})
+  for (const char* type : {"su", "mrope"})
     EXPECT_THAT(error("rotary_scaling", {{"type", type}, {"factor", 2.0}}),
                 HasSubstr(std::string("rotary_scaling: type \"") + type + "\" is not supported"));
-  for (const char* kind : {"long_rope", "alibi_with_scale", "relative", "chatglm"})
+  for (const char* kind : {"alibi_with_scale", "relative", "chatglm"})
     EXPECT_THAT(error("position_embedding_type", kind), HasSubstr(kind));
   EXPECT_THAT(error("hidden_act", "squared-relu"), HasSubstr("hidden_act"));
   EXPECT_THAT(error("qk_layernorm", true), HasSubstr("qk_layernorm"));
@@ -417,6 +417,102 @@ TEST(Rope, Llama3KeepsShortStretchesLongAndBlendsBetween) {
   config.rope_theta = 1e5;
   config.rope_scaling.original_max_position_embeddings = 4096;
   EXPECT_NEAR(InverseFrequencies(config)[1], 0.0031622777 * (0.64617 / 8 + 0.35383), 1e-7);
+}
+
+// theta 10^4 over head_dim 8 gives 10^-j. Over 4096 positions pair j turns 4096 / (2 pi) 10^-j
+// times: 32 times at j = 1.30903, once at 2.81418. Rounded to 1 and 3, pairs 0 and 1 are kept, 3 is
+// divided by 4, and 2 is half of each: 0.01 (0.5 / 4 + 0.5). As they are, 2 is 0.45907 of the way.
+TEST(Rope, YarnKeepsWhatTurnsOftenAndStretchesTheRest) {
+  ModelConfig config = TinyLlama();
+  ASSERT_EQ(config.head_dim, 8);
+  config.rope_theta = 1e4;
+  config.rope_scaling = {
+      .kind = RopeScaling::Kind::kYarn, .factor = 4, .original_max_position_embeddings = 4096};
+  const std::vector<float> scaled = InverseFrequencies(config);
+  EXPECT_FLOAT_EQ(scaled[0], 1.0F);
+  EXPECT_FLOAT_EQ(scaled[1], 0.1F);
+  EXPECT_FLOAT_EQ(scaled[2], 0.00625F);
+  EXPECT_FLOAT_EQ(scaled[3], 0.00025F);
+  config.rope_scaling.truncate = false;
+  EXPECT_NEAR(InverseFrequencies(config)[2], 0.01 * (0.459071 / 4 + 0.540929), 1e-8);
+
+  EXPECT_FLOAT_EQ(RopeMagnitude(config), 1.1386294F);  // 1 + ln 4 / 10
+  float table[2 * 2 * 4];
+  const auto device = Device::Cpu(1);
+  ASSERT_TRUE(FillRopeTable(config, {table, DType::kF32, {2, 2, 4}}, *device).ok());
+  EXPECT_FLOAT_EQ(table[0], 1.1386294F);
+  EXPECT_FLOAT_EQ(table[12], 1.1386294F * 0.84147098F);  // sin 1
+  config.rope_scaling.attention_factor = 0.5;
+  EXPECT_EQ(RopeMagnitude(config), 0.5F);
+}
+
+TEST(CheckpointConfig, RoundTripsYarn) {
+  ModelConfig config = TinyLlama();
+  config.rope_scaling = {.kind = RopeScaling::Kind::kYarn,
+                         .factor = 32,
+                         .original_max_position_embeddings = 4096,
+                         .beta_fast = 16,
+                         .beta_slow = 2,
+                         .truncate = false,
+                         .attention_factor = 1.25};
+  const auto read = ConfigFromCheckpoint(ConfigToCheckpoint(config), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(InverseFrequencies(*read), InverseFrequencies(config));
+  EXPECT_FALSE(read->rope_scaling.truncate);
+  EXPECT_EQ(RopeMagnitude(*read), 1.25F);
+  config.rope_scaling.beta_fast = -1;
+  EXPECT_THAT(Validate(config).message(), HasSubstr("rope_scaling: beta_fast: got -1"));
+}
+
+ModelConfig LongRoped() {
+  ModelConfig config = TinyLlama();
+  config.head_dim = 8;
+  config.rotary_fraction = 0.5;
+  config.rope_theta = 100;  // 1 and 0.1
+  config.max_position_embeddings = 256;
+  config.rope_scaling = {.kind = RopeScaling::Kind::kLongRope,
+                         .factor = 0,
+                         .original_max_position_embeddings = 64,
+                         .short_factors = {1, 2},
+                         .long_factors = {4, 5}};
+  return config;
+}
+
+TEST(Rope, LongRopeHasTwoSetsOfFactors) {
+  const ModelConfig config = LongRoped();
+  EXPECT_THAT(InverseFrequencies(config, 64), ElementsAre(1.0F, 0.05F));
+  EXPECT_THAT(InverseFrequencies(config, 65), ElementsAre(0.25F, 0.02F));
+  EXPECT_FLOAT_EQ(RopeMagnitude(config), 1.1547005F);  // sqrt(1 + ln 4 / ln 64) = sqrt(4 / 3)
+}
+
+TEST(Limits, LongRopeEndsAtTheOriginalLengthUnlessMoreIsAskedFor) {
+  EXPECT_EQ(ResolveLimits(LongRoped(), {})->max_seq_len, 64);
+  EXPECT_EQ(ResolveLimits(LongRoped(), {.max_seq_len = 200})->max_seq_len, 200);
+}
+
+// NVIDIA/TensorRT-LLM/tensorrt_llm/models/phi3/config.py.
+TEST(CheckpointConfig, LongRopeHasTheNamesOfUpstream) {
+  ModelConfig config = LongRoped();
+  nlohmann::json json = ConfigToCheckpoint(config);
+  EXPECT_EQ(json["position_embedding_type"], "long_rope");
+  EXPECT_EQ(json["original_max_position_embeddings"], 64);
+  EXPECT_EQ(json["longrope_scaling_short_factors"], (nlohmann::json{1, 2}));
+  EXPECT_EQ(json["longrope_scaling_long_factors"], (nlohmann::json{4, 5}));
+  EXPECT_FALSE(json.contains("longrope_long_mscale"));
+  for (const std::optional<double> factor : {std::optional<double>(), std::optional(1.5)}) {
+    config.rope_scaling.attention_factor = factor;
+    json = ConfigToCheckpoint(config);
+    const auto read = ConfigFromCheckpoint(json, "config.json");
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    for (const int length : {64, 65})
+      EXPECT_EQ(InverseFrequencies(*read, length), InverseFrequencies(config, length));
+    EXPECT_EQ(RopeMagnitude(*read), RopeMagnitude(config));
+  }
+  json["longrope_long_mscale"] = 1.75;
+  EXPECT_THAT(ConfigFromCheckpoint(json, "config.json").status().message(),
+              HasSubstr("longrope_long_mscale: got 1.75"));
+  config.rope_scaling.long_factors = {1};
+  EXPECT_THAT(Validate(config).message(), HasSubstr("long_factor: got 1 numbers, 2 are needed"));
 }
 
 TEST(WeightSlots, HaveTheNamesAndShapesOfTheCheckpoint) {

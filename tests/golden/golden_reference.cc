@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "builder/hf_config.h"
+#include "model/rope.h"
+
 namespace inflight::golden {
 
 std::filesystem::path DataDir() { return INFLIGHT_GOLDEN_DATA; }
@@ -24,6 +27,16 @@ std::vector<Expected> ReadReference(const std::filesystem::path& dir) {
                    ValuesOf<float>(*set, "noise_gain" + suffix).at(0)});
   }
   return all;
+}
+
+int MaxSeqLenOf(const std::filesystem::path& dir) {
+  const auto hf = builder::ReadHfConfig(dir);
+  CHECK(hf.ok());
+  for (const Expected& expected : ReadReference(dir)) {
+    const auto length = static_cast<int>(expected.prompt.size() + expected.greedy.size());
+    if (model::HasLongFactors(hf->config, length)) return hf->config.max_position_embeddings;
+  }
+  return 0;
 }
 
 std::vector<std::string> ModelNames() {

@@ -36,6 +36,10 @@ std::filesystem::path DataDir();
 std::vector<std::string> ModelNames();
 std::vector<Expected> ReadReference(const std::filesystem::path& dir);
 
+// max_seq_len of an engine that continues the texts of `dir`, a Hugging Face directory: 0, the
+// default, but of a model of longrope whose texts begin beyond its original length.
+int MaxSeqLenOf(const std::filesystem::path& dir);
+
 // What rounding may change in a logit: k * u * noise_gain.
 //   u            unit roundoff: 2^-8 for bfloat16, 2^-11 for float16
 //   noise_gain   measured by make_golden.py on this very prompt: the largest change of these logits

@@ -19,6 +19,7 @@
 #include "builder/hf_config.h"
 #include "constants.h"
 #include "golden_reference.h"
+#include "model/rope.h"
 #include "model/weight_slots.h"
 #include "paged_model.h"
 
@@ -36,6 +37,7 @@ std::vector<std::string> ModelsThat(bool (*are_such)(const model::ModelConfig&))
   return names;
 }
 
+using Scaling = model::RopeScaling::Kind;
 using EnginePtr = std::shared_ptr<const model::Engine>;
 
 std::vector<ops::OpTable> TablesFor(const model::ModelConfig& config) {
@@ -53,6 +55,7 @@ class GoldenTest : public testing::TestWithParam<std::string> {
                 ("golden_" + std::to_string(getpid()) + GetParam());
     std::filesystem::remove_all(work_dir_);
     expected_ = ReadReference(hf_dir());
+    limits_.max_seq_len = MaxSeqLenOf(hf_dir());
     ASSERT_EQ(expected_.size(), 3U);
   }
   void TearDown() override { std::filesystem::remove_all(work_dir_); }
@@ -60,7 +63,10 @@ class GoldenTest : public testing::TestWithParam<std::string> {
   std::filesystem::path hf_dir() const { return DataDir() / GetParam(); }
 
   EnginePtr Open(const std::filesystem::path& dir, std::optional<DType> dtype = std::nullopt) {
-    auto engine = builder::Open(dir, *device_, {.dtype = dtype, .limits = std::nullopt});
+    const bool is_engine = dir == work_dir_ / "engine";
+    auto engine = builder::Open(
+        dir, *device_,
+        {.dtype = dtype, .limits = is_engine ? std::nullopt : std::optional(limits_)});
     EXPECT_TRUE(engine.ok()) << engine.status().ToString();
     return engine.ok() ? *engine : nullptr;
   }
@@ -84,7 +90,7 @@ class GoldenTest : public testing::TestWithParam<std::string> {
         {.model_dir = hf_dir(), .output_dir = checkpoint, .dtype = std::string(DTypeName(dtype))});
     EXPECT_TRUE(converted.ok()) << converted.ToString();
     const Status built =
-        builder::Build({.checkpoint_dir = checkpoint, .output_dir = engine, .limits = {}});
+        builder::Build({.checkpoint_dir = checkpoint, .output_dir = engine, .limits = limits_});
     EXPECT_TRUE(built.ok()) << built.ToString();
     return {Open(hf_dir(), dtype), Open(checkpoint), Open(engine)};
   }
@@ -92,6 +98,7 @@ class GoldenTest : public testing::TestWithParam<std::string> {
   std::unique_ptr<Device> device_ = Device::Cpu(2);
   std::filesystem::path work_dir_;
   std::vector<Expected> expected_;
+  model::EngineLimits limits_ = model::ServedAsItIs();
 };
 
 // Logits of every position of `ids`, fed in pieces of the sizes in `chunks`, repeated.
@@ -172,7 +179,10 @@ TEST_P(GoldenTest, EveryRoadGivesTheSameWeights) {
       for (size_t i = 0; i < first.size(); ++i)
         EXPECT_TRUE(std::ranges::equal(first[i], other[i])) << "slot " << i;
       EXPECT_EQ(engine->config.end_ids, engines[0]->config.end_ids);
-      EXPECT_EQ(engine->limits.max_seq_len, engine->config.max_position_embeddings);
+      const bool is_short =
+          engine->config.rope_scaling.kind == Scaling::kLongRope && limits_.max_seq_len == 0;
+      EXPECT_EQ(engine->limits.max_seq_len, is_short ? model::OriginalLength(engine->config)
+                                                     : engine->config.max_position_embeddings);
     }
   }
 }
@@ -314,7 +324,8 @@ INSTANTIATE_TEST_SUITE_P(Models, ShardedGoldenTest,
 INSTANTIATE_TEST_SUITE_P(Models, RotaryGoldenTest,
                          testing::ValuesIn(ModelsThat([](const model::ModelConfig& config) {
                            return config.position == model::PositionKind::kRopeNeox &&
-                                  config.rotary_fraction == 1 && !config.has_wide_qk_norm;
+                                  config.rotary_fraction == 1 && !config.has_wide_qk_norm &&
+                                  config.rope_scaling.kind != Scaling::kLongRope;
                          })),
                          kName);
 // INFLIGHT_GOLDEN_MODELS may name models without such.

@@ -43,6 +43,9 @@ LLAMA3 = {
 }
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+
 def llama(
     heads,
     kv_heads,
@@ -79,6 +82,14 @@ def llama(
     )
     model = getattr(transformers, f"{family}ForCausalLM")
     return {"class": model, "config": config, "prompts": prompts, "form": form, "shards": shards}
+
+
+def phi3_longrope(original_length, prompts, **flags):
+    """As Phi-4-mini: a part of each head is rotated, by short factors up to a length and by long ones beyond."""
+    rope = {"rope_type": "longrope", "partial_rotary_factor": 0.75}
+    rope |= {"short_factor": [1.0, 1.1, 1.25, 1.5, 1.75, 2.0], "long_factor": [1.5, 2.5, 3.5, 6.0, 11.0, 20.0]}
+    shape = {"family": "Phi3", "vocab": 113, "pad_token_id": 0, "tie_word_embeddings": True}
+    return llama(4, 2, 16, rope=rope, original_max_position_embeddings=original_length, prompts=prompts, **shape, **flags)
 
 
 def gpt2(heads, head_dim, *, layers=2, vocab=257, inner=None, prompts=(1, 17, 70), prefix=True, shards=1, **flags):
@@ -286,6 +297,20 @@ MODELS = {
         rope={"rope_type": "default", "partial_rotary_factor": 0.5},
     ),
     "phi3_head64": lambda: llama(2, 1, 64, family="Phi3", vocab=112, inner=48, form="old", pad_token_id=0),
+    "llama_yarn": lambda: llama(4, 2, 16, rope=YARN, prompts=(1, 66, 200)),
+    "llama_yarn_mscale": lambda: llama(
+        2,
+        1,
+        64,
+        layers=1,
+        vocab=112,
+        inner=48,
+        form="old",
+        rope={**YARN, "beta_fast": 6.0, "beta_slow": 0.5, "truncate": False, "mscale": 1.5, "mscale_all_dim": 0.7},
+    ),
+    # No text leaves the original length, or each begins beyond it.
+    "phi3_longrope_short": lambda: phi3_longrope(400, (1, 17, 70), form="old"),
+    "phi3_longrope_long": lambda: phi3_longrope(16, (17, 40, 70)),
 }
 
 

@@ -45,13 +45,14 @@ Engines OpenRanks(const std::filesystem::path& dir, Device& device, const RankMa
 
 // Through an engine directory with a file for each rank.
 Engines BuildRanks(const std::filesystem::path& dir, Device& device, const RankMapping& ranks,
-                   std::optional<model::QuantAlgo> algo = {}) {
+                   std::optional<model::QuantAlgo> algo = {}, int max_seq_len = 0) {
   const std::filesystem::path engine =
       std::filesystem::path(testing::TempDir()) / ("engine_of_ranks_" + std::to_string(getpid()));
   const Status built = builder::Build({.checkpoint_dir = dir,
                                        .output_dir = engine,
                                        .dtype = DType::kF32,
                                        .quant_algo = algo,
+                                       .limits = {.max_seq_len = max_seq_len},
                                        .tp_size = ranks.tp_size,
                                        .pp_size = ranks.pp_size});
   EXPECT_TRUE(built.ok()) << built.ToString();
@@ -96,6 +97,8 @@ TEST_P(RanksGoldenTest, IdsAndLogitsAreThoseOfTransformers) {
   const auto whole = builder::Describe(dir, {.dtype = DType::kF32});
   ASSERT_TRUE(whole.ok()) << whole.status().ToString();
   int num_tried = 0;
+  builder::OpenOptions open = {.dtype = DType::kF32, .limits = model::ServedAsItIs()};
+  open.limits->max_seq_len = MaxSeqLenOf(dir);
   const auto expect_reference = [&](const Engines& engines) {
     ++num_tried;
     ExecutorOptions options;
@@ -130,11 +133,12 @@ TEST_P(RanksGoldenTest, IdsAndLogitsAreThoseOfTransformers) {
   };
   for (const RankMapping& ranks : kOfModels) {
     SCOPED_TRACE(NameOf(ranks));
-    if (Divides(dir, ranks)) expect_reference(OpenRanks(dir, *device, ranks));
+    if (Divides(dir, ranks)) expect_reference(OpenRanks(dir, *device, ranks, open));
   }
   for (const RankMapping& ranks : kOfEngines) {
     SCOPED_TRACE("an engine, " + NameOf(ranks));
-    if (Divides(dir, ranks)) expect_reference(BuildRanks(dir, *device, ranks));
+    if (Divides(dir, ranks))
+      expect_reference(BuildRanks(dir, *device, ranks, {}, open.limits->max_seq_len));
   }
   EXPECT_GT(num_tried, 0);
 }

@@ -12,6 +12,7 @@
 #include "commands.h"
 #include "inspect_repository.h"
 #include "loader/loader.h"
+#include "model/rope.h"
 #include "model_directory.h"
 #include "model_options.h"
 #include "tensor/device.h"
@@ -78,6 +79,10 @@ std::string DescribeRope(const model::ModelConfig& config) {
     text += fmt::format(", llama3 factor {}", config.rope_scaling.factor);
   if (config.rope_scaling.kind == Kind::kDynamic)
     text += fmt::format(", dynamic factor {}", config.rope_scaling.factor);
+  if (config.rope_scaling.kind == Kind::kYarn)
+    text += fmt::format(", yarn factor {}", config.rope_scaling.factor);
+  if (config.rope_scaling.kind == Kind::kLongRope)
+    text += fmt::format(", longrope over {}", model::OriginalLength(config));
   return text;
 }
 

@@ -94,8 +94,17 @@ Field Activation(std::string_view name, ActivationNames names, std::string_view 
 // Hugging Face's description of rotary positions over whole heads: rope_theta, `theta` where it is
 // absent, and rope_scaling, or in newer files rope_parameters with both.
 Fields HuggingFaceRope(double theta = 10000.0);
-// The same where partial_rotary_factor may be below 1.
-Fields HuggingFacePartialRope();
+// The same where a part of each head may be rotated. Newer files say rope_theta and
+// partial_rotary_factor whatever the names of the fields beside the dictionary.
+struct PartialRope {
+  std::string_view theta_field = "rope_theta";
+  std::string_view fraction_field = "partial_rotary_factor";
+  double fraction = 1.0;  // where it is absent
+  // original_max_position_embeddings is 4096 where it is absent, and the older names of longrope
+  // are known.
+  bool is_phi3 = false;
+};
+Fields HuggingFacePartialRope(const PartialRope& form);
 // HuggingFaceRope of a family whose layers with a window have a base of their own and no scaling:
 // rope_local_base_freq, or in newer files rope_parameters with a dictionary for each kind of layer.
 Fields HuggingFaceLayerRopes(double theta, double sliding_theta);

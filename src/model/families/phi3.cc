@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Phi-3 and Phi-4, but those of rope type longrope: Llama with q, k and v in one stored tensor,
-// gate and up in another, maybe a window on every layer and positions on a part of each head.
-// Hugging Face: huggingface/transformers/src/transformers/models/phi3/configuration_phi3.py.
+// Phi-3 and Phi-4: Llama with q, k and v in one stored tensor, gate and up in another, maybe a
+// window on every layer and positions on a part of each head. Hugging Face:
+// huggingface/transformers/src/transformers/models/phi3/configuration_phi3.py.
 #include <nlohmann/json.hpp>
 
 #include "model/families/family.h"
@@ -17,7 +17,7 @@ Family Phi3() {
                {Ignored("attention_bias"), Ignored("mlp_bias"),
                 NumberOr("max_position_embeddings", &ModelConfig::max_position_embeddings, 4096),
                 RealOr("rms_norm_eps", &ModelConfig::norm_eps, 1e-5), HuggingFaceWindow(0)});
-  family.hugging_face = Replaced(family.hugging_face, HuggingFacePartialRope());
+  family.hugging_face = Replaced(family.hugging_face, HuggingFacePartialRope({.is_phi3 = true}));
   family.checkpoint = Replaced(family.checkpoint, CheckpointWindows());
   family.tensors.layer_rows = Replaced(
       family.tensors.layer_rows,
