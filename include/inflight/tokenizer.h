@@ -43,6 +43,12 @@ class Tokenizer {
   // `add_special_tokens` applies the post-processor (BOS ...).
   virtual Result<std::vector<TokenId>> Encode(std::string_view text,
                                               bool add_special_tokens) const = 0;
+  // The same of a text with parts of other people: at none of the bytes `plain_at`, ascending, a
+  // special token begins, whatever stands there. FindSpecialTokens finds them in such a part.
+  virtual Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens,
+                                              std::span<const size_t> plain_at) const = 0;
+  // The bytes of `text` at which the text of a special token begins, ascending.
+  virtual std::vector<size_t> FindSpecialTokens(std::string_view text) const = 0;
 
   // Text of `ids`, valid UTF-8 always (U+FFFD where bytes form no character). Ids without an entry
   // yield nothing.

@@ -54,7 +54,8 @@ Status AddedTokens::Add(AddedToken token, const Vocab& vocab, const Normalizer& 
   if (token.normalized) RETURN_IF_ERROR(normalizer.Apply(decoder_form));
   (token.normalized ? normalized_ : raw_).Add(decoder_form, *id);
   ids_[token.content] = *id;
-  if (token.special) special_contents_.insert(token.content);
+  if (token.special && special_contents_.insert(token.content).second)
+    specials_[token.content.front()].push_back(token.content);
   tokens_[*id] = {std::move(token), std::move(decoder_form)};
   return Status::Ok();
 }
@@ -82,12 +83,16 @@ std::string_view AddedTokens::DecoderForm(TokenId id) const {
 }
 
 void AddedTokens::Split(const StringMatcher& matcher, std::string_view text,
-                        std::vector<Part>& parts) const {
+                        std::span<const size_t> plain_at, std::vector<Part>& parts) const {
   size_t covered = 0;  // behind the last token, with the blanks it took along
   size_t next = 0;     // where the search goes on: behind the last token itself
   while (const auto match = matcher.FindFrom(text, next)) {
-    next = match->end;
     const AddedToken& token = tokens_.at(match->id).token;
+    if (token.special && std::ranges::binary_search(plain_at, match->begin)) {
+      next = match->begin + 1;
+      continue;
+    }
+    next = match->end;
     if (token.single_word && !IsSingleWord(text, match->begin, match->end)) continue;
     size_t begin = match->begin, end = match->end;
     if (token.lstrip) begin = std::max(BlanksBefore(text, begin), covered);
@@ -97,6 +102,19 @@ void AddedTokens::Split(const StringMatcher& matcher, std::string_view text,
     covered = end;
   }
   if (covered < text.size()) parts.push_back({covered, text.size(), -1});
+}
+
+std::vector<size_t> AddedTokens::FindSpecial(std::string_view text) const {
+  std::vector<size_t> found;
+  if (specials_.empty()) return found;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto it = specials_.find(text[i]);
+    if (it == specials_.end()) continue;
+    const std::string_view rest = text.substr(i);
+    if (std::ranges::any_of(it->second, [&](const auto& token) { return rest.starts_with(token); }))
+      found.push_back(i);
+  }
+  return found;
 }
 
 }  // namespace inflight::tokenizer

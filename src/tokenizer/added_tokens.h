@@ -7,6 +7,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -43,11 +44,17 @@ class AddedTokens {
   // are too many.
   Status Add(AddedToken token, const Vocab& vocab, const Normalizer& normalizer);
 
-  // The parts of a text before and after normalization; what is empty is left out.
-  void SplitRaw(std::string_view text, std::vector<Part>& parts) const { Split(raw_, text, parts); }
-  void SplitNormalized(std::string_view text, std::vector<Part>& parts) const {
-    Split(normalized_, text, parts);
+  // The parts of a text before and after normalization; what is empty is left out. No special token
+  // begins at a byte of `plain_at`, which ascends.
+  void SplitRaw(std::string_view text, std::span<const size_t> plain_at,
+                std::vector<Part>& parts) const {
+    Split(raw_, text, plain_at, parts);
   }
+  void SplitNormalized(std::string_view text, std::vector<Part>& parts) const {
+    Split(normalized_, text, {}, parts);
+  }
+  // Where the text of a special token begins, ascending.
+  std::vector<size_t> FindSpecial(std::string_view text) const;
   bool has_raw() const { return !raw_.empty(); }
   bool has_normalized() const { return !normalized_.empty(); }
 
@@ -68,11 +75,13 @@ class AddedTokens {
     AddedToken token;
     std::string decoder_form;
   };
-  void Split(const StringMatcher& matcher, std::string_view text, std::vector<Part>& parts) const;
+  void Split(const StringMatcher& matcher, std::string_view text, std::span<const size_t> plain_at,
+             std::vector<Part>& parts) const;
 
   std::map<TokenId, Entry> tokens_;
   std::unordered_map<std::string, TokenId> ids_;
   std::unordered_set<std::string> special_contents_;
+  std::map<char, std::vector<std::string>> specials_;  // by their first bytes
   StringMatcher raw_, normalized_;
 };
 

@@ -62,8 +62,8 @@ void TokenizerImpl::PrepareDecoding() {
   }
 }
 
-Result<std::vector<TokenId>> TokenizerImpl::Encode(std::string_view text,
-                                                   bool add_special_tokens) const {
+Result<std::vector<TokenId>> TokenizerImpl::Encode(std::string_view text, bool add_special_tokens,
+                                                   std::span<const size_t> plain_at) const {
   if (text.size() > kMaxTextBytes) {
     return InvalidArgument("text: got " + std::to_string(text.size()) + " bytes, allowed are " +
                            std::to_string(kMaxTextBytes));
@@ -74,7 +74,7 @@ Result<std::vector<TokenId>> TokenizerImpl::Encode(std::string_view text,
   std::vector<TokenId> ids;
   ids.reserve(text.size() / 3 + 8);
   std::vector<AddedTokens::Part> parts;
-  definition_.added.SplitRaw(text, parts);
+  definition_.added.SplitRaw(text, plain_at, parts);
   ScratchLoan scratch(*this);
   (*scratch).unk_missing = false;
   for (const AddedTokens::Part& part : parts) {
@@ -82,8 +82,7 @@ Result<std::vector<TokenId>> TokenizerImpl::Encode(std::string_view text,
       ids.push_back(part.id);
       continue;
     }
-    RETURN_IF_ERROR(
-        EncodeText(text.substr(part.begin, part.end - part.begin), part.begin == 0, *scratch, ids));
+    RETURN_IF_ERROR(EncodePart(text, part.begin, part.end, plain_at, *scratch, ids));
   }
   if ((*scratch).unk_missing) {
     return InvalidArgument(
@@ -103,6 +102,24 @@ std::optional<size_t> TokenizerImpl::MaxBytesPerToken() const {
   size_t longest = kMaxCharacterBytes;
   for (TokenId id = 0; id < vocab_size_; ++id) longest = std::max(longest, IdToToken(id).size());
   return longest * *shrinking;
+}
+
+// Text [begin, end). Where tokens are sought in normalized text, those that stay plain are cut
+// behind their first character before that.
+Status TokenizerImpl::EncodePart(std::string_view text, size_t begin, size_t end,
+                                 std::span<const size_t> plain_at, ModelScratch& scratch,
+                                 std::vector<TokenId>& ids) const {
+  if (definition_.added.has_normalized()) {
+    for (auto at = std::ranges::lower_bound(plain_at, begin); at != plain_at.end(); ++at) {
+      size_t cut = *at + 1;
+      while (cut < end && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) ++cut;
+      if (cut >= end) break;
+      if (cut <= begin) continue;
+      RETURN_IF_ERROR(EncodeText(text.substr(begin, cut - begin), begin == 0, scratch, ids));
+      begin = cut;
+    }
+  }
+  return EncodeText(text.substr(begin, end - begin), begin == 0, scratch, ids);
 }
 
 Status TokenizerImpl::EncodeText(std::string_view text, bool starts_input, ModelScratch& scratch,

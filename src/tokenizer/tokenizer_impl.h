@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,14 @@ class TokenizerImpl final : public Tokenizer {
   explicit TokenizerImpl(Definition definition);
 
   Result<std::vector<TokenId>> Encode(std::string_view text,
-                                      bool add_special_tokens) const override;
+                                      bool add_special_tokens) const override {
+    return Encode(text, add_special_tokens, {});
+  }
+  Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens,
+                                      std::span<const size_t> plain_at) const override;
+  std::vector<size_t> FindSpecialTokens(std::string_view text) const override {
+    return definition_.added.FindSpecial(text);
+  }
   std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
   std::string TokenBytes(TokenId id) const override;
   std::optional<size_t> MaxBytesPerToken() const override;
@@ -40,6 +48,9 @@ class TokenizerImpl final : public Tokenizer {
   // Lends each call a ModelScratch: one lock per call, and caches that stay warm.
   class ScratchLoan;
 
+  Status EncodePart(std::string_view text, size_t begin, size_t end,
+                    std::span<const size_t> plain_at, ModelScratch& scratch,
+                    std::vector<TokenId>& ids) const;
   Status EncodeText(std::string_view text, bool starts_input, ModelScratch& scratch,
                     std::vector<TokenId>& ids) const;
   Status EncodeNormalized(std::string text, bool starts_input, ModelScratch& scratch,
