@@ -33,6 +33,8 @@ std::vector<Place> PlacesOf(const ServeOptions& options) {
       options.vertex_ai.port);
   add(options.cog_port.has_value(), "cog requests", options.cog.listener.address,
       options.cog_port.value_or(0));
+  add(options.openai_port.has_value(), "OpenAI requests", options.openai.address,
+      options.openai_port.value_or(0));
   add(options.shadow_port.has_value(), "requests of a shadow", ShadowAddress(options),
       options.shadow_port.value_or(0));
   return places;

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "cog_options.h"
 #include "environment.h"
+#include "openai_options.h"
 #include "protocol/kserve/http/access.h"
 #include "protocol/metrics/metrics_config.h"
 #include "protocol/tcp_listener/endpoints.h"
@@ -82,6 +83,15 @@ Result<kserve_http::EndpointOptions> Endpoints(
   return endpoints;
 }
 
+// What answers OpenAI's API beside KServe at this address; null where it is not asked for.
+Result<std::unique_ptr<http_listener::PathHandler>> OpenAiBeside(
+    serving::Server& server, const ServeOptions& options, const kserve_http::Access& access) {
+  if (!options.allow_openai) return std::unique_ptr<http_listener::PathHandler>();
+  return openai::MakeHandler(server, {.access = access,
+                                      .max_input_bytes = options.endpoints.max_input_bytes,
+                                      .aliases = ModelAliases(options)});
+}
+
 constexpr int kAdminConnections = 256;
 
 // All endpoints of HTTP, by its limits.
@@ -95,7 +105,8 @@ Result<std::unique_ptr<kserve_http::HttpServer>> StartAdmin(
   kserve_http::HttpOptions http;
   http.listener = std::move(listener);
   ASSIGN_OR_RETURN(http.endpoints, Endpoints(options, http.listener.address, entrance));
-  auto started = kserve_http::HttpServer::Start(server, http);
+  ASSIGN_OR_RETURN(auto beside, OpenAiBeside(server, options, http.endpoints.access));
+  auto started = kserve_http::HttpServer::Start(server, http, std::move(beside));
   const char* option =
       entrance == kserve::Entrance::kAdminSocket ? "--admin-socket" : "--admin-port";
   if (!started.ok()) return started.status().WithPrefix(option);
@@ -126,7 +137,8 @@ Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& serv
   if (options.http_metrics && metrics == nullptr)
     return InvalidArgument("--http-metrics", "needs --allow-metrics=true");
   if (options.http_metrics) http.endpoints.metrics_page = [metrics] { return metrics->Page(); };
-  return kserve_http::HttpServer::Start(server, http);
+  ASSIGN_OR_RETURN(auto beside, OpenAiBeside(server, options, http.endpoints.access));
+  return kserve_http::HttpServer::Start(server, http, std::move(beside));
 }
 
 Result<std::unique_ptr<kserve_http::HttpServer>> StartAdminPort(serving::Server& server,
@@ -180,6 +192,19 @@ Result<std::unique_ptr<cog::CogServer>> StartCog(serving::Server& server,
   cog.max_input_bytes = options.endpoints.max_input_bytes;
   cog.shutdown = [] { kill(getpid(), SIGTERM); };  // which the main thread waits for
   return cog::CogServer::Start(server, std::move(cog));
+}
+
+Result<std::unique_ptr<openai::OpenAiServer>> StartOpenAi(serving::Server& server,
+                                                          const ServeOptions& options) {
+  http_listener::ListenerOptions place = options.openai;
+  place.port = *options.openai_port;
+  http_listener::ListenerOptions listener = ListenAt(place, options);
+  openai::OpenAiOptions openai = {.access = {},
+                                  .max_input_bytes = options.endpoints.max_input_bytes,
+                                  .aliases = ModelAliases(options)};
+  ASSIGN_OR_RETURN(openai.access, AccessAt(options, listener.address));
+  listener.tls = options.http.tls;
+  return openai::OpenAiServer::Start(server, listener, std::move(openai));
 }
 
 }  // namespace inflight::tool

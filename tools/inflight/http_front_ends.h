@@ -8,6 +8,7 @@
 #include "protocol/cog/cog_server.h"
 #include "protocol/kserve/http/http_server.h"
 #include "protocol/metrics/metrics_server.h"
+#include "protocol/openai/openai_handler.h"
 #include "protocol/sagemaker/sagemaker_server.h"
 #include "protocol/vertex_ai/vertex_ai_server.h"
 #include "serve_options.h"
@@ -41,5 +42,9 @@ Result<std::unique_ptr<vertex_ai::VertexAiServer>> StartVertexAi(
 // At --cog-port, which is given; with what the environment says.
 Result<std::unique_ptr<cog::CogServer>> StartCog(serving::Server& server,
                                                  const ServeOptions& options);
+
+// On a port of its own, --openai-port.
+Result<std::unique_ptr<openai::OpenAiServer>> StartOpenAi(serving::Server& server,
+                                                          const ServeOptions& options);
 
 }  // namespace inflight::tool

@@ -27,6 +27,7 @@
 #include "launched_rank.h"
 #include "model_directory.h"
 #include "object_store/address.h"
+#include "openai_options.h"
 #include "orchestration.h"
 #include "protocol/metrics/metrics_config.h"
 #include "protocol/metrics/metrics_server.h"
@@ -65,6 +66,7 @@ struct FrontEnds {
   std::unique_ptr<sagemaker::SageMakerServer> sagemaker;
   std::unique_ptr<vertex_ai::VertexAiServer> vertex_ai;
   std::unique_ptr<cog::CogServer> cog;
+  std::unique_ptr<openai::OpenAiServer> openai;
   std::unique_ptr<ShadowOf> shadow;
 };
 
@@ -111,6 +113,10 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
     ASSIGN_OR_RETURN(fronts.cog, StartCog(server, options));
     LogStarted("cog HTTPService", options.cog.listener.address, fronts.cog->port());
   }
+  if (options.openai_port) {
+    ASSIGN_OR_RETURN(fronts.openai, StartOpenAi(server, options));
+    LogStarted("OpenAI HTTPService", options.openai.address, fronts.openai->port());
+  }
   ASSIGN_OR_RETURN(fronts.shadow,
                    ShadowOf::Start(options, PortOf(fronts.http), PortOf(fronts.grpc)));
   if (fronts.shadow)
@@ -121,12 +127,13 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
 Status WritePortFile(const std::string& path, const FrontEnds& fronts) {
   if (path.empty()) return Status::Ok();
   return WriteFile(
-      path, fmt::format("{{\"http\": {}, \"grpc\": {}, \"metrics\": {}, \"admin\": "
-                        "{}, \"sagemaker\": {}, \"vertex_ai\": {}, \"cog\": {}, \"shadow\": "
-                        "{}}}\n",
-                        PortOf(fronts.http), PortOf(fronts.grpc), PortOf(fronts.metrics),
-                        PortOf(fronts.admin_port), PortOf(fronts.sagemaker),
-                        PortOf(fronts.vertex_ai), PortOf(fronts.cog), PortOf(fronts.shadow)));
+      path,
+      fmt::format("{{\"http\": {}, \"grpc\": {}, \"metrics\": {}, \"admin\": "
+                  "{}, \"sagemaker\": {}, \"vertex_ai\": {}, \"cog\": {}, \"openai\": {}, "
+                  "\"shadow\": {}}}\n",
+                  PortOf(fronts.http), PortOf(fronts.grpc), PortOf(fronts.metrics),
+                  PortOf(fronts.admin_port), PortOf(fronts.sagemaker), PortOf(fronts.vertex_ai),
+                  PortOf(fronts.cog), PortOf(fronts.openai), PortOf(fronts.shadow)));
 }
 
 // Whether a signal waits for WaitForStop: transfers that last are given up.
@@ -190,6 +197,7 @@ bool Drain(FrontEnds& fronts, serving::Server& server, int64_t budget_ms) {
   if (fronts.sagemaker) fronts.sagemaker->Stop(milliseconds(left_ms()));
   if (fronts.vertex_ai) fronts.vertex_ai->Stop(milliseconds(left_ms()));
   if (fronts.cog) fronts.cog->Stop(milliseconds(left_ms()));
+  if (fronts.openai) fronts.openai->Stop(milliseconds(left_ms()));
   server.Shutdown(left_ms());
   if (fronts.cog) fronts.cog->DrainWebhooks(milliseconds(left_ms()));
   if (fronts.metrics) fronts.metrics->Stop(milliseconds(0));
@@ -333,6 +341,7 @@ Status Serve(ServeOptions& options) {
   LogOptions(options, server->metadata());
   ASSIGN_OR_RETURN(FrontEnds fronts, OpenPorts(*server, options));
   LogReach(options);
+  LogHowToAsk(*server, options, PortOf(fronts.http), PortOf(fronts.openai));
   RETURN_IF_ERROR(WritePortFile(options.port_file, fronts));
   Status stopped = WaitForStop(signals, *server, *options.policy, ranks.get());
   if (stopped.ok()) WaitForBalancers(signals, *server, options.exit_delay_secs);
@@ -383,6 +392,7 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
     ASSIGN_OR_RETURN(const std::filesystem::path dir,
                      ModelDirectory(argument, options.server.remote));
     options.server.model_dirs.push_back(dir.string());
+    options.model_arguments.push_back(argument);
   }
   AddVertexAiStorage(options);
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())

@@ -5,6 +5,7 @@
 
 #include "cog_options.h"
 #include "model_options.h"
+#include "openai_options.h"
 #include "serve_upstream_flags.h"
 #include "shadow_of.h"
 #include "tls_options.h"
@@ -553,6 +554,7 @@ Schema ServeSchema() {
   AddSageMaker(schema);
   AddVertexAi(schema);
   AddCogOptions(schema);
+  AddOpenAiOptions(schema);
   AddShadowOf(schema);
   AddTracing(schema);
   AddOperation(schema);

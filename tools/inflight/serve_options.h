@@ -81,6 +81,12 @@ struct ServeOptions {
     return options;
   }();
 
+  bool allow_openai = true;        // beside KServe, over HTTP
+  std::optional<int> openai_port;  // a port of its own; unset: there is none
+  http_listener::ListenerOptions openai{.name = "OpenAI", .address = kThisMachine};
+  std::vector<std::string> served_model_name;
+  std::vector<std::string> model_arguments;  // as the command line has them
+
   std::string shadow_of;  // empty: of none
   std::optional<int> shadow_port;
   std::string shadow_report;

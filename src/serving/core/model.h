@@ -27,6 +27,7 @@ struct MemoryUsage {
 };
 
 class ResponseCache;
+struct TextModel;  // generation.h
 
 using InstanceGroups = google::protobuf::RepeatedPtrField<::inference::ModelInstanceGroup>;
 // Executes the samples of `model_warmup` on one instance; `infer` brings it a request.
@@ -89,6 +90,8 @@ class Model {
   virtual bool OnlyStops(const Request&) const { return false; }
 
   virtual bool ready() const { return true; }
+  // Null: it takes no request by Request::generation.
+  virtual std::shared_ptr<const TextModel> text() const { return nullptr; }
   virtual std::vector<MemoryUsage> memory_usage() const { return {}; }
 
   // Starts the request; every response, errors included, goes to the handler (exactly one is

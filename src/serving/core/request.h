@@ -52,6 +52,8 @@ class CancelToken {
 using SequenceKey = std::tuple<Identity, uint64_t, std::string>;
 
 class RowCounts;
+struct Generated;   // generation.h
+struct Generation;  // the same
 
 // One row of a batched request, which runs as a request of its own.
 struct BatchRow {
@@ -64,6 +66,7 @@ struct Request {
   std::string model_version;  // empty = the version policy's choice
   std::string id;             // echoed
   std::vector<Tensor> inputs;
+  std::shared_ptr<Generation> generation;  // what is asked in place of tensors; null: by tensors
   std::vector<std::string> requested_outputs;  // empty = all
   OutputRules output_rules;  // of outputs that go out otherwise than the model made them
   Parameters parameters;     // custom ones; the reserved ones are the fields below
@@ -105,6 +108,7 @@ struct Response {
   std::string id;
   Status status;                // an error has no outputs
   std::vector<Tensor> outputs;  // may be empty on a final response of a decoupled model
+  std::shared_ptr<const Generated> generated;  // of a request by generation, in place of outputs
   Parameters parameters;
   bool is_final = false;
   // A stop, or the server's end, came before the answer was whole: it is nobody else's.

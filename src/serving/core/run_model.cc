@@ -85,7 +85,7 @@ void RunModel(Model& model, Request request, ResponseHandler handler) {
     handler = ObservingFirstResponse(model, request.received_ns, std::move(handler));
   }
   if (request.trace) handler = Traced(model, request, std::move(handler));
-  if (model.response_cache() != nullptr && !HasAdapter(request) &&
+  if (model.response_cache() != nullptr && request.generation == nullptr && !HasAdapter(request) &&
       !request.parameters.contains(kPromptTask)) {
     handler = Cached(model, request, std::move(handler));
     if (handler == nullptr) return;

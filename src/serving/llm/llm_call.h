@@ -59,8 +59,9 @@ class LlmCall : public ResponseSink {
   mutable bool finished = false;  // guarded by ActiveRequests
 
  protected:
-  // Adds the outputs of one executor response. False: it is not sent, unless it is the final one.
-  virtual bool Fill(const inflight::Response& response, Response& out) = 0;
+  // Adds the outputs of one executor response, whose vectors it may take. False: it is not sent,
+  // unless it is the final one.
+  virtual bool Fill(inflight::Response& response, Response& out) = 0;
   // The texts of errors as this model spells them.
   virtual Status Describe(const Status& status) const { return status; }
   // Statistics of the models around the LLM; `llm` is the LLM's own share.

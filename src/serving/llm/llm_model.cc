@@ -30,7 +30,7 @@ class TokenCall final : public LlmCall {
   bool with_sequence_index = false;
 
  protected:
-  bool Fill(const inflight::Response& response, Response& out) override {
+  bool Fill(inflight::Response& response, Response& out) override {
     const contract::LlmResponseOptions options = {
         .prompt = prompt,
         .pad_id = pad_id,
@@ -271,7 +271,7 @@ Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>
 
 Status LlmModel::Admit(LlmCall& call, inflight::Request* request) {
   const Request& from = call.request();
-  request->priority = PriorityOf(from.priority);
+  if (from.generation == nullptr) request->priority = PriorityOf(from.priority);
   request->queue_timeout_us = QueueTimeoutOf(from.timeout_us);
   request->timeout_ms = TimeoutOf(from);
   SetTurns(from.client, *request);

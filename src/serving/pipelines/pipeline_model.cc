@@ -14,6 +14,7 @@
 #include "serving/llm/answer_text.h"
 #include "serving/llm/llm_call.h"
 #include "serving/llm/row_batch.h"
+#include "serving/pipelines/generation_call.h"
 #include "serving/pipelines/speculative_rounds.h"
 #include "serving/pipelines/text_call.h"
 
@@ -117,7 +118,7 @@ class PipelineModel::Call final : public LlmCall {
   bool goes_on() const override { return !is_ended_; }
 
  protected:
-  bool Fill(const inflight::Response& response, Response& out) override;
+  bool Fill(inflight::Response& response, Response& out) override;
   Status Describe(const Status& status) const override {
     if (pipeline_.kind_ != Kind::kEnsemble) return status;
     return status.WithMessage("in ensemble '" + pipeline_.name() + "', " + status.message());
@@ -160,7 +161,7 @@ void PipelineModel::Call::AddSequence(Response& out) const {
   out.parameters["sequence_end"] = request_.sequence_end;
 }
 
-bool PipelineModel::Call::Fill(const inflight::Response& response, Response& out) {
+bool PipelineModel::Call::Fill(inflight::Response& response, Response& out) {
   const int64_t started_ns = llm_.clock().NowNs();
   if (postprocessing_started_ns_ == 0) postprocessing_started_ns_ = started_ns;
   if (text->HasStopped(response.sequence_index) && !response.is_sequence_final) return false;
@@ -284,9 +285,12 @@ Result<std::shared_ptr<PipelineModel>> PipelineModel::Create(Kind kind,
   CHECK(kind != Kind::kBls);
   ASSIGN_OR_RETURN(PipelineRoutes routes, kind == Kind::kEnsemble ? EnsembleRoutes(config, members)
                                                                   : LlmApiRoutes(config));
-  return std::shared_ptr<PipelineModel>(new PipelineModel(
+  auto text = TextModelOf(members);
+  std::shared_ptr<PipelineModel> model(new PipelineModel(
       kind, std::move(config), std::move(version),
       [members = std::move(members)] { return members; }, std::move(routes), options));
+  model->text_ = std::move(text);
+  return model;
 }
 
 Result<std::shared_ptr<PipelineModel>> PipelineModel::CreateBls(::inference::ModelConfig config,
@@ -302,6 +306,12 @@ Result<std::shared_ptr<PipelineModel>> PipelineModel::CreateBls(::inference::Mod
 bool PipelineModel::ready() const {
   const auto members = find_members_();
   return !members.ok() || members->llm->ready();
+}
+
+std::shared_ptr<const TextModel> PipelineModel::text() const {
+  if (text_ != nullptr || kind_ != Kind::kBls) return text_;
+  const auto members = find_members_();
+  return members.ok() ? TextModelOf(*members) : nullptr;
 }
 
 bool PipelineModel::WithDummies(const PipelineMembers& members) const {
@@ -350,6 +360,9 @@ void PipelineModel::Stop(LlmModel& llm, const Request& request,
 
 void PipelineModel::Infer(Request request, ResponseHandler handler) {
   const auto members = find_members_();
+  if (request.generation != nullptr)
+    return members.ok() ? Generate(*this, *members, std::move(request), std::move(handler))
+                        : Refuse(request, handler, members.status());
   if (members.ok() && OnlyStops(request)) return Stop(*members->llm, request, handler);
   if (NumRows(*this, request) > 1) return InferRows(*this, std::move(request), std::move(handler));
   if (!members.ok()) return Refuse(request, handler, members.status());

@@ -13,6 +13,7 @@
 #include "base/worker_pool.h"
 #include "contract/word_list.h"
 #include "inflight/tokenizer.h"
+#include "serving/core/generation.h"
 #include "serving/core/model.h"
 
 namespace inflight::serving {
@@ -26,6 +27,10 @@ struct PreprocessingOptions {
   // Longer texts have more tokens than the engine takes, whatever they are, and are refused before
   // they are tokenized. 0 = no such engine, or no such bound.
   size_t max_prompt_bytes = 0;
+  // What its directory has for conversations and of defaults.
+  std::optional<ChatTemplate> chat_template = {};
+  Status no_chat_template = {};
+  SamplingDefaults defaults = {};
 };
 
 // No prompt of so many tokens has more bytes; 0 where it may have any number.
@@ -54,6 +59,7 @@ class PreprocessingModel : public Model {
   // Refuses what is not supported, such as decoder prompts and pictures, unless it is empty.
   Status CheckUnsupported(const Tensor& tensor) const;
 
+  const PreprocessingOptions& options() const { return options_; }
   const Tokenizer& tokenizer() const { return *options_.tokenizer; }
   WorkerPool& text_pool() const { return *options_.text_pool; }
 

@@ -59,6 +59,7 @@ struct ServerOptions {
   std::shared_ptr<NamedAdapters> adapters;     // (LoRA) of every LLM, by name; null = none
   OpenOptions open;                            // of every LLM; config.pbtxt changes the executor's
   std::shared_ptr<Orchestrator> orchestrator;  // of LLMs of several ranks; null = none
+  std::string chat_template;  // file of the one of every text model; empty: the models' own
   // Of model_dirs only; a repository says both in its files.
   bool decoupled = true;                 // requests may stream
   bool include_input_in_output = false;  // non-streaming answers begin with the prompt

@@ -88,8 +88,9 @@ class VersionLoader {
   Result<std::filesystem::path> LlmApiModelDir(const Candidate& candidate,
                                                const std::string& model) const;
   Result<std::shared_ptr<Model>> LoadLlmApi(const Candidate& candidate, const std::string& version);
-  Result<std::shared_ptr<const Tokenizer>> LoadTokenizer(const Candidate& candidate,
-                                                         const std::string& named);
+  Result<std::filesystem::path> FindTokenizerDir(const Candidate& candidate,
+                                                 const std::string& named) const;
+  Result<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::filesystem::path& dir);
   ::inference::ModelConfig Complete(const Candidate& candidate) const;
   bool MatchesStopTexts(const Candidate& ensemble, const LlmModel& llm) const;
 

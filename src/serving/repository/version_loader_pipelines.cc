@@ -10,6 +10,7 @@
 #include "serving/ensemble/ensemble_model.h"
 #include "serving/pipelines/pipeline_model.h"
 #include "serving/repository/bls_members.h"
+#include "serving/repository/text_files.h"
 #include "serving/repository/version_loader.h"
 
 namespace inflight::serving {
@@ -66,33 +67,34 @@ ModelConfig VersionLoader::Complete(const Candidate& candidate) const {
   return config;
 }
 
-Result<std::shared_ptr<const Tokenizer>> VersionLoader::LoadTokenizer(const Candidate& candidate,
-                                                                      const std::string& named) {
+Result<fs::path> VersionLoader::FindTokenizerDir(const Candidate& candidate,
+                                                 const std::string& named) const {
   const std::string& model = candidate.parsed.config.name();
-  fs::path dir;
   if (!named.empty()) {
     ASSIGN_OR_RETURN(const fs::path resolved, ResolveNamed(candidate, "tokenizer_dir", named));
     ASSIGN_OR_RETURN(const fs::path path, Fetch(resolved, "tokenizer_dir"));
     auto place = artifact::ResolveModelDir(path);
     if (!place.ok()) return place.status().WithPrefix("tokenizer_dir");
-    dir = FindTokenizer(*place);
-  } else {
-    const LoadedLlm* llm = LlmOf(model);
-    if (llm == nullptr) {
-      return FailedPrecondition("tokenizer_dir of model '" + model + "' is not set, and " +
-                                (loaded_llms_.empty()
-                                     ? "no engine was loaded whose directory could have one"
-                                     : "several engines were loaded that could be meant") +
-                                "; set it in the model's config.pbtxt");
-    }
-    dir = llm->tokenizer_dir;
-    if (!HasTokenizer(dir)) {
-      return FailedPrecondition(
-          "tokenizer_dir of model '" + model + "' is not set, and '" + dir.string() +
-          "', the engine's, has no tokenizer files; copy them there, or set " +
-          "tokenizer_dir in the model's config.pbtxt to where they are");
-    }
+    return FindTokenizer(*place);
   }
+  const LoadedLlm* llm = LlmOf(model);
+  if (llm == nullptr) {
+    return FailedPrecondition("tokenizer_dir of model '" + model + "' is not set, and " +
+                              (loaded_llms_.empty()
+                                   ? "no engine was loaded whose directory could have one"
+                                   : "several engines were loaded that could be meant") +
+                              "; set it in the model's config.pbtxt");
+  }
+  if (!HasTokenizer(llm->tokenizer_dir)) {
+    return FailedPrecondition("tokenizer_dir of model '" + model + "' is not set, and '" +
+                              llm->tokenizer_dir.string() +
+                              "', the engine's, has no tokenizer files; copy them there, or set " +
+                              "tokenizer_dir in the model's config.pbtxt to where they are");
+  }
+  return llm->tokenizer_dir;
+}
+
+Result<std::shared_ptr<const Tokenizer>> VersionLoader::LoadTokenizer(const fs::path& dir) {
   std::error_code error;
   const std::string key = fs::weakly_canonical(dir, error).string();
   if (const auto found = tokenizers_.find(key); found != tokenizers_.end()) return found->second;
@@ -111,7 +113,9 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadPreprocessing(const Candidate&
   ASSIGN_OR_RETURN(const auto parameters, contract::ParsePreprocessingParameters(
                                               AllParameters(config), since_0_11, &keys));
   LogWarnings(parameters.warnings, config);
-  ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizer(candidate, parameters.tokenizer_dir));
+  ASSIGN_OR_RETURN(const fs::path dir, FindTokenizerDir(candidate, parameters.tokenizer_dir));
+  ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizer(dir));
+  ASSIGN_OR_RETURN(TextFiles files, ReadTextFiles(dir, options_.chat_template));
   const LoadedLlm* llm = LlmOf(config.name());
   const int vocab_size = llm != nullptr ? llm->vocab_size : tokenizer->vocab_size();
   const size_t max_prompt_bytes =
@@ -121,7 +125,10 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadPreprocessing(const Candidate&
                                   .add_special_tokens = parameters.special_tokens,
                                   .pad_is_eos = !since_0_11,
                                   .vocab_size = vocab_size,
-                                  .max_prompt_bytes = max_prompt_bytes};
+                                  .max_prompt_bytes = max_prompt_bytes,
+                                  .chat_template = std::move(files.chat_template),
+                                  .no_chat_template = std::move(files.no_chat_template),
+                                  .defaults = files.defaults};
   return std::shared_ptr<Model>(
       std::make_shared<PreprocessingModel>(Complete(candidate), version, std::move(options)));
 }
@@ -133,7 +140,8 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadPostprocessing(const Candidate
   ASSIGN_OR_RETURN(const auto parameters,
                    contract::ParsePostprocessingParameters(AllParameters(config), &keys));
   LogWarnings(parameters.warnings, config);
-  ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizer(candidate, parameters.tokenizer_dir));
+  ASSIGN_OR_RETURN(const fs::path dir, FindTokenizerDir(candidate, parameters.tokenizer_dir));
+  ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizer(dir));
   PostprocessingOptions options = {.tokenizer = std::move(tokenizer),
                                    .text_pool = text_pool_,
                                    .skip_special_tokens = parameters.special_tokens};

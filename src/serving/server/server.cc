@@ -374,8 +374,12 @@ Result<ClientPlace> PlaceFor(const Model& model, const Request& request) {
 }
 
 void ServerImpl::Infer(std::shared_ptr<Model> model, Request request, ResponseHandler handler) {
-  if (const Status valid = ValidateRequest(model->config(), request); !valid.ok()) {
-    return RejectRequest(request, handler, valid);
+  if (request.generation == nullptr) {
+    if (const Status valid = ValidateRequest(model->config(), request); !valid.ok())
+      return RejectRequest(request, handler, valid);
+  } else if (model->text() == nullptr) {
+    return RejectRequest(request, handler,
+                         InvalidArgument("model", "'" + model->name() + "' answers with tensors"));
   }
   auto place = PlaceFor(*model, request);
   if (!place.ok()) return RejectRequest(request, handler, place.status());

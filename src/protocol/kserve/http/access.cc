@@ -10,8 +10,6 @@ namespace inflight::kserve_http {
 using http_listener::HttpRequest;
 using http_listener::HttpResponse;
 
-namespace {
-
 kserve::Admission Look(const Access& access, kserve::Api api, const HttpRequest& request,
                        bool is_whole) {
   if (Status status = access.web_pages.Check(request, api); !status.ok())
@@ -19,6 +17,8 @@ kserve::Admission Look(const Access& access, kserve::Api api, const HttpRequest&
   return access.policy->Admit(
       {.entrance = access.entrance, .headers = request.headers, .is_whole = is_whole}, api);
 }
+
+namespace {
 
 std::optional<HttpResponse> RefusalOf(const kserve::Admission& admission) {
   if (admission.ok()) return std::nullopt;

@@ -17,6 +17,10 @@ struct Access {
   std::shared_ptr<kserve::AccessPolicy> policy = std::make_shared<kserve::AccessPolicy>();
 };
 
+// What the rules say of a request, or of one whose head alone is there: that counts for no rate.
+kserve::Admission Look(const Access& access, kserve::Api api,
+                       const http_listener::HttpRequest& request, bool is_whole);
+
 // The answer to a request that a web page of somebody else sends, or that the policy refuses. None:
 // its caller is set.
 std::optional<http_listener::HttpResponse> Admit(const Access& access, kserve::Api api,

@@ -89,12 +89,16 @@ std::unique_ptr<http_listener::HttpHandler> MakeHandler(serving::Server& server,
   return std::make_unique<Handler>(server, options);
 }
 
-Result<std::unique_ptr<HttpServer>> HttpServer::Start(serving::Server& server,
-                                                      const HttpOptions& options) {
+Result<std::unique_ptr<HttpServer>> HttpServer::Start(
+    serving::Server& server, const HttpOptions& options,
+    std::unique_ptr<http_listener::PathHandler> beside) {
   if (options.endpoints.max_input_bytes == 0) {
     return InvalidArgument("--http-max-input-size: got 0, should be at least 1 byte");
   }
-  std::unique_ptr<HttpServer> http_server(new HttpServer(MakeHandler(server, options.endpoints)));
+  auto handler = MakeHandler(server, options.endpoints);
+  if (beside != nullptr)
+    handler = std::make_unique<http_listener::BesidePaths>(std::move(beside), std::move(handler));
+  std::unique_ptr<HttpServer> http_server(new HttpServer(std::move(handler)));
   RETURN_IF_ERROR(http_server->Listen(options.listener));
   return http_server;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "protocol/http_listener/listening_server.h"
+#include "protocol/http_listener/path_handler.h"
 #include "protocol/kserve/http/endpoint_handler.h"
 #include "serving/server/server.h"
 
@@ -24,8 +25,10 @@ class HttpServer : public http_listener::ListeningServer {
  public:
   // Listens and serves at once. `server` must outlive the HttpServer. Stop cancels the requests
   // that outlast its time.
-  static Result<std::unique_ptr<HttpServer>> Start(serving::Server& server,
-                                                   const HttpOptions& options);
+  // `beside`, where not null, answers the paths that it serves in place of KServe's.
+  static Result<std::unique_ptr<HttpServer>> Start(
+      serving::Server& server, const HttpOptions& options,
+      std::unique_ptr<http_listener::PathHandler> beside = nullptr);
 
  private:
   using ListeningServer::ListeningServer;

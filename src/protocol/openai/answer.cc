@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/openai/answer.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "json/json_writer.h"
+#include "protocol/kserve/http/response.h"
+#include "protocol/openai/error.h"
+
+namespace inflight::openai {
+namespace {
+
+std::string_view ReasonOf(FinishReason reason) {
+  return reason == FinishReason::kLength ? "length" : "stop";
+}
+
+// 128 random bits.
+std::string NewId(std::string_view prefix) {
+  thread_local std::mt19937_64 random{std::random_device()()};
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string id(prefix);
+  for (int word = 0; word < 2; ++word) {
+    uint64_t bits = random();
+    for (int i = 0; i < 16; ++i, bits >>= 4) id.push_back(kDigits[bits & 15]);
+  }
+  return id;
+}
+
+std::string HeadOf(const AnswerOptions& options) {
+  std::string head = options.is_chat ? NewId("{\"id\":\"chatcmpl-") : NewId("{\"id\":\"cmpl-");
+  head.append(R"(","object":")");
+  if (!options.is_chat) {
+    head.append("text_completion");
+  } else {
+    head.append(options.is_stream ? "chat.completion.chunk" : "chat.completion");
+  }
+  head.append(R"(","created":)").append(std::to_string(options.created_s));
+  head.append(R"(,"model":)");
+  json::AppendString(head, options.model);
+  head.append(R"(,"choices":[)");
+  return head;
+}
+
+}  // namespace
+
+Answer::Answer(AnswerOptions options, std::shared_ptr<const Tokenizer> tokenizer,
+               std::vector<std::shared_ptr<serving::CancelToken>> cancels,
+               std::shared_ptr<http_listener::HttpResponder> responder)
+    : options_(std::move(options)),
+      tokenizer_(std::move(tokenizer)),
+      cancels_(std::move(cancels)),
+      responder_(std::move(responder)),
+      head_(HeadOf(options_)),
+      choices_(cancels_.size() * static_cast<size_t>(options_.best_of)),
+      is_counted_(cancels_.size()) {
+  if (options_.is_stream) head_.insert(0, "data: ");
+}
+
+void Answer::OnResponse(size_t prompt, const serving::Response& response) {
+  const std::lock_guard lock(mutex_);
+  if (is_done_) return;
+  if (!response.status.ok()) return Fail(response.status);
+  if (response.generated != nullptr) Take(prompt, *response.generated);
+  if (!response.is_final) return;
+  if (++num_ended_ == cancels_.size()) End();
+}
+
+void Answer::Take(size_t prompt, const serving::Generated& generated) {
+  const inflight::Response& response = generated.response;
+  if (!is_counted_[prompt]) usage_.prompt_tokens += generated.num_prompt_tokens;
+  if (!is_counted_[prompt]) usage_.cached_tokens += response.num_cached_tokens;
+  is_counted_[prompt] = true;
+  const size_t index =
+      prompt * static_cast<size_t>(options_.best_of) + static_cast<size_t>(response.sequence_index);
+  Choice& choice = choices_[index];
+  usage_.completion_tokens += std::ssize(response.output_ids);
+  choice.num_tokens += static_cast<int>(response.output_ids.size());
+  for (const float log_prob : response.output_log_probs) choice.cum_log_prob += log_prob;
+  if (response.is_sequence_final) choice.finish_reason = ReasonOf(generated.finish_reason);
+  const bool is_first = !std::exchange(choice.has_begun, true);
+  if (is_first && !options_.echoes.empty()) {
+    choice.text = options_.echoes[prompt];
+  }
+  if (options_.logprobs && !options_.is_chat)
+    choice.completion_log_probs.Add(*tokenizer_, response, options_.top_logprobs);
+  if (options_.is_stream) {
+    if (is_first && options_.is_chat) {
+      BeginEvent(index);
+      events_.append(
+          R"(,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null)");
+      EndEvent();
+    }
+    AppendEvents(index, choice, generated);
+    return SendEvents();
+  }
+  choice.text.append(generated.text);
+  if (options_.logprobs && options_.is_chat)
+    AppendChatLogProbs(*tokenizer_, response, options_.top_logprobs, choice.log_probs);
+}
+
+void Answer::BeginEvent(size_t index) {
+  events_.append(head_).append(R"({"index":)").append(std::to_string(index));
+}
+
+void Answer::EndEvent() {
+  events_.append(options_.include_usage ? "}],\"usage\":null}\n\n" : "}]}\n\n");
+}
+
+void Answer::AppendEvents(size_t index, Choice& choice, const serving::Generated& generated) {
+  const bool is_last = generated.response.is_sequence_final;
+  const bool has_log_probs = options_.logprobs && !generated.response.output_ids.empty();
+  if (!generated.text.empty() || has_log_probs || !choice.text.empty() ||
+      (is_last && !options_.is_chat)) {
+    BeginEvent(index);
+    events_.append(options_.is_chat ? R"(,"delta":{"content":)" : R"(,"text":)");
+    if (choice.text.empty()) {
+      json::AppendString(events_, generated.text);
+    } else {  // behind the prompt that is told first
+      json::AppendString(events_, choice.text + generated.text);
+      choice.text.clear();
+    }
+    if (options_.is_chat) events_.push_back('}');
+    events_.append(R"(,"logprobs":)");
+    if (!has_log_probs) {
+      events_.append("null");
+    } else if (options_.is_chat) {
+      events_.append(R"({"content":[)");
+      AppendChatLogProbs(*tokenizer_, generated.response, options_.top_logprobs, events_);
+      events_.append("]}");
+    } else {
+      choice.completion_log_probs.Write(events_);
+    }
+    events_.append(R"(,"finish_reason":)");
+    if (is_last && !options_.is_chat) {
+      events_.append("\"").append(choice.finish_reason).append("\"");
+    } else {
+      events_.append("null");
+    }
+    EndEvent();
+  }
+  if (!is_last || !options_.is_chat) return;
+  BeginEvent(index);
+  events_.append(R"(,"delta":{},"logprobs":null,"finish_reason":")");
+  events_.append(choice.finish_reason).append("\"");
+  EndEvent();
+}
+
+http_listener::Headers Answer::HeadersOf(std::string_view content_type) const {
+  return {{"Content-Type", std::string(content_type)},
+          {"Inflight-Seed", std::to_string(options_.seed)}};
+}
+
+void Answer::SendEvents() {
+  if (events_.empty()) return;
+  if (!std::exchange(has_started_, true)) {
+    auto headers = HeadersOf(kserve_http::kEventStream);
+    headers.emplace_back("Cache-Control", "no-cache");
+    responder_->StartStream(200, headers);
+  }
+  responder_->WriteChunk(events_);
+  events_.clear();
+}
+
+void Answer::Fail(const Status& status) {
+  is_done_ = true;
+  for (const auto& cancel : cancels_) cancel->Cancel();
+  if (!has_started_) return responder_->Send(Error(status));
+  events_.assign("data: ");
+  AppendError(status, events_);
+  events_.append("\n\ndata: [DONE]\n\n");
+  SendEvents();
+  responder_->Finish();
+}
+
+void Answer::End() {
+  is_done_ = true;
+  if (!options_.is_stream) return SendWhole();
+  if (options_.include_usage) {
+    events_.append(head_).append("],\"usage\":");
+    AppendUsage(events_);
+    events_.append("}\n\n");
+  }
+  events_.append("data: [DONE]\n\n");
+  SendEvents();
+  responder_->Finish();
+}
+
+// Of the sequences that were made for a prompt those that are answered: all, or the likeliest by
+// their mean log-probability a token.
+std::vector<size_t> Answer::Best(size_t prompt) const {
+  std::vector<size_t> order(static_cast<size_t>(options_.best_of));
+  const size_t first = prompt * order.size();
+  for (size_t i = 0; i < order.size(); ++i) order[i] = first + i;
+  if (options_.best_of > options_.n) {
+    std::ranges::stable_sort(order, std::greater(), [this](size_t index) {
+      const Choice& choice = choices_[index];
+      return choice.cum_log_prob / static_cast<float>(std::max(choice.num_tokens, 1));
+    });
+    order.resize(static_cast<size_t>(options_.n));
+  }
+  return order;
+}
+
+void Answer::AppendChoice(size_t index, Choice& choice, std::string& out) const {
+  out.append(R"({"index":)").append(std::to_string(index));
+  out.append(options_.is_chat ? R"(,"message":{"role":"assistant","content":)" : R"(,"text":)");
+  json::AppendString(out, choice.text);
+  if (options_.is_chat) out.append(R"(,"refusal":null})");
+  out.append(R"(,"logprobs":)");
+  if (!options_.logprobs) {
+    out.append("null");
+  } else if (options_.is_chat) {
+    out.append(R"({"content":[)").append(choice.log_probs).append("]}");
+  } else {
+    choice.completion_log_probs.Write(out);
+  }
+  out.append(R"(,"finish_reason":")").append(choice.finish_reason).append("\"}");
+}
+
+void Answer::SendWhole() {
+  std::string body = head_;
+  size_t num_told = 0;
+  for (size_t prompt = 0; prompt < cancels_.size(); ++prompt) {
+    for (const size_t index : Best(prompt)) {
+      if (num_told > 0) body.push_back(',');
+      AppendChoice(num_told++, choices_[index], body);
+    }
+  }
+  body.append(R"(],"usage":)");
+  AppendUsage(body);
+  body.append("}");
+  responder_->Send(
+      {.status = 200, .headers = HeadersOf(kserve_http::kJson), .body = std::move(body)});
+}
+
+void Answer::AppendUsage(std::string& out) const {
+  json::Writer writer(out);
+  writer.BeginObject().Key("prompt_tokens").Int(usage_.prompt_tokens);
+  writer.Key("completion_tokens").Int(usage_.completion_tokens);
+  writer.Key("total_tokens").Int(usage_.prompt_tokens + usage_.completion_tokens);
+  writer.Key("prompt_tokens_details").BeginObject();
+  writer.Key("cached_tokens").Int(usage_.cached_tokens).EndObject().EndObject();
+}
+
+}  // namespace inflight::openai

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The answer of /v1/chat/completions and /v1/completions, whole or in events, written as responses
+// come: no tree of JSON, and in a stream one chunk for each response.
+//
+// Threads: responses of one prompt come one after the other, those of several prompts from several
+// threads; a lock that only those contend for keeps the answer in one piece.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "protocol/http_listener/http_message.h"
+#include "protocol/openai/log_probs.h"
+#include "serving/core/generation.h"
+#include "serving/core/request.h"
+
+namespace inflight::openai {
+
+struct AnswerOptions {
+  bool is_chat = false;
+  bool is_stream = false;
+  bool include_usage = false;  // of a stream
+  bool logprobs = false;
+  int top_logprobs = 0;
+  int n = 1;        // of each prompt
+  int best_of = 1;  // as many are made
+  std::string model;
+  int64_t created_s = 0;
+  uint64_t seed = 0;
+  std::vector<std::string> echoes;  // [prompts] that texts begin with; empty: none
+};
+
+class Answer {
+ public:
+  // `cancels`: of the requests, one for each prompt.
+  Answer(AnswerOptions options, std::shared_ptr<const Tokenizer> tokenizer,
+         std::vector<std::shared_ptr<serving::CancelToken>> cancels,
+         std::shared_ptr<http_listener::HttpResponder> responder);
+
+  void OnResponse(size_t prompt, const serving::Response& response);
+
+ private:
+  // One of "choices".
+  struct Choice {
+    bool has_begun = false;
+    std::string text;       // of a whole answer
+    std::string log_probs;  // of a whole answer of chat
+    CompletionLogProbs completion_log_probs;
+    std::string_view finish_reason;
+    int num_tokens = 0;
+    float cum_log_prob = 0;
+  };
+  struct Usage {
+    int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  };
+
+  void Take(size_t prompt, const serving::Generated& generated);
+  void AppendEvents(size_t index, Choice& choice, const serving::Generated& generated);
+  void BeginEvent(size_t index);
+  void EndEvent();
+  void Fail(const Status& status);
+  void End();
+  void SendWhole();
+  void AppendChoice(size_t index, Choice& choice, std::string& out) const;
+  std::vector<size_t> Best(size_t prompt) const;
+  void AppendUsage(std::string& out) const;
+  void SendEvents();
+  http_listener::Headers HeadersOf(std::string_view content_type) const;
+
+  const AnswerOptions options_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const std::vector<std::shared_ptr<serving::CancelToken>> cancels_;
+  const std::shared_ptr<http_listener::HttpResponder> responder_;
+
+  std::mutex mutex_;
+  std::string head_;              // of the object: {"id":...,"model":...
+  std::vector<Choice> choices_;   // [prompts * best_of]
+  std::vector<bool> is_counted_;  // [prompts] its prompt tokens are
+  Usage usage_;
+  size_t num_ended_ = 0;  // of the prompts
+  bool has_started_ = false;
+  bool is_done_ = false;
+  std::string events_;  // kept, so that a chunk costs no allocation
+};
+
+}  // namespace inflight::openai

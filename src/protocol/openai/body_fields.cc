@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/openai/body_fields.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "base/status_macros.h"
+#include "config/schema.h"
+#include "json/json_writer.h"
+#include "json/valid_text.h"
+
+namespace inflight::openai {
+namespace {
+
+using json::Value;
+using Kind = Value::Kind;
+
+constexpr double kAny = std::numeric_limits<double>::infinity();
+constexpr double kMostInt = std::numeric_limits<int>::max();
+constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxBiases = 1024;
+constexpr double kMostBias = 100;
+constexpr size_t kMaxQuotedBytes = 64;  // of a client's text in an error
+
+std::string_view NameOf(Kind kind) {
+  switch (kind) {
+    case Kind::kNull:
+      return "null";
+    case Kind::kBool:
+      return "a boolean";
+    case Kind::kNumber:
+      return "a number";
+    case Kind::kString:
+      return "a string";
+    case Kind::kArray:
+      return "an array";
+    case Kind::kObject:
+      return "an object";
+  }
+  return "";
+}
+
+Status WrongType(std::string_view name, const Value& value, std::string_view wanted) {
+  return InvalidArgument(
+      name, "got " + std::string(NameOf(value.kind())) + ", must be " + std::string(wanted));
+}
+
+std::string Text(double value) {
+  std::string text;
+  if (value == std::floor(value) && std::abs(value) < 1e15) {
+    text = std::to_string(static_cast<int64_t>(value));
+  } else {
+    json::AppendDouble(text, value);
+  }
+  return text;
+}
+
+std::string Quoted(std::string_view text) {
+  return std::string(text.substr(0, kMaxQuotedBytes)) +
+         (text.size() > kMaxQuotedBytes ? "..." : "");
+}
+
+Status OutOfBounds(std::string_view name, const Value& value, double low, double high) {
+  std::string bounds = "in [" + Text(low) + ", " + Text(high) + "]";
+  if (high >= kMostInt) bounds = "at least " + Text(low);
+  return InvalidArgument(name, "got " + Quoted(value.text()) + ", must be " + bounds);
+}
+
+Result<double> NumberIn(std::string_view name, const Value& value, double low, double high) {
+  if (value.kind() != Kind::kNumber) return WrongType(name, value, "a number");
+  ASSIGN_OR_RETURN(const double number, value.AsDouble());
+  if (!(number >= low && number <= high)) return OutOfBounds(name, value, low, high);
+  return number;
+}
+
+Result<int> IntegerIn(std::string_view name, const Value& value, double low, double high) {
+  if (value.kind() != Kind::kNumber) return WrongType(name, value, "an integer");
+  ASSIGN_OR_RETURN(const double number, value.AsDouble());
+  if (number != std::floor(number))
+    return InvalidArgument(name, "got " + Quoted(value.text()) + ", must be an integer");
+  if (!(number >= low && number <= high)) return OutOfBounds(name, value, low, high);
+  return static_cast<int>(number);
+}
+
+Result<std::string> TextOf(std::string_view name, const Value& value) {
+  if (value.kind() != Kind::kString) return WrongType(name, value, "a string");
+  return value.AsString();
+}
+
+// --- how members are read ---
+
+template <auto kMember>
+Status ReadFloat(const BodyField& field, const Value& value, Asked& asked) {
+  ASSIGN_OR_RETURN(const double number, NumberIn(field.name, value, field.low, field.high));
+  asked.*kMember = static_cast<float>(number);
+  return Status::Ok();
+}
+
+template <auto kMember>
+Status ReadInt(const BodyField& field, const Value& value, Asked& asked) {
+  ASSIGN_OR_RETURN(asked.*kMember, IntegerIn(field.name, value, field.low, field.high));
+  return Status::Ok();
+}
+
+template <auto kMember>
+Status ReadBool(const BodyField& field, const Value& value, Asked& asked) {
+  if (value.kind() != Kind::kBool) return WrongType(field.name, value, "true or false");
+  ASSIGN_OR_RETURN(asked.*kMember, value.AsBool());
+  return Status::Ok();
+}
+
+template <auto kMember>
+Status ReadText(const BodyField& field, const Value& value, Asked& asked) {
+  ASSIGN_OR_RETURN(asked.*kMember, TextOf(field.name, value));
+  return Status::Ok();
+}
+
+template <auto kMember, Kind kKind>
+Status Keep(const BodyField& field, const Value& value, Asked& asked) {
+  if (value.kind() != kKind) return WrongType(field.name, value, NameOf(kKind));
+  asked.*kMember = value;
+  return Status::Ok();
+}
+
+Status ReadPrompt(const BodyField& field, const Value& value, Asked& asked) {
+  if (value.kind() != Kind::kString && value.kind() != Kind::kArray)
+    return WrongType(field.name, value, "a string, an array of strings or arrays of token ids");
+  asked.prompt = value;
+  return Status::Ok();
+}
+
+// Says who asks; the server has no use for it.
+Status ReadLabel(const BodyField& field, const Value& value, Asked&) {
+  return TextOf(field.name, value).status();
+}
+
+Status ReadSeed(const BodyField& field, const Value& value, Asked& asked) {
+  if (value.kind() != Kind::kNumber || !value.IsInteger())
+    return WrongType(field.name, value, "an integer of 64 bits");
+  if (const auto number = value.AsUint(); number.ok()) {
+    asked.seed = *number;
+    return Status::Ok();
+  }
+  const auto number = value.AsInt();
+  if (!number.ok())
+    return InvalidArgument(field.name,
+                           "got " + Quoted(value.text()) + ", must be an integer of 64 bits");
+  asked.seed = static_cast<uint64_t>(*number);
+  return Status::Ok();
+}
+
+Status ReadStop(const BodyField& field, const Value& value, Asked& asked) {
+  const auto add = [&](const Value& one) -> Status {
+    if (one.kind() != Kind::kString)
+      return WrongType(field.name, one, "a string or an array of strings");
+    ASSIGN_OR_RETURN(std::string text, one.AsString());
+    if (text.empty()) return InvalidArgument(field.name, "got an empty text, which ends nothing");
+    if (asked.stop.size() == kMaxStops)
+      return InvalidArgument(field.name, "got more than " + std::to_string(kMaxStops) + " texts");
+    asked.stop.push_back(std::move(text));
+    return Status::Ok();
+  };
+  if (value.kind() != Kind::kArray) return add(value);
+  return value.ForEachElement(add);
+}
+
+Status ReadStopIds(const BodyField& field, const Value& value, Asked& asked) {
+  if (value.kind() != Kind::kArray) return WrongType(field.name, value, "an array of token ids");
+  return value.ForEachElement([&](const Value& one) -> Status {
+    ASSIGN_OR_RETURN(const int id, IntegerIn(field.name, one, 0, kMostInt));
+    if (asked.stop_token_ids.size() == kMaxStops)
+      return InvalidArgument(field.name, "got more than " + std::to_string(kMaxStops) + " ids");
+    asked.stop_token_ids.push_back(id);
+    return Status::Ok();
+  });
+}
+
+Status ReadBias(const BodyField& field, const Value& value, Asked& asked) {
+  if (value.kind() != Kind::kObject)
+    return WrongType(field.name, value, "an object of token ids and biases");
+  return value.ForEachMember([&](std::string_view key, const Value& bias) -> Status {
+    TokenId id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc{} || end != key.data() + key.size() || id < 0)
+      return InvalidArgument(field.name, "got the key '" + Quoted(key) + "', must be a token id");
+    ASSIGN_OR_RETURN(const double number, NumberIn(field.name, bias, -kMostBias, kMostBias));
+    if (asked.logit_bias.size() == kMaxBiases)
+      return InvalidArgument(field.name, "got more than " + std::to_string(kMaxBiases) + " ids");
+    asked.logit_bias.emplace_back(id, static_cast<float>(number));
+    return Status::Ok();
+  });
+}
+
+Status ReadStreamOptions(const BodyField& field, const Value& value, Asked& asked) {
+  if (value.kind() != Kind::kObject) return WrongType(field.name, value, "an object");
+  asked.has_stream_options = true;
+  return value.ForEachMember([&](std::string_view key, const Value& option) -> Status {
+    const std::string name = std::string(field.name) + "." + std::string(key);
+    if (key == "include_usage") {
+      if (option.kind() != Kind::kBool) return WrongType(name, option, "true or false");
+      ASSIGN_OR_RETURN(asked.include_usage, option.AsBool());
+      return Status::Ok();
+    }
+    if (key == "include_obfuscation" && option.text() == "false") return Status::Ok();
+    return Unimplemented(Quoted(name), "is not supported; include_usage is");
+  });
+}
+
+// Of completions: how many likely tokens are told beside each.
+Status ReadLogProbCount(const BodyField& field, const Value& value, Asked& asked) {
+  ASSIGN_OR_RETURN(asked.top_logprobs, IntegerIn(field.name, value, field.low, field.high));
+  asked.logprobs = true;
+  return Status::Ok();
+}
+
+constexpr std::string_view kNoTools = "this server calls no tools; leave it out";
+constexpr std::string_view kNoGuide = "this server does not guide answers; leave it out";
+constexpr std::string_view kTextOnly = "answers are text alone; leave it out";
+constexpr std::string_view kLeaveOut = "leave it out";
+constexpr BodyKinds kBoth = kChat | kCompletion;
+constexpr BodyKinds kAll = kChat | kCompletion | kTokenize | kDetokenize;
+
+// clang-format off
+constexpr BodyField kFields[] = {
+    {"model", kAll, ReadText<&Asked::model>},
+    {"messages", kChat | kTokenize, Keep<&Asked::messages, Kind::kArray>},
+    {"prompt", kCompletion | kTokenize, ReadPrompt},
+    {"tokens", kDetokenize, Keep<&Asked::tokens, Kind::kArray>},
+    {"add_special_tokens", kTokenize, ReadBool<&Asked::add_special_tokens>},
+    {"add_generation_prompt", kChat | kTokenize, ReadBool<&Asked::add_generation_prompt>},
+    {"chat_template_kwargs", kChat | kTokenize, Keep<&Asked::chat_template_kwargs, Kind::kObject>},
+    {"max_tokens", kBoth, ReadInt<&Asked::max_tokens>, 1, kMostInt},
+    {"max_completion_tokens", kChat, ReadInt<&Asked::max_completion_tokens>, 1, kMostInt},
+    {"min_tokens", kBoth, ReadInt<&Asked::min_tokens>, 0, kMostInt},
+    {"temperature", kBoth, ReadFloat<&Asked::temperature>, 0, 100},
+    {"top_p", kBoth, ReadFloat<&Asked::top_p>, 0, 1},
+    {"top_k", kBoth, ReadInt<&Asked::top_k>, -1, kMostInt},
+    {"min_p", kBoth, ReadFloat<&Asked::min_p>, 0, 1},
+    {"repetition_penalty", kBoth, ReadFloat<&Asked::repetition_penalty>, 1e-3, 1e3},
+    {"presence_penalty", kBoth, ReadFloat<&Asked::presence_penalty>, -2, 2},
+    {"frequency_penalty", kBoth, ReadFloat<&Asked::frequency_penalty>, -2, 2},
+    {"logit_bias", kBoth, ReadBias},
+    {"seed", kBoth, ReadSeed},
+    {"n", kBoth, ReadInt<&Asked::n>, 1, 128},
+    {"best_of", kCompletion, ReadInt<&Asked::best_of>, 1, 128},
+    {"stop", kBoth, ReadStop},
+    {"stop_token_ids", kBoth, ReadStopIds},
+    {"ignore_eos", kBoth, ReadBool<&Asked::ignore_eos>},
+    {"logprobs", kChat, ReadBool<&Asked::logprobs>},
+    {"top_logprobs", kChat, ReadInt<&Asked::top_logprobs>, 0, 20},
+    {"logprobs", kCompletion, ReadLogProbCount, 0, 20},
+    {"echo", kCompletion, ReadBool<&Asked::echo>},
+    {"stream", kBoth, ReadBool<&Asked::stream>},
+    {"stream_options", kBoth, ReadStreamOptions},
+    {"priority", kBoth, ReadInt<&Asked::priority>, -1000, 1000},
+    {"cache_salt", kBoth, ReadText<&Asked::cache_salt>},
+    {"user", kBoth, ReadLabel},
+    {"safety_identifier", kBoth, ReadLabel},
+    {.name = "suffix", .kinds = kCompletion, .remedy = "text is continued at its end alone; leave it out", .neutral = "\"\""},
+    {.name = "tools", .kinds = kChat | kTokenize, .remedy = kNoTools},
+    {.name = "tool_choice", .kinds = kChat, .remedy = kNoTools, .neutral = "\"none\""},
+    {.name = "parallel_tool_calls", .kinds = kChat, .remedy = kNoTools},
+    {.name = "functions", .kinds = kChat, .remedy = kNoTools},
+    {.name = "function_call", .kinds = kChat, .remedy = kNoTools, .neutral = "\"none\""},
+    {.name = "response_format", .kinds = kBoth, .remedy = kNoGuide, .neutral = R"({"type":"text"})"},
+    {.name = "structured_outputs", .kinds = kBoth, .remedy = kNoGuide},
+    {.name = "guided_json", .kinds = kBoth, .remedy = kNoGuide},
+    {.name = "guided_regex", .kinds = kBoth, .remedy = kNoGuide},
+    {.name = "guided_choice", .kinds = kBoth, .remedy = kNoGuide},
+    {.name = "guided_grammar", .kinds = kBoth, .remedy = kNoGuide},
+    {.name = "guided_decoding_backend", .kinds = kBoth, .remedy = kNoGuide},
+    {.name = "guided_whitespace_pattern", .kinds = kBoth, .remedy = kNoGuide},
+    {.name = "audio", .kinds = kChat, .remedy = kTextOnly},
+    {.name = "modalities", .kinds = kChat, .remedy = kTextOnly, .neutral = R"(["text"])"},
+    {.name = "prediction", .kinds = kChat, .remedy = kLeaveOut},
+    {.name = "reasoning_effort", .kinds = kChat, .remedy = "give templates that know it their variable by chat_template_kwargs"},
+    {.name = "verbosity", .kinds = kChat, .remedy = kLeaveOut},
+    {.name = "web_search_options", .kinds = kChat, .remedy = kNoTools},
+    {.name = "store", .kinds = kChat, .remedy = "nothing is stored; leave it out"},
+    {.name = "metadata", .kinds = kChat, .remedy = "nothing is stored; leave it out"},
+    {.name = "service_tier", .kinds = kChat, .remedy = "all requests are of one tier; leave it out", .neutral = "\"auto\""},
+    {.name = "prompt_cache_key", .kinds = kChat, .remedy = "equal beginnings are found by themselves; cache_salt keeps them apart"},
+    {.name = "chat_template", .kinds = kChat | kTokenize, .remedy = "templates are programs, and the server's own is used; start it with --chat-template FILE"},
+    {.name = "continue_final_message", .kinds = kChat | kTokenize, .remedy = "leave it out, or use /v1/completions"},
+    {.name = "documents", .kinds = kChat, .remedy = "put them into messages"},
+    {.name = "use_beam_search", .kinds = kBoth, .remedy = "beams are found by the KServe endpoints (beam_width)"},
+    {.name = "length_penalty", .kinds = kBoth, .remedy = "it is of beam search; leave it out", .neutral = "1.0"},
+    {.name = "early_stopping", .kinds = kBoth, .remedy = "it is of beam search; leave it out"},
+    {.name = "bad_words", .kinds = kBoth, .remedy = "use logit_bias, or the KServe endpoints (bad_words)"},
+    {.name = "allowed_token_ids", .kinds = kBoth, .remedy = "use logit_bias"},
+    {.name = "prompt_logprobs", .kinds = kBoth, .remedy = kLeaveOut},
+    {.name = "truncate_prompt_tokens", .kinds = kBoth, .remedy = "shorten the prompt"},
+    {.name = "include_stop_str_in_output", .kinds = kBoth, .remedy = "answers end before the stop text"},
+    {.name = "skip_special_tokens", .kinds = kBoth, .remedy = "special tokens have no text", .neutral = "true"},
+    {.name = "spaces_between_special_tokens", .kinds = kBoth, .remedy = "special tokens have no text", .neutral = "true"},
+};
+// clang-format on
+
+std::string WithoutBlanks(std::string_view text) {
+  std::string kept(text);
+  std::erase_if(kept, [](char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; });
+  return kept;
+}
+
+bool AsksForNothing(const BodyField& field, const Value& value) {
+  if (value.text_bytes() > kMaxQuotedBytes) return false;
+  const std::string text = WithoutBlanks(value.text());
+  return text == "false" || text == "[]" || text == "{}" ||
+         (!field.neutral.empty() && text == field.neutral);
+}
+
+Status UnknownMember(std::string_view name, BodyKinds kind) {
+  std::vector<std::string> known;
+  for (const BodyField& field : kFields)
+    if ((field.kinds & kind) != 0) known.emplace_back(field.name);
+  std::string what = "is not a member of this request";
+  if (name.size() > kMaxQuotedBytes) return InvalidArgument(Quoted(name), what);
+  if (const auto nearest = config::Nearest(name, known))
+    what += "; did you mean '" + *nearest + "'?";
+  return InvalidArgument(Quoted(name), what);
+}
+
+Status ReadMember(std::string_view name, const Value& value, BodyKinds kind, Asked& asked) {
+  const auto* const field = std::ranges::find_if(
+      kFields, [&](const BodyField& row) { return row.name == name && (row.kinds & kind) != 0; });
+  if (field == std::end(kFields)) return UnknownMember(name, kind);
+  if (value.kind() == Kind::kNull) return Status::Ok();
+  if (field->read != nullptr) return field->read(*field, value, asked);
+  if (AsksForNothing(*field, value)) return Status::Ok();
+  return Unimplemented(name, "is not supported: " + std::string(field->remedy));
+}
+
+// What members say together.
+Status CheckTogether(const Asked& asked, BodyKinds kind) {
+  if (asked.has_stream_options && !asked.stream)
+    return InvalidArgument("stream_options", "is of streams; set stream too, or leave it out");
+  if ((kind & kChat) != 0 && asked.top_logprobs > 0 && !asked.logprobs)
+    return InvalidArgument("top_logprobs", "needs logprobs: true");
+  if (asked.max_tokens && asked.max_completion_tokens &&
+      *asked.max_tokens != *asked.max_completion_tokens)
+    return InvalidArgument("max_tokens",
+                           "differs from max_completion_tokens, its newer name; "
+                           "give one of them");
+  if (asked.best_of && *asked.best_of < asked.n)
+    return InvalidArgument("best_of", "got " + std::to_string(*asked.best_of) +
+                                          ", must be at least n, " + std::to_string(asked.n));
+  if (asked.best_of && *asked.best_of > asked.n && asked.stream)
+    return InvalidArgument("best_of", "a stream cannot choose the best; leave it or stream out");
+  if (asked.echo && asked.logprobs)
+    return Unimplemented("logprobs", "is not supported beside echo: the prompt's tokens have none");
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::span<const BodyField> BodyFields() { return kFields; }
+
+Result<Asked> ParseBody(std::string_view body, BodyKinds kind) {
+  if (json::ValidText(body) != body) return InvalidArgument("the body is not valid UTF-8");
+  const auto root = Value::Parse(body);
+  if (!root.ok()) return InvalidArgument("the body is no JSON: " + root.status().message());
+  if (root->kind() != Kind::kObject)
+    return InvalidArgument("the body is " + std::string(NameOf(root->kind())) +
+                           ", must be a JSON object");
+  Asked asked;
+  std::set<std::string, std::less<>> seen;
+  RETURN_IF_ERROR(root->ForEachMember([&](std::string_view name, const Value& value) -> Status {
+    if (!seen.emplace(name).second) return InvalidArgument(Quoted(name), "is given twice");
+    return ReadMember(name, value, kind, asked);
+  }));
+  RETURN_IF_ERROR(CheckTogether(asked, kind));
+  return asked;
+}
+
+}  // namespace inflight::openai

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of what bodies of this API may have. Every member is read or refused by name; of one
+// that no row has, the error says which name is nearest. docs/reference/protocol/openai.md lists
+// the same rows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "inflight/request.h"
+#include "inflight/status.h"
+#include "json/json_reader.h"
+
+namespace inflight::openai {
+
+// What a body says. Values are views into it.
+struct Asked {
+  std::string model;  // empty: not named
+  std::optional<json::Value> messages, prompt, tokens, chat_template_kwargs;
+  bool add_generation_prompt = true;
+  std::optional<bool> add_special_tokens;
+  std::optional<int> max_tokens, max_completion_tokens;
+  std::optional<float> temperature, top_p, min_p;
+  std::optional<float> repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<int> top_k;
+  int n = 1;
+  std::optional<int> best_of;
+  std::vector<std::string> stop;
+  std::vector<TokenId> stop_token_ids;
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  int min_tokens = 0;
+  bool ignore_eos = false;
+  bool echo = false;
+  bool stream = false;
+  bool has_stream_options = false;
+  bool include_usage = false;
+  bool logprobs = false;
+  int top_logprobs = 0;
+  std::optional<uint64_t> seed;
+  int priority = 0;
+  std::string cache_salt;
+};
+
+// Endpoints, by what their bodies have.
+using BodyKinds = uint8_t;
+inline constexpr BodyKinds kChat = 1;
+inline constexpr BodyKinds kCompletion = 2;
+inline constexpr BodyKinds kTokenize = 4;
+inline constexpr BodyKinds kDetokenize = 8;
+
+struct BodyField {
+  using Read = Status(const BodyField& field, const json::Value& value, Asked& asked);
+
+  std::string_view name;
+  BodyKinds kinds;
+  Read* read = nullptr;           // null: it is refused, and `remedy` says what to do
+  double low = 0;                 // of numbers
+  double high = 0;                // of numbers
+  std::string_view remedy = {};   // of one that is refused
+  std::string_view neutral = {};  // a value that asks for nothing, as JSON without blanks
+};
+
+std::span<const BodyField> BodyFields();
+
+// kInvalidArgument and kUnimplemented name the member. A member that is null is as if not there.
+Result<Asked> ParseBody(std::string_view body, BodyKinds kind);
+
+}  // namespace inflight::openai

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/openai/body_fields.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "protocol/openai/openai_handler.h"
+
+namespace inflight::openai {
+namespace {
+
+using testing::HasSubstr;
+
+std::string MessageOf(std::string_view body, BodyKinds kind = kChat) {
+  const auto asked = ParseBody(body, kind);
+  return asked.ok() ? "OK" : asked.status().message();
+}
+
+// What stands in backticks in the first cells of the document's tables.
+std::set<std::string> DocumentedNames() {
+  std::set<std::string> names;
+  std::ifstream page(INFLIGHT_OPENAI_PAGE);
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("| ")) continue;
+    const std::string cell = line.substr(2, line.find(" | ", 2) - 2);
+    for (size_t at = cell.find('`'); at != cell.npos; at = cell.find('`', at + 1)) {
+      const size_t end = cell.find('`', at + 1);
+      names.insert(cell.substr(at + 1, end - at - 1));
+      at = end;
+    }
+  }
+  return names;
+}
+
+TEST(BodyFieldsTest, TheDocumentListsEachMemberAndEachRoute) {
+  const std::set<std::string> names = DocumentedNames();
+  for (const BodyField& field : BodyFields())
+    EXPECT_TRUE(names.contains(std::string(field.name))) << field.name;
+  for (const Route& route : Routes())
+    EXPECT_TRUE(names.contains(std::string(route.path))) << route.path;
+}
+
+TEST(BodyFieldsTest, AMemberIsReadOrRefusedByItsName) {
+  EXPECT_EQ(MessageOf(R"({"messages": [], "temperature": 0.5, "stop": ["a"], "user": "u"})"), "OK");
+  EXPECT_EQ(MessageOf(R"({"max_token": 1})"),
+            "max_token: is not a member of this request; did you mean 'max_tokens'?");
+  EXPECT_EQ(MessageOf(R"({"prompt": "a"})"), "prompt: is not a member of this request");
+  EXPECT_THAT(MessageOf(R"({"tools": [{"type": "function"}]})"),
+              HasSubstr("tools: is not supported"));
+  EXPECT_EQ(MessageOf(R"({"n": 1, "n": 2})"), "n: is given twice");
+}
+
+TEST(BodyFieldsTest, WhatAsksForNothingIsTaken) {
+  EXPECT_EQ(MessageOf(R"({"tools": [], "tool_choice": "none", "response_format": { "type": "text" },
+                          "functions": null, "store": false, "temperature": null})"),
+            "OK");
+  EXPECT_EQ(MessageOf(R"({"suffix": "", "best_of": 1})", kCompletion), "OK");
+}
+
+TEST(BodyFieldsTest, ErrorsNameValueAndBound) {
+  EXPECT_EQ(MessageOf(R"({"top_p": 1.5})"), "top_p: got 1.5, must be in [0, 1]");
+  EXPECT_EQ(MessageOf(R"({"top_p": NaN})"), "top_p: got NaN, must be in [0, 1]");
+  EXPECT_EQ(MessageOf(R"({"n": 0})"), "n: got 0, must be in [1, 128]");
+  EXPECT_EQ(MessageOf(R"({"max_tokens": 0})"), "max_tokens: got 0, must be at least 1");
+  EXPECT_EQ(MessageOf(R"({"n": 1.5})"), "n: got 1.5, must be an integer");
+  EXPECT_EQ(MessageOf(R"({"stream": 1})"), "stream: got a number, must be true or false");
+  EXPECT_EQ(MessageOf(R"({"logit_bias": {"a": 1}})"),
+            "logit_bias: got the key 'a', must be a token id");
+  EXPECT_EQ(MessageOf(R"({"stream_options": {"include_usage": true}})"),
+            "stream_options: is of streams; set stream too, or leave it out");
+  EXPECT_EQ(MessageOf(R"({"top_logprobs": 2})"), "top_logprobs: needs logprobs: true");
+  EXPECT_EQ(MessageOf("[]"), "the body is an array, must be a JSON object");
+  EXPECT_THAT(MessageOf("{"), HasSubstr("the body is no JSON"));
+  EXPECT_EQ(MessageOf("{\"user\": \"\xff\"}"), "the body is not valid UTF-8");
+}
+
+TEST(BodyFieldsTest, ASeedHas64Bits) {
+  EXPECT_EQ(ParseBody(R"({"seed": 18446744073709551615})", kChat)->seed, UINT64_MAX);
+  EXPECT_EQ(ParseBody(R"({"seed": -1})", kChat)->seed, UINT64_MAX);
+  EXPECT_THAT(MessageOf(R"({"seed": 18446744073709551616})"), HasSubstr("integer of 64 bits"));
+}
+
+}  // namespace
+}  // namespace inflight::openai

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// One function per endpoint, in a file of its name: parse, handle, write. endpoint_table.cc says
+// which path leads to which.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "protocol/http_listener/http_message.h"
+#include "protocol/openai/served_models.h"
+#include "serving/server/server.h"
+
+namespace inflight::openai {
+
+struct Context {
+  serving::Server& server;
+  const ServedModels& models;
+  int64_t started_s;  // since 1970
+};
+
+using Endpoint = void(const Context& context, const std::string& model,
+                      const http_listener::HttpRequest& request,
+                      std::shared_ptr<http_listener::HttpResponder> responder);
+
+Endpoint HandleHealth;
+Endpoint HandleVersion;
+Endpoint HandleModels;
+Endpoint HandleModel;
+Endpoint HandleTokenize;
+Endpoint HandleDetokenize;
+// Answered when the model responds; a client that disconnects cancels its request.
+Endpoint HandleChatCompletions;
+Endpoint HandleCompletions;
+
+}  // namespace inflight::openai

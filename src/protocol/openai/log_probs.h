@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log-probabilities of tokens in the two forms of this API, written straight from an executor's
+// response.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "inflight/request.h"
+#include "inflight/tokenizer.h"
+#include "json/json_writer.h"
+
+namespace inflight::openai {
+
+// The bytes of a token's text; of a special one its name.
+std::string BytesOfToken(const Tokenizer& tokenizer, TokenId id);
+
+// Of chat: items of "content", joined by commas: {"token", "logprob", "bytes", "top_logprobs"}.
+void AppendChatLogProbs(const Tokenizer& tokenizer, const Response& response, int num_top,
+                        std::string& out);
+
+// Of completions: {"tokens", "token_logprobs", "top_logprobs", "text_offset"} of as many responses
+// as were added.
+class CompletionLogProbs {
+ public:
+  explicit CompletionLogProbs(size_t text_offset = 0) : offset_(text_offset) {}
+
+  void Add(const Tokenizer& tokenizer, const Response& response, int num_top);
+  void Write(std::string& out);  // and forgets what was added, but for the offset
+
+ private:
+  size_t offset_;                                    // in characters
+  std::string tokens_, log_probs_, tops_, offsets_;  // elements, joined by commas
+};
+
+}  // namespace inflight::openai

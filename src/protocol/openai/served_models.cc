@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/openai/served_models.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace inflight::openai {
+
+std::vector<ServedModel> ServedModels::List() const {
+  std::vector<ServedModel> list;
+  std::string last;
+  for (const auto& loaded : server_.models()) {
+    if (loaded->name() == last) continue;
+    last = loaded->name();
+    const auto model = server_.FindModel(last, /*version=*/"");
+    if (!model.ok()) continue;
+    const auto text = (*model)->text();
+    if (text == nullptr) continue;
+    const size_t before = list.size();
+    for (const ModelAlias& alias : aliases_)
+      if (alias.model == last) list.push_back({alias.name, *model, text});
+    if (list.size() == before) list.push_back({last, *model, text});
+  }
+  return list;
+}
+
+Result<ServedModel> ServedModels::Find(const std::string& name) const {
+  const auto alias = std::ranges::find(aliases_, name, &ModelAlias::name);
+  if (!name.empty()) {
+    const auto model = server_.FindModel(alias == aliases_.end() ? name : alias->model, "");
+    if (model.ok()) {
+      if (auto text = (*model)->text()) return ServedModel{name, *model, std::move(text)};
+    } else if (model.status().code() == StatusCode::kUnavailable && alias != aliases_.end()) {
+      return model.status();
+    }
+  }
+  std::vector<ServedModel> list = List();
+  if (name.empty() && list.size() == 1) return std::move(list.front());
+  std::string names;
+  for (const ServedModel& served : list) names += (names.empty() ? "'" : ", '") + served.name + "'";
+  if (name.empty())
+    return InvalidArgument("model",
+                           "is missing; this server has " +
+                               (names.empty() ? "no model that answers with text" : names));
+  return NotFound("model: '" + name + "' is not served here; this server has " +
+                  (names.empty() ? "no model that answers with text" : names))
+      .WithField("model");
+}
+
+}  // namespace inflight::openai

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request by what it asks and an answer by what it says, in place of tensors: for front ends that
+// speak of texts and tokens themselves. A model that takes such requests says so by Model::text.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inflight/chat_template.h"
+#include "inflight/executor.h"
+#include "inflight/request.h"
+#include "inflight/tokenizer.h"
+
+namespace inflight::serving {
+
+// A text to be tokenized.
+struct PromptText {
+  std::string text;
+  std::vector<size_t> plain_at = {};  // of Tokenizer::Encode
+  bool add_special_tokens = true;     // templates write them themselves
+};
+
+struct Generation {
+  // The prompt is `llm.input_ids`, or where those are empty the text that this makes: a short one
+  // on the caller's thread, a long one on the text pool.
+  std::function<Result<PromptText>()> make_prompt = {};
+  size_t text_bytes = 0;  // about as many as the text has
+
+  // What the executor is asked, but for what is LlmModel::Admit's. Ids of end_ids come beside the
+  // model's own. max_tokens 0: as many as the sequence has room for.
+  inflight::Request llm = {};
+  bool ignores_model_ends = false;           // the model's own ids end nothing
+  bool penalizes_prompt = true;              // else tokens of the answer alone count for penalties
+  std::vector<std::string> stop_texts = {};  // the text ends before the first of them
+};
+
+// What became known since the last answer.
+struct Generated {
+  std::string text;  // joined, the texts of a sequence are the whole; none ends inside a character
+  // The executor's: index, ids, log-probs, counts. Why a sequence ended is `finish_reason`.
+  inflight::Response response;
+  FinishReason finish_reason = FinishReason::kNotFinished;
+  int num_prompt_tokens = 0;
+};
+
+// What generation_config.json says of how tokens are drawn, where a request does not.
+struct SamplingDefaults {
+  std::optional<bool> do_sample = {};  // false: temperature 0
+  std::optional<float> temperature = {};
+  std::optional<float> top_p = {};
+  std::optional<int> top_k = {};
+  std::optional<float> min_p = {};
+  std::optional<float> repetition_penalty = {};
+};
+
+// What such front ends know of a model.
+struct TextModel {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  ExecutorLimits limits;
+  std::optional<ChatTemplate> chat_template;
+  Status no_chat_template;  // why there is none
+  SamplingDefaults defaults;
+};
+
+}  // namespace inflight::serving

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/pipelines/generation_call.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "contract/llm_request.h"
+#include "serving/core/run_model.h"
+#include "serving/llm/answer_text.h"
+#include "serving/llm/llm_call.h"
+#include "serving/llm/row_batch.h"
+#include "serving/pipelines/text_call.h"
+
+namespace inflight::serving {
+namespace {
+
+class GenerationCall final : public LlmCall {
+ public:
+  GenerationCall(Model& pipeline, PipelineMembers its_members, Request request,
+                 ResponseHandler handler)
+      : LlmCall(pipeline, *its_members.llm, std::move(request), std::move(handler)),
+        members(std::move(its_members)) {}
+
+  // Until the request ends the caller keeps the pipeline, and so what it is made of.
+  void Run(const std::shared_ptr<GenerationCall>& self) {
+    if (request_.cancel->cancelled()) return Fail(Cancelled("request was cancelled"));
+    auto prepared = Prepare();
+    Status status = prepared.status();
+    const std::shared_ptr<LlmModel> llm = members.llm;  // the answer may come before Start does
+    if (status.ok()) status = llm->Start(*std::move(prepared), self);
+    if (!status.ok()) Fail(status);
+  }
+
+  bool goes_on() const override { return !is_ended_; }
+
+  const PipelineMembers members;
+
+ protected:
+  bool Fill(inflight::Response& response, Response& out) override {
+    if (text_->HasStopped(response.sequence_index) && !response.is_sequence_final) return false;
+    const int64_t started_ns = llm_.clock().NowNs();
+    auto generated = std::make_shared<Generated>();
+    generated->text = std::move(text_->Append(response).front());
+    generated->finish_reason = text_->finish_reasons().front();
+    EndIfStopped(response);
+    generated->response = std::move(response);
+    generated->num_prompt_tokens = static_cast<int>(num_prompt_tokens);
+    out.generated = std::move(generated);
+    postprocessing_ns_ += llm_.clock().NowNs() - started_ns;
+    ++num_responses_;
+    return true;
+  }
+
+  void OnSuccess(const RequestSpan& llm) override {
+    CountSteps();
+    RequestSpan span = llm;
+    span.received_ns = request_.received_ns;
+    span.compute_start_ns = span.received_ns + (llm.compute_start_ns - llm.received_ns);
+    span.compute_input_end_ns =
+        span.compute_start_ns + (llm.compute_input_end_ns - llm.compute_start_ns);
+    span.finished_ns = llm_.clock().NowNs();
+    CountSuccess(request_, model_.statistics(), span);
+    if (!request_.trace) return;
+    request_.trace.AddSpan(span);
+    TraceStep(request_.trace, *members.llm, request_.id, llm);
+  }
+
+  void OnFailure(const Status& status, int64_t finished_ns) override {
+    CountSteps();
+    CountFailure(request_, model_.statistics(), ReasonOf(status), request_.received_ns, finished_ns,
+                 status.code() == StatusCode::kCancelled);
+  }
+
+ private:
+  // Nobody waits for what follows a stop word.
+  void EndIfStopped(const inflight::Response& response) {
+    if (response.is_final || is_ended_ || !text_->all_have_stopped()) return;
+    is_ended_ = true;
+    llm_.executor().Cancel(response.request_id);
+  }
+
+  void CountSteps() {
+    if (tokenized_ns_ == 0) return;
+    members.preprocessing->statistics().RequestSucceeded({.received_ns = started_ns_,
+                                                          .compute_start_ns = started_ns_,
+                                                          .compute_input_end_ns = started_ns_,
+                                                          .compute_output_start_ns = tokenized_ns_,
+                                                          .finished_ns = tokenized_ns_});
+    if (num_responses_ == 0) return;
+    members.postprocessing->statistics().RequestsSucceeded(
+        {.compute_output_start_ns = postprocessing_ns_, .finished_ns = postprocessing_ns_},
+        num_responses_);
+  }
+
+  Status Tokenize(Generation& asked) const {
+    if (!asked.llm.input_ids.empty()) return Status::Ok();
+    ASSIGN_OR_RETURN(const PromptText prompt, asked.make_prompt());
+    const PreprocessingOptions& options = members.preprocessing->options();
+    const ExecutorLimits& limits = llm_.executor().limits();
+    if (options.max_prompt_bytes > 0 && prompt.text.size() > options.max_prompt_bytes)
+      return InvalidArgument("the prompt has " + std::to_string(prompt.text.size()) +
+                             " bytes, which are more tokens than the " +
+                             std::to_string(limits.max_input_len) +
+                             " that this model takes; shorten it")
+          .WithReason(Reason::kPromptTooLong);
+    ASSIGN_OR_RETURN(
+        asked.llm.input_ids,
+        options.tokenizer->Encode(prompt.text, prompt.add_special_tokens, prompt.plain_at));
+    if (asked.llm.input_ids.empty()) return InvalidArgument("the prompt has no tokens");
+    return Status::Ok();
+  }
+
+  // What the prompt leaves.
+  Status FitToModel(const Generation& asked, inflight::Request& request) const {
+    const ExecutorLimits& limits = llm_.executor().limits();
+    const auto num_tokens = static_cast<int>(request.input_ids.size());
+    if (num_tokens > limits.max_input_len)
+      return InvalidArgument("the prompt has " + std::to_string(num_tokens) + " tokens, " +
+                             std::to_string(num_tokens - limits.max_input_len) + " more than the " +
+                             std::to_string(limits.max_input_len) +
+                             " that this model takes; shorten it")
+          .WithReason(Reason::kPromptTooLong);
+    if (request.max_tokens == 0) request.max_tokens = std::numeric_limits<int>::max();
+    if (!asked.ignores_model_ends) {
+      std::vector<TokenId> ends = members.llm->end_ids();
+      const auto eos = members.preprocessing->tokenizer().eos_id();
+      if (eos && *eos < limits.vocab_size) ends.push_back(*eos);
+      for (const TokenId id : ends)
+        if (std::ranges::find(request.end_ids, id) == request.end_ids.end())
+          request.end_ids.push_back(id);
+    }
+    if (!asked.penalizes_prompt) request.sampling.prompt_ignore_length = num_tokens;
+    return contract::FitToEngine(request, limits, members.llm->defaults());
+  }
+
+  Result<inflight::Request> Prepare() {
+    const Clock& clock = llm_.clock();
+    Generation& asked = *request_.generation;
+    started_ns_ = clock.NowNs();
+    RETURN_IF_ERROR(Tokenize(asked));
+    tokenized_ns_ = llm_started_ns = clock.NowNs();
+    inflight::Request request = std::move(asked.llm);
+    RETURN_IF_ERROR(FitToModel(asked, request));
+    // Its texts are looked at as they come, so that it ends with the first stop word.
+    request.streaming = request.streaming || !asked.stop_texts.empty();
+    streaming = request.streaming;
+    text_.emplace(
+        AnswerTextOptions{.tokenizer = members.postprocessing->tokenizer(),
+                          .num_sequences = request.sampling.num_return_sequences.value_or(1),
+                          .stop_words = std::move(asked.stop_texts),
+                          .trims_stop_words = true});
+    return request;
+  }
+
+  std::optional<AnswerText> text_;
+  bool is_ended_ = false;  // its texts have stopped: the executor was told
+  int64_t started_ns_ = 0;
+  int64_t tokenized_ns_ = 0;       // 0: it failed
+  int64_t postprocessing_ns_ = 0;  // of all texts
+  uint64_t num_responses_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<const TextModel> TextModelOf(const PipelineMembers& members) {
+  const PreprocessingOptions& options = members.preprocessing->options();
+  return std::make_shared<const TextModel>(TextModel{.tokenizer = options.tokenizer,
+                                                     .limits = members.llm->executor().limits(),
+                                                     .chat_template = options.chat_template,
+                                                     .no_chat_template = options.no_chat_template,
+                                                     .defaults = options.defaults});
+}
+
+void Generate(Model& pipeline, const PipelineMembers& members, Request request,
+              ResponseHandler handler) {
+  if (request.received_ns == 0) request.received_ns = members.llm->clock().NowNs();
+  const size_t text_bytes = request.generation->text_bytes;
+  auto call =
+      std::make_shared<GenerationCall>(pipeline, members, std::move(request), std::move(handler));
+  if (text_bytes <= kInlineTextBytes) return call->Run(call);
+  const void* const owner = OwnerOf(call->request());
+  auto task = [call = std::move(call), text_bytes] {
+    try {
+      const auto tokenizing = ChargeTokenizing(call->request(), text_bytes);
+      tokenizing.ok() ? call->Run(call) : call->Fail(tokenizing.status());
+    } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
+      call->Fail(Caught("unexpected error", e));
+    }
+  };
+  members.preprocessing->text_pool().Post(std::move(task), LengthOf(text_bytes), owner);
+}
+
+}  // namespace inflight::serving
