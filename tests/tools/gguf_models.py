@@ -7,6 +7,8 @@ import gguf
 import numpy as np
 import safetensors_rows
 
+# Those of whose heads convert_hf_to_gguf.py stores q and k in pairs of rows.
+PAIRED = (gguf.MODEL_ARCH.LLAMA, gguf.MODEL_ARCH.GRANITE)
 ARCHITECTURES = {
     "LlamaForCausalLM": gguf.MODEL_ARCH.LLAMA,
     "MistralForCausalLM": gguf.MODEL_ARCH.LLAMA,
@@ -15,6 +17,10 @@ ARCHITECTURES = {
     "GemmaForCausalLM": gguf.MODEL_ARCH.GEMMA,
     "Gemma2ForCausalLM": gguf.MODEL_ARCH.GEMMA2,
     "Gemma3ForCausalLM": gguf.MODEL_ARCH.GEMMA3,
+    "Olmo2ForCausalLM": gguf.MODEL_ARCH.OLMO2,
+    "GraniteForCausalLM": gguf.MODEL_ARCH.GRANITE,
+    "Phi3ForCausalLM": gguf.MODEL_ARCH.PHI3,
+    "Starcoder2ForCausalLM": gguf.MODEL_ARCH.STARCODER2,
 }
 
 
@@ -48,7 +54,10 @@ def add_config(writer, config):
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if "norm_epsilon" in config:
+        writer.add_layer_norm_eps(config["norm_epsilon"])
+    else:
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
     scaling = scaling.get("full_attention", scaling)
     writer.add_rope_freq_base(config.get("rope_theta") or scaling["rope_theta"])
@@ -60,6 +69,14 @@ def add_config(writer, config):
         writer.add_rope_scaling_factor(scaling["factor"])
     if config["architectures"][0].startswith("Gemma"):
         add_gemma(writer, config)
+    if config["model_type"] == "phi3":
+        writer.add_rope_dimension_count(config["head_dim"])
+        writer.add_sliding_window(config["sliding_window"] or 0)
+    if config["model_type"] == "granite":
+        writer.add_attention_scale(config["attention_multiplier"])
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        writer.add_residual_scale(config["residual_multiplier"])
+        writer.add_logit_scale(config["logits_scaling"])
     writer.add_bos_token_id(config["bos_token_id"])
     if config.get("pad_token_id") is not None:
         writer.add_pad_token_id(config["pad_token_id"])
@@ -110,9 +127,9 @@ def write(directory, path, pack=lambda name, values: (values, None), more=lambda
     for name, values in weights(directory).items():
         if name == "lm_head.weight" and config["tie_word_embeddings"]:
             continue
-        if architecture == gguf.MODEL_ARCH.LLAMA and ".q_proj." in name:
+        if architecture in PAIRED and ".q_proj." in name:
             values = paired(values, config["num_attention_heads"])
-        if architecture == gguf.MODEL_ARCH.LLAMA and ".k_proj." in name:
+        if architecture in PAIRED and ".k_proj." in name:
             values = paired(values, config["num_key_value_heads"])
         if "gemma" in writer.arch and "norm" in name:
             values = values + 1

@@ -54,7 +54,7 @@ Status ReadScaling(JsonFields& fields, ModelConfig& config) {
 
 }  // namespace
 
-Fields GgufFields() {
+Fields GgufFields(std::string_view epsilon) {
   return {
       Number("vocab_size", &ModelConfig::vocab_size),
       Number("block_count", &ModelConfig::num_layers),
@@ -66,7 +66,7 @@ Fields GgufFields() {
                [](const ModelConfig& c) { return c.num_heads; }),
       HeadDim("attention.key_length", "embedding_length", "attention.head_count"),
       HeadSize("attention.value_length"),
-      NormEpsilon("attention.layer_norm_rms_epsilon"),
+      NormEpsilon(epsilon),
       RealOr("rope.freq_base", &ModelConfig::rope_theta, 10000.0),
       HeadSize("rope.dimension_count"),
       {.name = "rope.scaling.type", .read = ReadScaling, .write = {}},
@@ -78,6 +78,17 @@ Fields GgufFields() {
       Only("expert_count", 0),
       Only("expert_used_count", 0),
   };
+}
+
+Field GgufWindow() {
+  constexpr const char* kName = "attention.sliding_window";
+  return {.name = kName,
+          .read =
+              [](JsonFields& fields, ModelConfig& config) {
+                config.sliding_window = static_cast<int>(fields.Int(kName, 0, INT32_MAX));
+                return fields.status();
+              },
+          .write = {}};
 }
 
 Fields GgufPatternWindows(int64_t fallback, int64_t pattern) {

@@ -9,8 +9,11 @@
 namespace inflight::model {
 
 // What decoders with rotary positions and RMSNorm have. A key that a family's table does not list
-// is refused.
-Fields GgufFields();
+// is refused. `epsilon`: the name of the norms'.
+Fields GgufFields(std::string_view epsilon = "attention.layer_norm_rms_epsilon");
+
+// A window on all layers, 0: none. A file must say it.
+Field GgufWindow();
 
 // A window on all layers but each `pattern`th, `fallback` where the file does not say it.
 Fields GgufPatternWindows(int64_t fallback, int64_t pattern);

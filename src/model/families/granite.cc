@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/families/family.h"
+#include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 
@@ -23,7 +24,14 @@ Family Granite() {
       {RealOr("embedding_multiplier", &ModelConfig::embedding_scale, 1),
        RealOr("residual_multiplier", &ModelConfig::residual_multiplier, 1), AttentionMultiplier(1),
        RealOr("output_multiplier_scale", &ModelConfig::logits_scale, 1)});
-  family.gguf = {};  // such files are not read
+  family.gguf.architecture = "granite";
+  family.gguf.fields =
+      Replaced(family.gguf.fields,
+               {RealOr("embedding_scale", &ModelConfig::embedding_scale, 1),
+                RealOr("residual_scale", &ModelConfig::residual_multiplier, 1),
+                GgufAttentionScale(0), Inverse("logit_scale", &ModelConfig::logits_scale),
+                // Of models without positions.
+                Only("rope.scaling.finetuned", true)});
   return family;
 }
 

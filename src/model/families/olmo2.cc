@@ -23,7 +23,13 @@ Family Olmo2() {
       family.tensors.layer_rows, {{"attention.q_layernorm", {"self_attn.q_norm"}},
                                   {"attention.k_layernorm", {"self_attn.k_norm"}},
                                   {"post_feedforward_layernorm", {"post_feedforward_layernorm"}}});
-  family.gguf = {};  // such files are not read
+  family.gguf.architecture = "olmo2";
+  family.gguf.tensors.paired.clear();
+  family.gguf.tensors.layer_rows =
+      Replaced(family.gguf.tensors.layer_rows, {{"attention.q_layernorm", {"attn_q_norm"}},
+                                                {"attention.k_layernorm", {"attn_k_norm"}},
+                                                {"post_layernorm", {"post_attention_norm"}},
+                                                {"post_feedforward_layernorm", {"post_ffw_norm"}}});
   return family;
 }
 

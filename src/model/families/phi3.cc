@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/families/family.h"
+#include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 
@@ -24,7 +25,14 @@ Family Phi3() {
       {{"attention.qkv", {"self_attn.qkv_proj"}},
        {.checkpoint = "mlp.fc", .stored = {"mlp.gate_up_proj"}, .share = 0, .num_shares = 2},
        {.checkpoint = "mlp.gate", .stored = {"mlp.gate_up_proj"}, .share = 1, .num_shares = 2}});
-  family.gguf = {};  // such files are not read
+  family.gguf.architecture = "phi3";
+  family.gguf.tensors.paired.clear();
+  family.gguf.tensors.layer_rows =
+      Replaced(family.gguf.tensors.layer_rows,
+               {{"attention.qkv", {"attn_qkv"}},
+                {.checkpoint = "mlp.fc", .stored = {"ffn_up"}, .share = 0, .num_shares = 2},
+                {.checkpoint = "mlp.gate", .stored = {"ffn_up"}, .share = 1, .num_shares = 2}});
+  family.gguf.fields = Replaced(family.gguf.fields, {GgufWindow()});
   return family;
 }
 

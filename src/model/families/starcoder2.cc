@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/families/family.h"
+#include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 
@@ -32,7 +33,15 @@ Family StarCoder2() {
   family.checkpoint = Replaced(family.checkpoint, CheckpointWindows());
   family.tensors.layer_rows =
       Replaced(family.tensors.layer_rows, {{"mlp.fc", {"mlp.c_fc"}}, {"mlp.proj", {"mlp.c_proj"}}});
-  family.gguf = {};  // such files are not read
+  // Files do not say the window of the published models, all of which have the same.
+  family.config.activation = ops::ActivationKind::kGeluTanh;
+  family.gguf.architecture = "starcoder2";
+  family.gguf.fields =
+      Replaced(GgufFields("attention.layer_norm_epsilon"),
+               {NumberOr("attention.sliding_window", &ModelConfig::sliding_window, 4096)});
+  family.gguf.tensors.paired.clear();
+  family.gguf.tensors.layer_rows =
+      Replaced(family.gguf.tensors.layer_rows, {{"mlp.fc", {"ffn_up"}}});
   return family;
 }
 
