@@ -69,10 +69,10 @@ def add_config(writer, config):
         writer.add_rope_scaling_factor(scaling["factor"])
     if config["architectures"][0].startswith("Gemma"):
         add_gemma(writer, config)
-    if config["model_type"] == "phi3":
+    if config.get("model_type") == "phi3":
         writer.add_rope_dimension_count(config["head_dim"])
         writer.add_sliding_window(config["sliding_window"] or 0)
-    if config["model_type"] == "granite":
+    if config.get("model_type") == "granite":
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
