@@ -35,7 +35,7 @@ ARROWS = {
     "decoding": ["parameters"],
     "decoding/cuda": ["decoding", "ops/cuda", "tensor"],
     "executor": ["parameters", "scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "comm", "ops", "tensor"],
-    "executor/cuda": ["executor", "scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "ops", "ops/cuda",
+    "executor/cuda": ["executor", "scheduler", "kv_cache", "decoding", "decoding/cuda", "model", "comm", "ops", "ops/cuda",
                       "tensor"],
     "kv_events": [],
     "loader": ["executor", "kv_events", "builder", "model", "comm", "launch", "artifact", "tensor"],

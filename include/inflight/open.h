@@ -55,7 +55,8 @@ struct OpenOptions {
   // Shared with other models, in place of the two above. A process that opens several models on one
   // device shares them, so that each model knows what memory the others took. Null: one's own.
   std::shared_ptr<Devices> devices = nullptr;
-  std::optional<int> gpu = std::nullopt;  // the index of a GPU, where the device is "auto"
+  // Indices of GPUs, one for each rank, where the device is "auto"; empty: the first ones.
+  std::vector<int> gpus = {};
 
   // auto | float32 | bfloat16 | float16. Other than stored only from a checkpoint or a Hugging Face
   // directory; "auto" is the stored one, and bfloat16 for float32 on a GPU.
@@ -70,13 +71,13 @@ struct OpenOptions {
   // Called on Open's thread with the part of the work that is done, [0, 1], and what is being done.
   std::function<void(double fraction, std::string_view what)> progress = nullptr;
 
-  // Ranks that compute a part of the model each, on the CPU (docs/multi-gpu.md): so many share
-  // every layer, of so many stages of layers. Unset: an engine's own, 1 of others. An engine runs
-  // on the ranks that it was built for alone.
+  // Ranks that compute a part of the model each, on CPUs or on a GPU each (docs/multi-gpu.md): so
+  // many share every layer, of so many stages of layers, on GPUs of one. Unset: an engine's own, 1
+  // of others. An engine runs on the ranks that it was built for alone.
   std::optional<int> tensor_parallel_size = std::nullopt;
   std::optional<int> pipeline_parallel_size = std::nullopt;
   // Gives the processes that are a model's ranks, this one the first of them, where there are
-  // several; null: threads of this process are.
+  // several; null: threads of this process are, as always on GPUs.
   std::function<Result<std::shared_ptr<RankProcesses>>(int num_ranks)> rank_processes = nullptr;
 
   // A smaller model of the same vocabulary that proposes tokens, as directories are given to Open,

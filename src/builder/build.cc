@@ -51,7 +51,8 @@ Result<artifact::RankMapping> RanksToBuild(const WeightSource& source,
   if (options.merge_ranks || ranks.num_ranks() == 1) return artifact::RankMapping{};
   const Status on_ranks = CheckRunsOnRanks(source.config);
   const char* why = nullptr;
-  if (options.target == DeviceKind::kCuda) why = "one GPU computes a model";
+  if (options.target == DeviceKind::kCuda && ranks.pp_size > 1)
+    why = "GPUs compute all layers together, in one stage";
   if (!on_ranks.ok()) why = "a model with Medusa's heads runs on one rank";
   if (why == nullptr) return ranks;
   logging::Info("the ranks become one engine",
@@ -132,6 +133,7 @@ Result<std::shared_ptr<const model::Engine>> OpenSource(const std::filesystem::p
       model::ResolveLimits(source->config, options.limits.value_or(model::ServedAsItIs())));
   if (options.rank == 0) RETURN_IF_ERROR(CheckCopies(*source, device.cpu_pool()));
   RETURN_IF_ERROR(TakeRankOf(options, *source));
+  RETURN_IF_ERROR(model::CheckRuns(source->config, device));  // a rank's part has its own sizes
   const auto fill = [&](std::span<const PlacedSlot> slots) {
     if (device.kind() == DeviceKind::kCuda) return UploadSlots(*source, slots, device, progress);
     PackSlots(*source, slots, device, progress);
@@ -207,7 +209,7 @@ Status Build(const BuildOptions& options, const Progress& progress) {
       options.tokenizer_dir.empty()
           ? CopyModelFiles(options.checkpoint_dir, options.output_dir)
           : CopyModelFiles(options.checkpoint_dir, options.tokenizer_dir, options.output_dir));
-  RETURN_IF_ERROR(WriteTuning(written.model, limits, options, gpu.get(), progress));
+  RETURN_IF_ERROR(WriteTuning(source->config, limits, options, gpu.get(), progress));
   written.limits = limits;
   RETURN_IF_ERROR(WriteEngineConfig(options.output_dir, written, source->further_config.get()));
   if (progress) progress(1.0, "done");

@@ -137,11 +137,16 @@ TEST_F(EngineRanksTest, RanksMayBeMerged) {
   BuildTo(dir_ / "single", hf());
   for (const char* name : {"rank0.engine", "config.json"})
     EXPECT_EQ(*ReadFile(engine() / name), *ReadFile(dir_ / "single" / name)) << name;
-  // A model runs on one GPU.
-  BuildTo(dir_ / "merged", checkpoint(), {.target = DeviceKind::kCuda});
+}
+
+TEST_F(EngineRanksTest, StagesAreMergedForGpus) {
+  ConvertFor(2);
+  BuildTo(engine(), checkpoint(), {.target = DeviceKind::kCuda});
+  EXPECT_TRUE(FileExists(engine() / "rank1.engine"));
+  BuildTo(dir_ / "staged", hf(), {.tp_size = 2, .pp_size = 2, .target = DeviceKind::kCuda});
   BuildTo(dir_ / "single", hf(), {.target = DeviceKind::kCuda});
-  EXPECT_EQ(*ReadFile(dir_ / "merged/config.json"), *ReadFile(dir_ / "single/config.json"));
-  EXPECT_FALSE(FileExists(dir_ / "merged/rank1.engine"));
+  EXPECT_EQ(*ReadFile(dir_ / "staged/config.json"), *ReadFile(dir_ / "single/config.json"));
+  EXPECT_FALSE(FileExists(dir_ / "staged/rank1.engine"));
 }
 
 TEST_F(EngineRanksTest, WhatDoesNotDivideIsRefusedBeforeAnythingIsWritten) {

@@ -377,6 +377,7 @@ TEST_F(QuantizeTest, Fp8TakesTheHeadInWhereItIsAskedTo) {
                                 .quant_algo = algo,
                                 .quantize_lm_head = head,
                                 .limits = {},
+                                .merge_ranks = true,
                                 .target = DeviceKind::kCuda});
     EXPECT_TRUE(built.ok()) << built.ToString();
     return *ReadFile(dir_ / "engine" / "rank0.engine");

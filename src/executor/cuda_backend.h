@@ -20,6 +20,7 @@
 
 #include <memory>
 
+#include "comm/communicator.h"
 #include "executor/backend.h"
 #include "executor/memory_plan.h"
 #include "model/engine.h"
@@ -39,9 +40,24 @@ Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::
                                                    std::shared_ptr<const model::Engine> draft,
                                                    const ops::OpTable& draft_ops);
 
+// A rank of a model on several GPUs: a backend like others, whose steps wait for those of the other
+// ranks. All take the same slots and plans in the same order and hold the same tokens.
+class CudaRank : public Backend {
+ public:
+  // After all ranks are loaded and before the first step, for each on a thread of its own.
+  virtual Status WarmUp() = 0;
+};
+Result<std::unique_ptr<CudaRank>> LoadCudaRank(std::shared_ptr<const model::Engine> engine,
+                                               Device& device, const MemoryPlan& plan,
+                                               const ops::OpTable& ops, ops::OpChoice choice,
+                                               comm::RankGroups groups);
+
 // Bytes of device memory that steps' inputs and the slots' tokens and block tables take. 0 in
 // builds without CUDA.
 uint64_t CudaStepBytes(const MemoryPlan& plan);
+
+// What a rank of `num_ranks` takes of its GPU to add up with the others.
+uint64_t CudaRankBytes(int num_ranks);
 
 // What a draft model takes of a GPU beside weights, keys and values, for a model of `limits`.
 uint64_t CudaDraftBytes(const model::ModelConfig& draft, const model::EngineLimits& limits);

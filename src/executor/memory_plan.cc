@@ -391,6 +391,8 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   plan.kernel_bytes =
       ops::StreamBytes(device, model::KernelShape(config, plan.windows), plan.max_num_tokens,
                        plan.max_logits() + 1);  // cuda/step_shape.h: kFillRows
+  if (device == DeviceKind::kCuda && !config.part.is_whole())
+    plan.kernel_bytes += CudaRankBytes(config.part.tp_size);
   plan.max_slots = plan.max_batch_size;
   if (device == DeviceKind::kCuda) {
     plan.max_slots += kSpareSlots;

@@ -97,6 +97,15 @@ Result<std::shared_ptr<Device>> Devices::ForGpu(const std::filesystem::path& dir
     if (gpu_ == nullptr) return no_gpu_;
     return gpu_;
   }
+  return OtherGpu(index);
+}
+
+Result<std::shared_ptr<Device>> Devices::Behind(const Device& gpu, int distance) {
+  const std::lock_guard lock(mutex_);
+  return OtherGpu(gpu.cuda().index + distance);
+}
+
+Result<std::shared_ptr<Device>> Devices::OtherGpu(int index) {
   std::shared_ptr<Device>& gpu = other_gpus_[index];
   if (gpu == nullptr) {
     ASSIGN_OR_RETURN(gpu, Device::Cuda(index, num_threads_));

@@ -33,11 +33,14 @@ class Devices {
   // was built for the CPU is kInvalidArgument, a GPU that is not there kUnavailable or
   // kInvalidArgument.
   Result<std::shared_ptr<Device>> ForGpu(const std::filesystem::path& dir, int index);
+  // The GPU of the index behind that of `gpu`, which is one of these.
+  Result<std::shared_ptr<Device>> Behind(const Device& gpu, int distance);
 
  private:
   Devices() = default;
   const std::shared_ptr<Device>& Cpu();
   Result<std::shared_ptr<Device>> ForEngine(const std::filesystem::path& dir, int rank);
+  Result<std::shared_ptr<Device>> OtherGpu(int index);  // under mutex_
 
   std::mutex mutex_;
   int num_threads_ = 0;

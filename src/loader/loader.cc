@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "base/status_macros.h"
 #include "builder/engine_memory.h"
 #include "comm/shared_group.h"
+#include "executor/cuda_ranks.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 #include "executor/ranked_backend.h"
@@ -95,12 +97,17 @@ Status CheckRanks(const artifact::RankMapping& ranks) {
 }
 
 // Before weights are read.
-Status CheckRanksRunOn(const Device& device, const builder::OpenOptions& open) {
+Status CheckRanksRunOn(const Device& device, const builder::OpenOptions& open,
+                       const ExecutorOptions& options) {
   if (open.ranks.num_ranks() == 1 || device.kind() == DeviceKind::kCpu) return Status::Ok();
-  return Unimplemented(fmt::format(
-      "tensor_parallel_size and pipeline_parallel_size: got {} and {}; ranks run on the CPU alone: "
-      "choose --device cpu, or run the model on one rank",
-      open.ranks.tp_size, open.ranks.pp_size));
+  return executor::CheckCudaRanks({.tp_size = open.ranks.tp_size, .pp_size = open.ranks.pp_size},
+                                  options);
+}
+
+// The options' own, or such that all that is asked of them is the same device each time.
+Result<std::shared_ptr<Devices>> DevicesOf(const OpenOptions& options) {
+  if (options.devices != nullptr) return options.devices;
+  return FindDevices(options.device, options.num_threads);
 }
 
 }  // namespace
@@ -133,11 +140,32 @@ Result<std::shared_ptr<Device>> DeviceFor(const fs::path& directory, const OpenO
                                           int rank) {
   ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(directory, options));
   open.rank = rank;
-  std::shared_ptr<Devices> devices = options.devices;
-  if (devices == nullptr) {
-    ASSIGN_OR_RETURN(devices, FindDevices(options.device, options.num_threads));
+  ASSIGN_OR_RETURN(const std::shared_ptr<Devices> devices, DevicesOf(options));
+  return options.gpus.empty() ? devices->For(directory, open)
+                              : devices->ForGpu(directory, options.gpus.front());
+}
+
+Result<std::vector<std::shared_ptr<Device>>> DevicesFor(const fs::path& directory,
+                                                        const OpenOptions& options, int num_ranks) {
+  OpenOptions with = options;
+  ASSIGN_OR_RETURN(with.devices, DevicesOf(options));
+  ASSIGN_OR_RETURN(const std::shared_ptr<Device> first, DeviceFor(directory, with));
+  std::vector<std::shared_ptr<Device>> devices(static_cast<size_t>(num_ranks), first);
+  if (first->kind() == DeviceKind::kCpu) return devices;
+  const std::vector<int>& named = options.gpus;
+  if (!named.empty() && named.size() != devices.size())
+    return InvalidArgument(
+        fmt::format("{} GPUs for {} ranks: name one for each", named.size(), num_ranks));
+  for (int r = 1; r < num_ranks; ++r) {
+    const auto place = static_cast<size_t>(r);
+    auto device = named.empty() ? with.devices->Behind(*first, r)
+                                : with.devices->ForGpu(directory, named[place]);
+    if (!device.ok())
+      return device.status().WithPrefix(
+          fmt::format("tensor_parallel_size: got {}, a GPU for each rank", num_ranks));
+    devices[place] = *std::move(device);
   }
-  return options.gpu ? devices->ForGpu(directory, *options.gpu) : devices->For(directory, open);
+  return devices;
 }
 
 Result<ExecutorLimits> LimitsOf(const executor::MemoryPlan& memory,
@@ -159,7 +187,7 @@ executor::WeightSizes SizesOf(const builder::Description& model) {
 Result<std::shared_ptr<const model::Engine>> OpenWeights(const fs::path& dir, Device& device,
                                                          builder::OpenOptions open,
                                                          const OpenOptions& options) {
-  RETURN_IF_ERROR(CheckRanksRunOn(device, open));
+  RETURN_IF_ERROR(CheckRanksRunOn(device, open, options.executor));
   const GpuWeights& asked = options.executor.gpu_weights;
   if (asked.fraction == 1 && !asked.as_many_as_fit)
     return builder::Open(dir, device, open, options.progress);
@@ -178,20 +206,27 @@ Result<std::shared_ptr<const model::Engine>> OpenWeights(const fs::path& dir, De
   return builder::Open(dir, device, open, options.progress);
 }
 
-// Of all ranks, on one device: each is planned with its share of what the weights leave, and has as
-// many tokens as the one with the least room (CreateRankedBackend).
-Result<std::vector<executor::MemoryPlan>> PlanRanks(const fs::path& dir, builder::OpenOptions open,
-                                                    ExecutorOptions options, const DraftPlan& draft,
-                                                    const Device& device) {
+// Of all ranks: each is planned with its share of what the weights on its device leave, and has as
+// many tokens as the one with the least room (CreateRankedBackend, CreateCudaRanks).
+Result<std::vector<executor::MemoryPlan>> PlanRanks(
+    const fs::path& dir, builder::OpenOptions open, ExecutorOptions options, const DraftPlan& draft,
+    std::span<const std::shared_ptr<Device>> devices) {
   const int num_ranks = open.ranks.num_ranks();
   std::vector<builder::Description> models;
-  uint64_t taken = draft.weight_bytes;
   for (open.rank = 0; open.rank < num_ranks; ++open.rank) {
     ASSIGN_OR_RETURN(models.emplace_back(), builder::Describe(dir, open));
-    taken += models.back().weight_bytes;
   }
-  const uint64_t share =
-      (device.FreeBytes() - std::min(device.FreeBytes(), taken)) / static_cast<uint64_t>(num_ranks);
+  const auto share_of = [&](size_t rank) {
+    const Device& device = *devices[rank];
+    uint64_t taken = devices[0].get() == &device ? draft.weight_bytes : 0;
+    uint64_t num_shares = 0;
+    for (size_t r = 0; r < models.size(); ++r) {
+      if (devices[r].get() != &device) continue;
+      taken += models[r].weight_bytes;
+      ++num_shares;
+    }
+    return (device.FreeBytes() - std::min(device.FreeBytes(), taken)) / num_shares;
+  };
   options.kv_cache_host_bytes /= static_cast<uint64_t>(num_ranks);
   std::vector<executor::MemoryPlan> plans;
   for (const bool is_final : {false, true}) {
@@ -199,6 +234,7 @@ Result<std::vector<executor::MemoryPlan>> PlanRanks(const fs::path& dir, builder
     for (const builder::Description& model : models) {
       // Beside the leader is what drafts work in.
       const bool is_leader = plans.empty();
+      const uint64_t share = share_of(plans.size());
       const uint64_t beside = is_leader ? draft.cost.bytes - draft.weight_bytes : 0;
       ASSIGN_OR_RETURN(
           plans.emplace_back(),
@@ -220,8 +256,9 @@ Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(directory));
   Plan plan;
   ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(dir, options));
-  ASSIGN_OR_RETURN(plan.device, DeviceFor(dir, options));
-  RETURN_IF_ERROR(CheckRanksRunOn(*plan.device, open));
+  ASSIGN_OR_RETURN(const auto devices, DevicesFor(dir, options, open.ranks.num_ranks()));
+  plan.device = devices.front();
+  RETURN_IF_ERROR(CheckRanksRunOn(*plan.device, open, options.executor));
   open.target = plan.device->kind();
   ASSIGN_OR_RETURN(plan.description, builder::Describe(dir, open));
   const builder::Description& model = plan.description;
@@ -246,7 +283,7 @@ Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
                               .eagle = draft.eagle_config()}));
     plan.ranks = {plan.memory};
   } else {
-    ASSIGN_OR_RETURN(plan.ranks, PlanRanks(dir, open, executor_options, draft, *plan.device));
+    ASSIGN_OR_RETURN(plan.ranks, PlanRanks(dir, open, executor_options, draft, devices));
     plan.memory = plan.ranks.front();
   }
   plan.info = InfoOf(model.config, *plan.device, plan.ranks);
@@ -275,26 +312,34 @@ std::string Plan::ToString() const {
 namespace {
 
 using Engines = std::vector<std::shared_ptr<const model::Engine>>;
+using RankDevices = std::vector<std::shared_ptr<Device>>;
 
-Result<executor::LocalBackend> MakeBackend(const Engines& engines, Device& device,
+Result<executor::LocalBackend> MakeBackend(const Engines& engines, const RankDevices& devices,
                                            const ExecutorOptions& options, const std::string& ops,
                                            const executor::DraftWeights& draft,
                                            RankProcesses::Load* others) {
+  Device& device = *devices.front();
   if (others != nullptr) return others->CreateBackend(engines.front(), device, options, ops, draft);
   if (engines.size() == 1)
     return executor::CreateLocalBackend(engines.front(), device, options, ops, draft);
+  if (device.kind() == DeviceKind::kCuda) {
+    std::vector<Device*> gpus;
+    for (const auto& gpu : devices) gpus.push_back(gpu.get());
+    return executor::CreateCudaRanks(engines, gpus, options, ops);
+  }
   return executor::CreateRankedBackend(engines, device, options, ops, draft);
 }
 
 // Of one rank or several; `others` are those of other processes.
-Result<Loaded> StartRanks(const Engines& engines, const std::shared_ptr<Device>& device,
-                          const OpenOptions& options, const executor::DraftWeights& draft,
-                          RankProcesses::Load* others = nullptr) {
+Result<Loaded> StartOn(const Engines& engines, const RankDevices& devices,
+                       const OpenOptions& options, const executor::DraftWeights& draft,
+                       RankProcesses::Load* others = nullptr) {
   const std::shared_ptr<const model::Engine>& engine = engines.front();
+  const std::shared_ptr<Device>& device = devices.front();
   ExecutorOptions executor_options = options.executor;
   ASSIGN_OR_RETURN(executor_options.kv_observer, KvObserverOf(options, *device));
   ASSIGN_OR_RETURN(executor::LocalBackend local,
-                   MakeBackend(engines, *device, executor_options, options.ops, draft, others));
+                   MakeBackend(engines, devices, executor_options, options.ops, draft, others));
   ASSIGN_OR_RETURN(auto executor,
                    executor::CreateExecutor(std::move(local.backend), executor_options));
   Loaded loaded{.device = device,
@@ -302,7 +347,7 @@ Result<Loaded> StartRanks(const Engines& engines, const std::shared_ptr<Device>&
                 .info = InfoOf(engine->config, *device, local.plans),
                 // The executor goes before what it runs on.
                 .executor = std::shared_ptr<Executor>(executor.release(),
-                                                      [device](Executor* e) { delete e; })};
+                                                      [devices](Executor* e) { delete e; })};
   loaded.info.tokenizer_dir = engine->tokenizer_dir;
   loaded.info.limits = loaded.executor->limits();
   return loaded;
@@ -314,11 +359,15 @@ Result<Loaded> Load(const fs::path& directory, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(directory));
   ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(dir, options));
   // The engine goes before the device that its memory is of.
-  ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, DeviceFor(dir, options));
-  const MemoryLedger::OwnerScope scope(device->ledger(), options.owner);
+  ASSIGN_OR_RETURN(const RankDevices devices, DevicesFor(dir, options, open.ranks.num_ranks()));
+  const std::shared_ptr<Device>& device = devices.front();
+  std::map<Device*, std::unique_ptr<MemoryLedger::OwnerScope>> scopes;
+  for (const auto& each : devices)
+    if (auto& scope = scopes[each.get()]; scope == nullptr)
+      scope = std::make_unique<MemoryLedger::OwnerScope>(each->ledger(), options.owner);
   std::unique_ptr<RankProcesses::Load> load;  // of the other ranks, where they are processes
-  if (options.rank_processes != nullptr && open.ranks.num_ranks() > 1) {
-    RETURN_IF_ERROR(CheckRanksRunOn(*device, open));
+  if (options.rank_processes != nullptr && open.ranks.num_ranks() > 1 &&
+      device->kind() == DeviceKind::kCpu) {
     ASSIGN_OR_RETURN(const auto processes, options.rank_processes(open.ranks.num_ranks()));
     ASSIGN_OR_RETURN(load, processes->BeginLoad(dir, options, open.ranks));
   }
@@ -326,12 +375,13 @@ Result<Loaded> Load(const fs::path& directory, const OpenOptions& options) {
   Engines engines;
   for (int rank = 0; rank < num_own_ranks; ++rank) {
     open.rank = rank;
-    ASSIGN_OR_RETURN(engines.emplace_back(), OpenWeights(dir, *device, open, options));
+    ASSIGN_OR_RETURN(engines.emplace_back(),
+                     OpenWeights(dir, *devices[static_cast<size_t>(rank)], open, options));
   }
   ASSIGN_OR_RETURN(const OpenedDrafts drafts, OpenDrafts(*engines.front(), *device, options));
   OpenOptions with = options;
   with.executor.drafts = drafts.source;
-  ASSIGN_OR_RETURN(Loaded loaded, StartRanks(engines, device, with, drafts.weights, load.get()));
+  ASSIGN_OR_RETURN(Loaded loaded, StartOn(engines, devices, with, drafts.weights, load.get()));
   loaded.info.directory = dir;
   LogShares(options.owner, *loaded.device);
   return loaded;
@@ -340,7 +390,12 @@ Result<Loaded> Load(const fs::path& directory, const OpenOptions& options) {
 Result<Loaded> Start(const std::shared_ptr<const model::Engine>& engine,
                      const std::shared_ptr<Device>& device, const OpenOptions& options,
                      const executor::DraftWeights& draft) {
-  return StartRanks({engine}, device, options, draft);
+  return StartOn({engine}, {device}, options, draft);
+}
+
+Result<Loaded> StartRanks(const Engines& engines, const RankDevices& devices,
+                          const OpenOptions& options) {
+  return StartOn(engines, devices, options, {});
 }
 
 }  // namespace inflight::loader

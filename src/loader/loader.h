@@ -23,7 +23,7 @@ namespace inflight::loader {
 
 // What would be opened.
 struct Plan {
-  std::shared_ptr<Device> device;
+  std::shared_ptr<Device> device;  // of the first rank
   builder::Description description;
   StreamingPlan streaming;
   executor::MemoryPlan memory;              // of the first rank
@@ -38,8 +38,8 @@ Result<Plan> MakePlan(const std::filesystem::path& directory, const OpenOptions&
 
 // A model that runs. The executor holds device and engine.
 struct Loaded {
-  std::shared_ptr<Device> device;
-  std::shared_ptr<const model::Engine> engine;
+  std::shared_ptr<Device> device;               // of the first rank
+  std::shared_ptr<const model::Engine> engine;  // likewise
   ModelInfo info;
   std::shared_ptr<Executor> executor;
 };
@@ -52,6 +52,10 @@ Result<Loaded> Load(const std::filesystem::path& directory, const OpenOptions& o
 Result<Loaded> Start(const std::shared_ptr<const model::Engine>& engine,
                      const std::shared_ptr<Device>& device, const OpenOptions& options,
                      const executor::DraftWeights& draft = {});
+// Likewise of ranks, each on its place of `devices`.
+Result<Loaded> StartRanks(const std::vector<std::shared_ptr<const model::Engine>>& engines,
+                          const std::vector<std::shared_ptr<Device>>& devices,
+                          const OpenOptions& options);
 
 // What a model for `device` validates requests by once its memory is planned; the same for a plan
 // as for an executor that runs.
@@ -67,5 +71,8 @@ Result<builder::OpenOptions> BuilderOptions(const std::filesystem::path& directo
 // The device that `rank` opens its part of `directory` on.
 Result<std::shared_ptr<Device>> DeviceFor(const std::filesystem::path& directory,
                                           const OpenOptions& options, int rank = 0);
+// Those of all ranks: one CPU for all, or a GPU for each. Errors as of Devices::ForGpu.
+Result<std::vector<std::shared_ptr<Device>>> DevicesFor(const std::filesystem::path& directory,
+                                                        const OpenOptions& options, int num_ranks);
 
 }  // namespace inflight::loader

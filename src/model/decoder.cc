@@ -176,7 +176,20 @@ struct Decoder::Impl {
   }
   Status NormInPlace(const TensorView& values, const TensorView& weight, Stream& stream) const;
   Status Enter(const Batch& batch, const Workspace& w, Stream& stream) const;
-  // Over the ranks that share the layers.
+  // Of w.delta: the norm behind it adds up over the ranks; null: what it reads is whole.
+  const ops::cuda::Peers* PeersOfNorm(const TensorView& delta) const {
+    const bool is_next = config().norm_placement == NormPlacement::kPre;
+    if (groups.tensor == nullptr || !is_next) return nullptr;
+    return groups.tensor->PeersOfNorm(delta.shape[0], delta.shape[1]);
+  }
+  // Ranks add up what has its scales: in the norm, or in the linear where that is not next.
+  bool Defers(const TensorView& delta) const {
+    return defers_scales && (groups.tensor == nullptr || PeersOfNorm(delta) != nullptr);
+  }
+  // Over the ranks that share the layers, but for what the norm adds up.
+  Status AddUpDelta(const TensorView& delta, Stream& stream) const {
+    return PeersOfNorm(delta) == nullptr ? AddUp(delta, stream) : Status::Ok();
+  }
   Status AddUp(const TensorView& values, Stream& stream) const {
     return groups.tensor == nullptr ? Status::Ok() : groups.tensor->AllReduce(values, stream);
   }
@@ -184,7 +197,6 @@ struct Decoder::Impl {
   TensorView AddedOnce(const TensorView& bias) const {
     return config().part.tp_rank == 0 ? bias : TensorView{};
   }
-  Status GatherLogits(const TensorView& own, const TensorView& logits, Stream& stream) const;
   Status LogitsToLeader(const TensorView& logits, Stream& stream) const;
   Workspace ForTokens(int64_t num_tokens) const;
   Status RunLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv, const Workspace& w,
@@ -193,8 +205,9 @@ struct Decoder::Impl {
   Status RunAttention(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
                       const Workspace& w, Stream& stream) const;
   // What `linear` left to the reader of its output.
-  ops::PendingScales Pending(const TensorView& token_scales, const ops::Weight& linear) const {
-    if (!defers_scales) return {};
+  ops::PendingScales Pending(const TensorView& delta, const TensorView& token_scales,
+                             const ops::Weight& linear) const {
+    if (!Defers(delta)) return {};
     return {.token = token_scales,
             .feature = linear.scales,
             .factor = 1 / ops::Fp8ProductScale(config().dtype, linear.in_features)};
@@ -253,6 +266,7 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
   impl->engine = std::move(engine);
   impl->weight_stream = weight_stream;
   impl->groups = groups;
+  if (groups.tensor != nullptr) groups.tensor->Share({impl->buffer.data(), impl->buffer.size()});
   impl->ops = std::move(ops);
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
@@ -307,7 +321,7 @@ Result<TensorView> Decoder::Logits(const TensorView& rows, Stream& stream) {
                                    .scale = m.config().logits_scale,
                                    .softcap = m.config().logits_softcap},
                                   stream));
-    if (part.tp_size > 1) RETURN_IF_ERROR(m.GatherLogits(own, logits, stream));
+    if (part.tp_size > 1) RETURN_IF_ERROR(m.groups.tensor->GatherColumns(own, logits, stream));
   }
   RETURN_IF_ERROR(m.LogitsToLeader(logits, stream));
   return logits;
@@ -337,26 +351,6 @@ Status Decoder::Impl::Enter(const Batch& batch, const Workspace& w, Stream& stre
                  .y = w.residual},
                 stream));
   return AddUp(w.residual, stream);
-}
-
-// Rows of `own`, which are a rank's columns, become rows of the first rank's `logits`.
-Status Decoder::Impl::GatherLogits(const TensorView& own, const TensorView& logits,
-                                   Stream& stream) const {
-  const RankPart& part = config().part;
-  if (part.tp_rank != 0) return groups.tensor->Send(own, 0, stream);
-  const int64_t width = own.shape[1];
-  const int64_t vocab_size = config().vocab_size;
-  for (int r = 0; r < part.tp_size; ++r) {
-    if (r > 0) RETURN_IF_ERROR(groups.tensor->Receive(own, r, stream));
-    const int64_t first = r * width;
-    const int64_t num_columns = std::min(width, vocab_size - first);
-    if (num_columns <= 0) continue;  // padding alone
-    stream.cpu_pool().ParallelFor(own.shape[0], [&](int64_t row) {
-      std::copy_n(own.as<const float>() + row * width, num_columns,
-                  logits.as<float>() + row * vocab_size + first);
-    });
-  }
-  return Status::Ok();
 }
 
 // From the last stage to the first.
@@ -419,7 +413,8 @@ Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCach
   RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
                                 .delta = w.delta,
                                 .delta_factor = config().residual_multiplier,
-                                .delta_scales = Pending(w.attention_scales, layer.dense),
+                                .delta_scales = Pending(w.delta, w.attention_scales, layer.dense),
+                                .peers = PeersOfNorm(w.delta),
                                 .norm = MlpNorm(layer),
                                 .y = w.x,
                                 .y_scales = w.x_scales},
@@ -433,7 +428,8 @@ Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCach
   RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
                                 .delta = w.delta,
                                 .delta_factor = config().residual_multiplier,
-                                .delta_scales = Pending(w.inner_scales, layer.proj),
+                                .delta_scales = Pending(w.delta, w.inner_scales, layer.proj),
+                                .peers = PeersOfNorm(w.delta),
                                 .norm = InputNorm(idx + 1),
                                 .y = for_head ? w.final_x : w.x,
                                 .y_scales = for_head ? TensorView{} : w.x_scales},
@@ -488,9 +484,9 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
                               .scratch = w.scratch,
                               .lora = lora,
                               .site = ops::LoraSite::kDense,
-                              .defer_scales = defers_scales},
+                              .defer_scales = Defers(w.delta)},
                              stream));
-  return AddUp(w.delta, stream);
+  return AddUpDelta(w.delta, stream);
 }
 
 // w.delta = Mlp(w.x)
@@ -536,9 +532,9 @@ Status Decoder::Impl::RunMlp(size_t idx, const Batch& batch, const Workspace& w,
                               .scratch = w.scratch,
                               .lora = lora,
                               .site = ops::LoraSite::kProj,
-                              .defer_scales = defers_scales},
+                              .defer_scales = Defers(w.delta)},
                              stream));
-  return AddUp(w.delta, stream);
+  return AddUpDelta(w.delta, stream);
 }
 
 }  // namespace inflight::model

@@ -6,8 +6,11 @@
 
 namespace inflight::ops {
 
-// Residual addition, then norm (formulas: activation.h). With tensor-parallel ranks the all-reduce
-// of `delta` happens here.
+namespace cuda {
+struct Peers;
+}
+
+// Residual addition, then norm (formulas: activation.h).
 //   residual[t] += delta_factor * delta[t];  y[t] = norm(residual[t])
 // On CUDA residual and delta are of the model's dtype; the sum is rounded to it once, and the norm
 // is of the rounded sum, in float32.
@@ -16,6 +19,9 @@ struct AddNormParams {
   TensorView delta;            // [num_tokens, hidden_size] float32; empty = nothing to add
   float delta_factor = 1;      // CPU only; CUDA takes 1
   PendingScales delta_scales;  // CUDA only: of a delta whose linear deferred them
+  // CUDA only: the ranks whose deltas are added up here, after their scales (cuda/peers.h); null:
+  // `delta` is whole.
+  const cuda::Peers* peers = nullptr;
   Norm norm;
   TensorView y;  // [num_tokens, hidden_size] f32 | bf16 | f16, the dtype that the next linear
                  // reads; on CUDA also f8e4m3, as of QuantizeParams applied to the norm in float32.

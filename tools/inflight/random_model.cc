@@ -8,6 +8,7 @@
 
 #include "base/status_macros.h"
 #include "builder/builder.h"
+#include "builder/rank_source.h"
 #include "loader/streaming.h"
 #include "model/limits.h"
 
@@ -56,6 +57,31 @@ Result<std::shared_ptr<const model::Engine>> RandomDraft(const std::string& shap
   return builder::Random(config, limits, /*seed=*/2, device, /*tune=*/false);
 }
 
+// Ranks of random weights, which are no parts of one model.
+Result<loader::Loaded> OpenRandomRanks(const std::shared_ptr<Device>& device,
+                                       const model::ModelConfig& config,
+                                       const model::EngineLimits& limits, bool tune,
+                                       const OpenOptions& open) {
+  const int num_ranks = *open.tensor_parallel_size;
+  const builder::Sharding sharding{.ranks = {.tp_size = num_ranks, .pp_size = 1},
+                                   .use_parallel_embedding = true,
+                                   .num_layers = {config.num_layers}};
+  RETURN_IF_ERROR(builder::CheckSharding(config, sharding));
+  std::vector<std::shared_ptr<Device>> devices;
+  std::vector<std::shared_ptr<const model::Engine>> engines;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    devices.push_back(device);
+    if (rank > 0 && device->kind() == DeviceKind::kCuda) {
+      ASSIGN_OR_RETURN(devices.back(), Device::Cuda(device->cuda().index + rank));
+    }
+    ASSIGN_OR_RETURN(
+        engines.emplace_back(),
+        builder::Random(builder::ConfigOfRank(config, sharding, rank), limits,
+                        /*seed=*/static_cast<uint64_t>(rank) + 1, *devices.back(), tune));
+  }
+  return loader::StartRanks(engines, devices, open);
+}
+
 }  // namespace
 
 Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOptions& options) {
@@ -74,6 +100,13 @@ Result<loader::Loaded> OpenRandom(const std::shared_ptr<Device>& device,
                                   const ModelOptions& options) {
   tune &= !options.executor.deterministic;  // it would not be looked at
   ASSIGN_OR_RETURN(OpenOptions open, options.ToOpenOptions());
+  if (open.pipeline_parallel_size.value_or(1) > 1)
+    return InvalidArgument("--pipeline-parallel-size: not with --shape; leave it out");
+  if (open.tensor_parallel_size.value_or(1) > 1) {
+    if (!options.draft_model.empty())
+      return InvalidArgument("--draft-model: not with ranks of a --shape; leave one of both out");
+    return OpenRandomRanks(device, config, limits, tune, open);
+  }
   ASSIGN_OR_RETURN(const model::EngineLimits resolved, model::ResolveLimits(config, limits));
   std::shared_ptr<const model::Engine> draft;
   executor::DraftModelCost draft_cost;  // beside its weights, which are taken first

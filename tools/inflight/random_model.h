@@ -39,6 +39,7 @@ void AddModel(config::Schema<Options>& schema) {
       "ops", [](Options& o) -> auto& { return o.model.ops; }, "Operator table by name.");
   AddDeterministic(schema, [](Options& o) -> auto& { return o.model.executor; });
   AddGpuWeights(schema, [](Options& o) -> auto& { return o.model.executor; });
+  AddRanks(schema, [](Options& o) -> auto& { return o.model; });
   AddSpeculation(
       schema, [](Options& o) -> auto& { return o.model.executor; },
       [](Options& o) -> auto& { return o.model.draft_model; });
@@ -47,7 +48,7 @@ void AddModel(config::Schema<Options>& schema) {
 // The shape of that name (not ""), in the dtype and quantisation that `options` ask for.
 Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOptions& options);
 
-// `tune`: builder::Random.
+// `tune`: builder::Random. Ranks are on `device` and, of GPUs, the ones behind it.
 Result<loader::Loaded> OpenRandom(const std::shared_ptr<Device>& device,
                                   const model::ModelConfig& config,
                                   const model::EngineLimits& limits, bool tune,

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <utility>
 
 #include "base/check.h"
@@ -29,6 +28,7 @@
 #include "executor/prompt_tables.h"
 #include "model/decoder.h"
 #include "ops/cuda/cuda_stream.h"
+#include "ops/cuda/peers.h"
 
 namespace inflight::executor {
 namespace {
@@ -36,6 +36,7 @@ namespace {
 using cuda::DraftModel;
 using cuda::Held;
 using cuda::LogitsToHost;
+using cuda::NowNs;
 using cuda::StepGraphs;
 using cuda::StepShape;
 using cuda::StepState;
@@ -44,21 +45,15 @@ using decoding::DeviceSampler;
 using inflight::cuda::ToStatus;
 
 constexpr int kDepth = kCudaDepth;
-
 constexpr int kLeastWarmUpTokens = 64;
-
-int64_t NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 double MsSince(int64_t start_ns) { return static_cast<double>(NowNs() - start_ns) * 1e-6; }
 
-class CudaBackend : public Backend {
+class CudaBackend : public CudaRank {
  public:
   CudaBackend(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan)
       : device_index_(device.cuda().index),
+        plan_(plan),
         debug_(cuda::DebugOptions::FromEnvironment()),
         times_(debug_.log_times) {
     info_ = BackendInfoOf(plan, engine->config.vocab_size, engine->limits.max_beam_width);
@@ -77,11 +72,11 @@ class CudaBackend : public Backend {
       cudaStreamSynchronize(handle());
   }
 
-  Status Load(const ops::OpTable& ops, ops::OpChoice choice, const MemoryPlan& plan,
+  Status Load(const ops::OpTable& ops, ops::OpChoice choice, comm::RankGroups groups,
               Device& device);
   Status LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
-                    ops::OpChoice choice, const MemoryPlan& plan, Device& device);
-  Status WarmUp(const MemoryPlan& plan);
+                    ops::OpChoice choice, Device& device);
+  Status WarmUp() override;
 
   const BackendInfo& info() const override { return info_; }
   AdapterCache* adapters() override { return &held_->adapters->cache(); }
@@ -163,6 +158,7 @@ class CudaBackend : public Backend {
   Status Advance(std::span<HostRows::Row> rows);
 
   const int device_index_;
+  const MemoryPlan plan_;
   const cuda::DebugOptions debug_;
   const logging::Level level_ =  // of times
       debug_.log_times ? logging::Level::kWarning : logging::Level::kInfo;
@@ -181,8 +177,9 @@ class CudaBackend : public Backend {
   StepResult result_;
 };
 
-Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, const MemoryPlan& plan,
+Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, comm::RankGroups groups,
                          Device& device) {
+  const MemoryPlan& plan = plan_;
   const model::ModelConfig& config = held_->engine->config;
   cudaSetDevice(device_index_);
   use_graphs_ = debug_.use_graphs && ops.can_capture;
@@ -192,9 +189,10 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, const Me
                                                   plan.max_logits() + cuda::kFillRows, choice));
   RETURN_IF_ERROR(ops::LoadTuning(held_->engine->kernel_tuning, *held_->stream));
   ASSIGN_OR_RETURN(held_->weight_ring, cuda::WeightRing::Create(held_->engine, device));
-  ASSIGN_OR_RETURN(held_->decoder, model::Decoder::Create(held_->engine, ops, device,
-                                                          plan.max_num_tokens, plan.max_logits(),
-                                                          plan.windows, held_->weight_ring.get()));
+  ASSIGN_OR_RETURN(
+      held_->decoder,
+      model::Decoder::Create(held_->engine, ops, device, plan.max_num_tokens, plan.max_logits(),
+                             plan.windows, held_->weight_ring.get(), groups));
   ASSIGN_OR_RETURN(held_->state, StepState::Create(plan, device, debug_.forced_acceptance));
   ASSIGN_OR_RETURN(held_->sampler,
                    DeviceSampler::Create(device, info_.max_slots, info_.vocab_size));
@@ -211,7 +209,8 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, const Me
   CountPinned();
   std::vector<StepShape> shapes =
       cuda::GraphShapes(plan.max_logits(), std::min(info_.max_num_tokens, info_.max_seq_len));
-  if (model::TakesAdapters(config)) shapes = cuda::WithAdapters(std::move(shapes));
+  if (model::TakesAdapters(config) && groups.tensor == nullptr)
+    shapes = cuda::WithAdapters(std::move(shapes));
   held_->graphs = std::make_unique<StepGraphs>(
       std::move(shapes), handle(),
       [this](const StepShape& shape, StepVariant variant) { return Enqueue(shape, variant); });
@@ -221,9 +220,9 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, const Me
 }
 
 Status CudaBackend::LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
-                               ops::OpChoice choice, const MemoryPlan& plan, Device& device) {
+                               ops::OpChoice choice, Device& device) {
   ASSIGN_OR_RETURN(held_->drafts,
-                   DraftModel::Create(std::move(engine), ops, choice, plan, *held_->stream,
+                   DraftModel::Create(std::move(engine), ops, choice, plan_, *held_->stream,
                                       *held_->state, *held_->sampler, device));
   held_->host_blocks.Add(held_->drafts->kv());
   CountPinned();
@@ -296,10 +295,10 @@ Status CudaBackend::EnqueueStep(const StepShape& shape, StepVariant variant,
 
 // Runs every kind of step once on the scratch slot: kernels are loaded, the library's algorithms
 // chosen, and what cannot run here fails now and not beside requests.
-Status CudaBackend::WarmUp(const MemoryPlan& plan) {
+Status CudaBackend::WarmUp() {
   cudaSetDevice(device_index_);
   const int64_t start_ns = NowNs();
-  for (int num_tokens = plan.max_num_tokens; num_tokens > kLeastWarmUpTokens; num_tokens /= 2)
+  for (int num_tokens = plan_.max_num_tokens; num_tokens > kLeastWarmUpTokens; num_tokens /= 2)
     RETURN_IF_ERROR(RunOnScratch(num_tokens, StepShape{}, StepVariant::kGreedy));
   RETURN_IF_ERROR(held_->state->SetUpSlot(/*slot=*/0, /*num_tokens=*/1,
                                           /*prompt_table=*/nullptr, handle()));
@@ -570,16 +569,27 @@ Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::
                                                    std::shared_ptr<const model::Engine> draft,
                                                    const ops::OpTable& draft_ops) {
   auto backend = std::make_unique<CudaBackend>(std::move(engine), device, plan);
-  RETURN_IF_ERROR(backend->Load(ops, choice, plan, device));
+  RETURN_IF_ERROR(backend->Load(ops, choice, {}, device));
   if (draft != nullptr)
-    RETURN_IF_ERROR(backend->LoadDrafts(std::move(draft), draft_ops, choice, plan, device));
-  RETURN_IF_ERROR(backend->WarmUp(plan));
+    RETURN_IF_ERROR(backend->LoadDrafts(std::move(draft), draft_ops, choice, device));
+  RETURN_IF_ERROR(backend->WarmUp());
   return std::unique_ptr<Backend>(std::move(backend));
+}
+
+Result<std::unique_ptr<CudaRank>> LoadCudaRank(std::shared_ptr<const model::Engine> engine,
+                                               Device& device, const MemoryPlan& plan,
+                                               const ops::OpTable& ops, ops::OpChoice choice,
+                                               comm::RankGroups groups) {
+  auto backend = std::make_unique<CudaBackend>(std::move(engine), device, plan);
+  RETURN_IF_ERROR(backend->Load(ops, choice, groups, device));
+  return std::unique_ptr<CudaRank>(std::move(backend));
 }
 
 uint64_t CudaStepBytes(const MemoryPlan& plan) {
   return StepState::Bytes(plan) + cuda::StepAdapters::Bytes(plan);
 }
+
+uint64_t CudaRankBytes(int num_ranks) { return ops::cuda::PeerMailboxBytes(num_ranks); }
 
 uint64_t CudaDraftBytes(const model::ModelConfig& draft, const model::EngineLimits& limits) {
   return DraftModel::Bytes(draft, limits.max_seq_len, limits.max_num_tokens,

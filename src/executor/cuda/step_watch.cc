@@ -20,13 +20,13 @@ constexpr int64_t kQueryIntervalNs = 10'000'000;
 constexpr int kPollsPerClock = 64;
 constexpr int kStuckSeconds = 60;  // of an injected fault
 
+}  // namespace
+
 int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
-}  // namespace
 
 // Polls: waking up costs a small machine more than many steps wait.
 Status WaitForStep(const StepState& state, const AwaitedStep& step, int64_t watchdog_ms,

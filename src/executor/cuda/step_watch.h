@@ -13,6 +13,8 @@
 
 namespace inflight::executor::cuda {
 
+int64_t NowNs();  // of the clock that steps are timed by
+
 struct AwaitedStep {
   uint64_t step = 0;  // as of StepState
   Ticket ticket = 0;

@@ -8,6 +8,7 @@
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/overlap.cuh"
+#include "ops/cuda/peers.cuh"
 #include "ops/cuda/row.cuh"
 
 namespace inflight::ops::cuda {
@@ -28,9 +29,30 @@ struct AddNormArgs {
   int64_t hidden_size;
 };
 
-// Rows of whole vectors, at most kVectors of them per thread.
-template <typename T, typename Out, int kVectors>
-__global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArgs args) {
+// Of a row's delta, this thread's vectors as they are of this rank, become those of all ranks.
+template <typename T, int kVectors>
+__device__ void AddUpRanks(const Peers& peers, int64_t width, uint4 (&words)[kVectors]) {
+  uint32_t& epoch = MailboxOf(peers, peers.rank).epoch[blockIdx.x];
+  const uint32_t current = epoch + 1;
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j)
+    if (RowIndex(j) < width)
+      SendToAll(peers, words[j], current, blockIdx.x, static_cast<int>(RowIndex(j)) / kVector);
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    if (RowIndex(j) >= width) continue;
+    float sum[kVector];
+    SumOfAll<T>(peers, words[j], current, blockIdx.x, static_cast<int>(RowIndex(j)) / kVector, sum);
+    words[j] = Pack<T>(sum);
+  }
+  __syncthreads();  // all have read the epoch
+  if (threadIdx.x == 0) epoch = current;
+}
+
+// Rows of whole vectors, at most kVectors of them per thread. kSums: the delta is of all ranks.
+template <typename T, typename Out, int kVectors, bool kSums>
+__global__ void __launch_bounds__(kMaxRowThreads)
+    AddNormKernel(const AddNormArgs args, const Peers peers) {
   LetKernelBehindStart();
   const int64_t t = blockIdx.x;
   const int64_t width = args.hidden_size;
@@ -62,6 +84,19 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArg
     if (has_delta) delta_words[j] = LoadOnce(delta + i);
   }
 
+  if constexpr (kSums) {
+    if (is_raw)
+#pragma unroll
+      for (int j = 0; j < kVectors; ++j) {
+        float own[kVector];
+        Unpack<T>(delta_words[j], own);
+#pragma unroll
+        for (int k = 0; k < kVector; ++k) own[k] = own[k] * token_scale * delta_factors[j][k];
+        delta_words[j] = Pack<T>(own);
+      }
+    AddUpRanks<T>(peers, width, delta_words);
+  }
+
   float x[kVectors][kVector];
 #pragma unroll
   for (int j = 0; j < kVectors; ++j) {
@@ -72,7 +107,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormKernel(const AddNormArg
     Unpack<T>(delta_words[j], added);
 #pragma unroll
     for (int k = 0; k < kVector; ++k)
-      x[j][k] += is_raw ? added[k] * token_scale * delta_factors[j][k] : added[k];
+      x[j][k] += is_raw && !kSums ? added[k] * token_scale * delta_factors[j][k] : added[k];
     Store(residual + i, x[j]);
 #pragma unroll
     for (int k = 0; k < kVector; ++k) x[j][k] = Rounded<T>(x[j][k]);
@@ -186,21 +221,28 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormAnyKernel(const AddNorm
 }
 
 template <typename T, typename Out>
-void Launch(const AddNormArgs& args, int64_t num_tokens, cudaStream_t stream) {
+Status Launch(const AddNormArgs& args, const Peers* peers, int64_t num_tokens,
+              cudaStream_t stream) {
   constexpr int64_t kOneVector = 512 * kVector;  // elements that 512 threads hold in a vector each
   const auto grid = static_cast<unsigned>(num_tokens);
   const int64_t width = args.hidden_size;
   const bool is_aligned = width % kVector == 0 && IsAligned(args.residual) &&
                           IsAligned(args.delta) && IsAligned(args.y) && IsAligned(args.weight) &&
                           IsAligned(args.bias) && IsAligned(args.feature_scales);
+  const auto launch = [&](auto kernel, int per_thread) {
+    LaunchOverlapped(kernel, grid, RowThreads(width, kVector, per_thread), 0, stream, args,
+                     peers == nullptr ? Peers{} : *peers);
+    return Status::Ok();
+  };
   if (is_aligned && width <= kOneVector)
-    LaunchOverlapped(AddNormKernel<T, Out, 1>, grid, RowThreads(width, kVector, 1), 0, stream,
-                     args);
-  else if (is_aligned && width <= 4 * kOneVector)
-    LaunchOverlapped(AddNormKernel<T, Out, 2>, grid, RowThreads(width, kVector, 2), 0, stream,
-                     args);
-  else
-    LaunchOverlapped(AddNormAnyKernel<T, Out>, grid, RowThreads(width, 1, 1), 0, stream, args);
+    return peers == nullptr ? launch(AddNormKernel<T, Out, 1, false>, 1)
+                            : launch(AddNormKernel<T, Out, 1, true>, 1);
+  if (is_aligned && width <= 4 * kOneVector)
+    return peers == nullptr ? launch(AddNormKernel<T, Out, 2, false>, 2)
+                            : launch(AddNormKernel<T, Out, 2, true>, 2);
+  if (peers != nullptr) return InvalidArgument("peers: rows are not aligned, or too wide");
+  LaunchOverlapped(AddNormAnyKernel<T, Out>, grid, RowThreads(width, 1, 1), 0, stream, args);
+  return Status::Ok();
 }
 
 Status Check(const AddNormParams& p) {
@@ -240,12 +282,13 @@ Status AddNorm(const AddNormParams& p, Stream& stream) {
       .y_scales = p.y_scales.as<float>(),
       .hidden_size = p.residual.shape[1]};
   const cudaStream_t handle = AsCuda(stream).handle();
-  WithHalf(p.residual.dtype, [&]<typename T>(std::type_identity<T>) {
-    if (p.y.dtype == DType::kF8E4M3)
-      Launch<T, Fp8>(args, num_tokens, handle);
-    else
-      Launch<T, T>(args, num_tokens, handle);
-  });
+  if (p.peers != nullptr && !PeersSumInNorm(*p.peers, num_tokens, args.hidden_size))
+    return InvalidArgument("peers: rows are too many or too wide to be added up here");
+  const Peers* const peers = p.delta.empty() ? nullptr : p.peers;
+  RETURN_IF_ERROR(WithHalf(p.residual.dtype, [&]<typename T>(std::type_identity<T>) {
+    return p.y.dtype == DType::kF8E4M3 ? Launch<T, Fp8>(args, peers, num_tokens, handle)
+                                       : Launch<T, T>(args, peers, num_tokens, handle);
+  }));
   return inflight::cuda::LaunchStatus("add_norm");
 }
 

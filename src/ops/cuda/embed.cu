@@ -23,6 +23,8 @@ struct EmbedArgs {
   const void* const* prompt_rows;  // [num_tokens] or null
   void* y;                         // [num_tokens, hidden_size]
   int64_t hidden_size;
+  int64_t first_id;  // of the table's rows
+  int64_t num_ids;   // that it has rows of; others have a row of zeros
 };
 
 // By vectors of kWidth elements: 8, or 1 where rows are not aligned.
@@ -31,9 +33,10 @@ __global__ void __launch_bounds__(kMaxThreads) EmbedKernel(const EmbedArgs args)
   BeginOverlapped();
   const int64_t t = blockIdx.x;
   const void* const own_row = args.prompt_rows == nullptr ? nullptr : args.prompt_rows[t];
-  const T* row = own_row != nullptr
-                     ? static_cast<const T*>(own_row)
-                     : static_cast<const T*>(args.table) + args.ids[t] * args.hidden_size;
+  const int64_t id = args.ids[t] - args.first_id;
+  const bool has_row = own_row != nullptr || (id >= 0 && id < args.num_ids);
+  const T* row = own_row != nullptr ? static_cast<const T*>(own_row)
+                                    : static_cast<const T*>(args.table) + id * args.hidden_size;
   const T* position_row =
       args.position_table == nullptr
           ? nullptr
@@ -42,14 +45,15 @@ __global__ void __launch_bounds__(kMaxThreads) EmbedKernel(const EmbedArgs args)
   for (int64_t i = int64_t{threadIdx.x} * kWidth; i < args.hidden_size;
        i += int64_t{blockDim.x} * kWidth) {
     if constexpr (kWidth == 1) {
-      y[i] = position_row == nullptr ? row[i]
-                                     : FromFloat<T>(ToFloat(row[i]) + ToFloat(position_row[i]));
+      const T x = has_row ? row[i] : FromFloat<T>(0.0F);
+      y[i] = position_row == nullptr ? x : FromFloat<T>(ToFloat(x) + ToFloat(position_row[i]));
     } else if (position_row == nullptr) {
-      *reinterpret_cast<uint4*>(y + i) = *reinterpret_cast<const uint4*>(row + i);
+      *reinterpret_cast<uint4*>(y + i) =
+          has_row ? *reinterpret_cast<const uint4*>(row + i) : uint4{};
     } else {
-      float x[kVector];
+      float x[kVector] = {};
       float position[kVector];
-      Load(row + i, x);
+      if (has_row) Load(row + i, x);
       Load(position_row + i, position);
 #pragma unroll
       for (int j = 0; j < kVector; ++j) x[j] += position[j];
@@ -78,7 +82,6 @@ Status Check(const EmbedParams& p) {
   if (p.prompt_rows != nullptr && p.prompt_dtype != p.table.dtype)
     return InvalidArgument("prompt_dtype: got " + std::string(DTypeName(p.prompt_dtype)) +
                            ", needed " + std::string(DTypeName(p.table.dtype)) + " as the table");
-  if (p.is_part) return Unimplemented("table: parts of one are supported on the CPU alone");
   if (p.position_table.empty()) return Status::Ok();
   RETURN_IF_ERROR(ExpectMatrix("position_table", p.position_table, {p.table.dtype}));
   RETURN_IF_ERROR(Expect("position_table", p.position_table, {p.table.dtype},
@@ -98,7 +101,9 @@ Status Embed(const EmbedParams& p, Stream& stream) {
                           .position_table = p.position_table.data,
                           .prompt_rows = p.prompt_rows,
                           .y = p.y.data,
-                          .hidden_size = p.table.in_features};
+                          .hidden_size = p.table.in_features,
+                          .first_id = p.first_id,
+                          .num_ids = p.table.out_features};
   const bool is_aligned = args.hidden_size % kVector == 0 && IsAligned(args.table) &&
                           IsAligned(args.position_table) && IsAligned(args.y);
   const cudaStream_t handle = AsCuda(stream).handle();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "ops/cuda/cuda.h"
 #include "ops/cuda/kernels.h"
@@ -31,6 +32,14 @@ Status CheckRunnable(const ShapeClass& shape, const inflight::cuda::DeviceProper
         "256 are)",
         gpu.index, DTypeName(shape.weight_dtype), DTypeName(shape.dtype), DTypeName(shape.kv_dtype),
         shape.head_dim));
+  const int width = shape.weight_dtype == DType::kF8E4M3 ? 16 : 8;  // 16 bytes of a product's row
+  for (const auto& [field, value] : {std::pair{"hidden_size", shape.hidden_size},
+                                     {"intermediate_size", shape.intermediate_size}})
+    if (value % width != 0)
+      return Unimplemented(
+          fmt::format("cuda:{}: {} of a rank is {}, which has to be a multiple of {}; use fewer "
+                      "ranks (--tensor-parallel-size), or --device cpu",
+                      gpu.index, field, value, width));
   if (shape.weight_dtype == DType::kF8E4M3 && gpu.compute_capability() < 89)
     return Unimplemented(fmt::format(
         "cuda:{}: FP8 weights need compute capability 8.9 or later, this {} has {}.{}; build the "

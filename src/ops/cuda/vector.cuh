@@ -108,6 +108,12 @@ __device__ void Unpack(const uint4& words, float (&out)[kVector]) {
   }
 }
 
+template <typename T>
+__device__ uint4 Pack(const float (&x)[kVector]) {
+  return {PackTwo<T>(x[0], x[1]), PackTwo<T>(x[2], x[3]), PackTwo<T>(x[4], x[5]),
+          PackTwo<T>(x[6], x[7])};
+}
+
 // Eight elements at an aligned address.
 template <typename T>
 __device__ void Load(const T* p, float (&out)[kVector]) {
@@ -132,8 +138,7 @@ __device__ void Store(T* p, const float (&x)[kVector]) {
     *reinterpret_cast<uint2*>(p) = {PackFourFp8(x[0], x[1], x[2], x[3]),
                                     PackFourFp8(x[4], x[5], x[6], x[7])};
   } else {
-    *reinterpret_cast<uint4*>(p) = {PackTwo<T>(x[0], x[1]), PackTwo<T>(x[2], x[3]),
-                                    PackTwo<T>(x[4], x[5]), PackTwo<T>(x[6], x[7])};
+    *reinterpret_cast<uint4*>(p) = Pack<T>(x);
   }
 }
 

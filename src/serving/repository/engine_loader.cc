@@ -39,16 +39,17 @@ Result<OpenOptions> OptionsFor(OpenOptions options, const std::filesystem::path&
   options.owner = owner;
   options.executor = executor;
   if (place.gpus.empty()) return options;
-  options.gpu = place.gpus.front();
+  options.gpus = place.gpus;
   ASSIGN_OR_RETURN(const builder::OpenOptions open, loader::BuilderOptions(dir, options));
-  if (open.ranks.num_ranks() == 1 && place.gpus.size() > 1)
+  const int num_ranks = open.ranks.num_ranks();
+  if (num_ranks == 1 && place.gpus.size() > 1)
     return Unimplemented(kGpuKey, fmt::format("got {}, and a model of one rank runs on one GPU: "
                                               "name that one",
                                               fmt::join(place.gpus, ",")));
-  const auto device = loader::DeviceFor(dir, options);
-  if (!device.ok())
-    return device.status()
-        .WithPrefix(fmt::format("{}: got {}", kGpuKey, *options.gpu))
+  const auto devices = loader::DevicesFor(dir, options, num_ranks);
+  if (!devices.ok())
+    return devices.status()
+        .WithPrefix(fmt::format("{}: got {}", kGpuKey, fmt::join(place.gpus, ",")))
         .WithField(kGpuKey);
   return options;
 }

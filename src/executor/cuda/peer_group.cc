@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/cuda/peer_group.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "tensor/cuda_status.h"
+
+namespace inflight::executor::cuda {
+namespace {
+
+using inflight::cuda::ToStatus;
+
+// For the process; a second time it is no error.
+Status Reach(const Device& from, const Device& to) {
+  const int from_index = from.cuda().index;
+  const int to_index = to.cuda().index;
+  if (from_index == to_index) return Status::Ok();
+  int can = 0;
+  RETURN_IF_ERROR(ToStatus(cudaDeviceCanAccessPeer(&can, from_index, to_index), "peer access"));
+  if (can == 0)
+    return Unimplemented(
+        fmt::format("tensor_parallel_size: {} cannot reach the memory of {}, which ranks on GPUs "
+                    "need; use GPUs "
+                    "that NVLink or one PCIe switch joins (nvidia-smi topo -p2p r), or one rank",
+                    from.name(), to.name()));
+  cudaSetDevice(from_index);
+  const cudaError_t enabled = cudaDeviceEnablePeerAccess(to_index, 0);
+  if (enabled == cudaErrorPeerAccessAlreadyEnabled) {
+    cudaGetLastError();
+    return Status::Ok();
+  }
+  return ToStatus(enabled, "peer access");
+}
+
+}  // namespace
+
+class PeerGroup::Rank : public comm::Communicator {
+ public:
+  Rank(PeerGroup& group, int rank) : group_(group), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_.peers_.size; }
+
+  void Share(std::span<std::byte> memory) override {
+    group_.peers_.shared[rank_] = memory.data();
+    num_bytes_ = memory.size();
+  }
+
+  Status AllReduce(const TensorView& values, Stream& stream) override {
+    RETURN_IF_ERROR(group_.status());
+    const int64_t num_elements = values.num_elements();
+    if (num_elements == 0) return Status::Ok();
+    return ops::cuda::PeerAllReduce(Peers(), OffsetOf(values), values.dtype, num_elements,
+                                    ops::cuda::AsCuda(stream));
+  }
+
+  const ops::cuda::Peers* PeersOfNorm(int64_t num_rows, int64_t width) override {
+    if (!ops::cuda::PeersSumInNorm(group_.peers_, num_rows, width)) return nullptr;
+    if (of_norms_.mailbox[0] == nullptr) of_norms_ = Peers();
+    return &of_norms_;
+  }
+
+  Status GatherColumns(const TensorView& own, const TensorView& all, Stream& stream) override {
+    RETURN_IF_ERROR(group_.status());
+    return ops::cuda::PeerGatherColumns(Peers(),
+                                        {.from = OffsetOf(own),
+                                         .to = OffsetOf(all),
+                                         .num_rows = own.shape[0],
+                                         .width = own.shape[1],
+                                         .row_width = all.shape[1]},
+                                        ops::cuda::AsCuda(stream));
+  }
+
+  Status AllGather(const TensorView&, const TensorView&, Stream&) override { return NotHere(); }
+  Status Send(const TensorView&, int, Stream&) override { return NotHere(); }
+  Status Receive(const TensorView&, int, Stream&) override { return NotHere(); }
+
+  void Abort(const Status& reason) override { group_.Abort(reason); }
+
+ private:
+  static Status NotHere() {
+    return Unimplemented("ranks on GPUs add up and gather columns; they send nothing");
+  }
+
+  ops::cuda::Peers Peers() const {
+    ops::cuda::Peers peers = group_.peers_;
+    for (int r = 0; r < peers.size; ++r) CHECK(peers.shared[r] != nullptr);
+    peers.rank = rank_;
+    return peers;
+  }
+
+  size_t OffsetOf(const TensorView& values) const {
+    const auto offset =
+        static_cast<size_t>(values.as<const std::byte>() - group_.peers_.shared[rank_]);
+    CHECK_LE(offset + values.num_bytes(), num_bytes_);
+    return offset;
+  }
+
+  PeerGroup& group_;
+  const int rank_;
+  size_t num_bytes_ = 0;  // shared
+  ops::cuda::Peers of_norms_;
+};
+
+PeerGroup::~PeerGroup() = default;
+
+Status PeerGroup::status() {
+  if (__atomic_load_n(peers_.abort, __ATOMIC_ACQUIRE) == 0) return Status::Ok();
+  const std::lock_guard lock(mutex_);
+  return reason_;
+}
+
+// Kernels that wait end; what they leave is undefined, and nobody reads it.
+void PeerGroup::Abort(const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  if (!reason_.ok()) return;
+  reason_ = Unavailable(reason.message());
+  __atomic_store_n(reinterpret_cast<uint32_t*>(abort_.data()), 1, __ATOMIC_RELEASE);
+}
+
+Result<std::unique_ptr<PeerGroup>> PeerGroup::Create(std::span<Device* const> devices) {
+  const auto size = static_cast<int>(devices.size());
+  if (size > ops::cuda::kMaxPeers)
+    return InvalidArgument(fmt::format("tensor_parallel_size: got {}, GPUs take at most {}", size,
+                                       ops::cuda::kMaxPeers));
+  // A kernel that waits for another rank may keep that rank's from the multiprocessors where
+  // kernels overlap.
+  for (int r = 0; r < size; ++r)
+    if (ops::cuda::KernelsOverlap() && std::ranges::count(devices, devices[r]) > 1)
+      return InvalidArgument(fmt::format(
+          "gpu_device_ids: two ranks on {}; name another GPU for each", devices[r]->name()));
+  std::unique_ptr<PeerGroup> group(new PeerGroup());
+  for (const Device* from : devices)
+    for (const Device* to : devices) RETURN_IF_ERROR(Reach(*from, *to));
+  ASSIGN_OR_RETURN(group->abort_, PinnedBuffer::Allocate(*devices[0], sizeof(uint32_t)));
+  group->peers_.size = size;
+  group->peers_.abort = reinterpret_cast<const uint32_t*>(group->abort_.data());
+  for (int r = 0; r < size; ++r) {
+    Device& device = *devices[static_cast<size_t>(r)];
+    ASSIGN_OR_RETURN(Buffer mailbox, Buffer::Allocate(device, "mailbox of ranks",
+                                                      ops::cuda::PeerMailboxBytes(size)));
+    group->peers_.mailbox[r] = mailbox.data();
+    group->mailboxes_.push_back(std::move(mailbox));
+    group->ranks_.push_back(std::make_unique<Rank>(*group, r));
+  }
+  return group;
+}
+
+}  // namespace inflight::executor::cuda

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model whose layers several GPUs of this process share, a rank and a thread on each.
+//
+// Every rank is a whole backend: it has the slots, the tokens and the sampler, and is told of the
+// same slots and plans in the same order. The GPUs add up and gather logits among themselves, with
+// the same bits on all, so that all draw the same tokens and none sends any. The leader's results
+// are the model's.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/local_backend.h"
+
+namespace inflight::executor {
+
+// The ranks of `engines`, [tp_size] as of model::RankPart, each on its place of `devices`: GPUs.
+// Each takes as many KV blocks as the rank with the least room. kUnimplemented names what ranks on
+// GPUs do not do; errors else as of CreateLocalBackend.
+Result<LocalBackend> CreateCudaRanks(
+    const std::vector<std::shared_ptr<const model::Engine>>& engines,
+    const std::vector<Device*>& devices, const ExecutorOptions& options,
+    const std::string& force_ops = {});
+
+// What CreateCudaRanks refuses of what a model is to run with, before its weights are read.
+Status CheckCudaRanks(const model::RankPart& part, const ExecutorOptions& options);
+
+}  // namespace inflight::executor

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for cuda/cuda_ranks.cc in builds without CUDA.
+#include "executor/cuda_ranks.h"
+
+namespace inflight::executor {
+
+Status CheckCudaRanks(const model::RankPart&, const ExecutorOptions&) { return Status::Ok(); }
+
+Result<LocalBackend> CreateCudaRanks(const std::vector<std::shared_ptr<const model::Engine>>&,
+                                     const std::vector<Device*>&, const ExecutorOptions&,
+                                     const std::string&) {
+  return Unimplemented("device: got cuda, this program was built without CUDA");
+}
+
+}  // namespace inflight::executor

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models split over GPUs: logits near those of transformers and greedy ids but for ties, as on one
+// GPU; every kind of request answered the same alone and beside others; and what is refused.
+#include "executor/cuda_ranks.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "builder/builder.h"
+#include "builder/sharding.h"
+#include "constants.h"
+#include "golden_reference.h"
+#include "rank_gpus.h"
+#include "run_requests.h"
+#include "speculation_cases.h"
+
+namespace inflight::golden {
+namespace {
+
+using Engines = std::vector<std::shared_ptr<const model::Engine>>;
+
+constexpr const char* kModels[] = {"gpt2_head64",    "llama_head64",     "llama_head128",
+                                   "mistral_head64", "qwen2_head64",     "qwen3_head128",
+                                   "phi3_head64",    "starcoder2_head64"};
+
+Engines OpenRanks(const std::filesystem::path& dir, const std::vector<Device*>& gpus, DType dtype,
+                  std::optional<model::QuantAlgo> algo = {}) {
+  builder::OpenOptions with{.dtype = dtype, .quant_algo = algo};
+  with.ranks = {.tp_size = static_cast<int>(gpus.size()), .pp_size = 1};
+  Engines engines;
+  for (; with.rank < with.ranks.num_ranks(); ++with.rank) {
+    auto engine = builder::Open(dir, *gpus[static_cast<size_t>(with.rank)], with);
+    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+    CHECK(engine.ok());
+    engines.push_back(*std::move(engine));
+  }
+  return engines;
+}
+
+std::unique_ptr<Executor> MakeRanked(const Engines& engines, const std::vector<Device*>& gpus,
+                                     const ExecutorOptions& options) {
+  auto backend = executor::CreateCudaRanks(engines, gpus, options);
+  EXPECT_TRUE(backend.ok()) << backend.status().ToString();
+  CHECK(backend.ok());
+  auto executor = executor::CreateExecutor(std::move(backend->backend), options);
+  EXPECT_TRUE(executor.ok()) << executor.status().ToString();
+  CHECK(executor.ok());
+  return std::move(*executor);
+}
+
+// Into parts whose widths the kernels take.
+bool Divides(const std::filesystem::path& dir, int num_ranks) {
+  const auto whole = builder::Describe(dir, {.dtype = DType::kBF16});
+  CHECK(whole.ok());
+  const artifact::RankMapping ranks{.tp_size = num_ranks, .pp_size = 1};
+  return whole->config.intermediate_size / num_ranks % 8 == 0 &&
+         builder::CheckSharding(whole->config, {.ranks = ranks, .use_parallel_embedding = true})
+             .ok();
+}
+
+class CudaRanksTest : public testing::TestWithParam<std::tuple<const char*, int>> {};
+
+TEST_P(CudaRanksTest, LogitsAndIdsStayNearTransformers) {
+  const auto [name, num_ranks] = GetParam();
+  NEED_RANK_GPUS(num_ranks);
+  const std::filesystem::path dir = DataDir() / name;
+  if (!Divides(dir, num_ranks)) GTEST_SKIP() << "the model does not divide by " << num_ranks;
+  const std::vector<Device*> gpus = RankGpus(num_ranks);
+  ExecutorOptions options;
+  options.block_size = kBlockSize;
+  options.max_batch_size = 4;
+  options.max_num_tokens = 128;
+  const auto executor = MakeRanked(OpenRanks(dir, gpus, DType::kBF16), gpus, options);
+  const std::vector<Expected> expected = ReadReference(dir);
+  std::vector<Request> whole(expected.size());
+  std::vector<Request> greedy(expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    whole[i].input_ids = expected[i].Whole();
+    whole[i].max_tokens = 1;
+    whole[i].output.return_context_logits = true;
+    greedy[i].input_ids = expected[i].prompt;
+    greedy[i].max_tokens = 64;
+    greedy[i].output.return_generation_logits = true;
+  }
+  const auto logits = RunAll<LogitsSink>(*executor, whole);
+  const auto answers = RunAll<LogitsSink>(*executor, greedy);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    SCOPED_TRACE("prompt " + std::to_string(i));
+    const float bound = RoundingBound(DType::kBF16, expected[i]);
+    const size_t vocab = expected[i].logits.size() / expected[i].positions.size();
+    float worst = 0;
+    for (size_t p = 0; p < expected[i].positions.size(); ++p)
+      for (size_t v = 0; v < vocab; ++v)
+        worst = std::max(
+            worst,
+            std::fabs(logits[i]->logits[static_cast<size_t>(expected[i].positions[p]) * vocab + v] -
+                      expected[i].logits[p * vocab + v]));
+    EXPECT_LE(worst, bound);
+    ASSERT_EQ(answers[i]->ids.size(), 64);
+    const auto differ = std::ranges::mismatch(answers[i]->ids, expected[i].greedy).in1;
+    if (differ == answers[i]->ids.end()) continue;
+    const auto step = static_cast<size_t>(differ - answers[i]->ids.begin());
+    const float* row = answers[i]->logits.data() + step * vocab;
+    EXPECT_LE(row[*differ] - row[expected[i].greedy[step]], 2 * bound) << "token " << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaRanksTest,
+                         testing::Combine(testing::ValuesIn(kModels), testing::Values(2, 4)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+struct CudaRanksDemoTest : testing::Test {
+  void SetUp() override {
+    NEED_RANK_GPUS(2);
+    gpus = RankGpus(2);
+    options.block_size = kBlockSize;
+    options.max_batch_size = 8;
+    options.max_kv_tokens = 4096;
+    options.deterministic = true;
+  }
+  Sinks Run(const Engines& engines, const std::vector<Request>& requests) {
+    return RunAll<RowsSink>(*MakeRanked(engines, gpus, options), requests);
+  }
+  std::vector<Device*> gpus;
+  ExecutorOptions options;
+};
+
+TEST_F(CudaRanksDemoTest, EveryKindOfRequestIsAnsweredTheSameAloneAndBesideOthers) {
+  const Engines engines = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, DType::kBF16);
+  const auto requests = RequestsOfAllKinds(engines.front()->config.vocab_size);
+  const Sinks expected = Run(engines, requests);
+  options.max_batch_size = 1;
+  const Sinks alone = Run(engines, requests);
+  for (size_t i = 0; i < requests.size(); ++i)
+    if (requests[i].sampling.num_return_sequences.value_or(1) == 1)
+      ExpectEqual(*alone[i], *expected[i], i);
+  options.max_batch_size = 8;
+  options.drafts = DraftSource::kNgram;
+  const Sinks drafted = Run(engines, requests);
+  for (size_t i = 0; i < requests.size(); ++i)
+    if (requests[i].sampling.num_return_sequences.value_or(1) == 1)
+      ExpectEqual(*drafted[i], *expected[i], i);
+}
+
+TEST_F(CudaRanksDemoTest, BeamsAndPausesWorkOnRanks) {
+  const Engines engines = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, DType::kBF16);
+  auto requests = RequestsOfAllKinds(engines.front()->config.vocab_size);
+  requests.resize(6);
+  for (const size_t i : {size_t{1}, size_t{4}}) requests[i].sampling = {.beam_width = 3};
+  const Sinks expected = Run(engines, requests);
+  options.max_num_tokens = 24;
+  options.max_kv_tokens = 512;
+  options.scheduler_policy = SchedulerPolicy::kMaxUtilization;
+  const Sinks actual = Run(engines, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_EQ(actual[i]->last.beams.size(), expected[i]->last.beams.size());
+    for (size_t b = 0; b < actual[i]->last.beams.size(); ++b)
+      EXPECT_EQ(actual[i]->last.beams[b].output_ids, expected[i]->last.beams[b].output_ids);
+  }
+}
+
+// Weights in FP8 are scaled by each rank for what it has: near one GPU's answers, no more.
+TEST_F(CudaRanksDemoTest, QuantisedWeightsAnswerAsOneGpuForAWhile) {
+  for (const auto algo : {model::QuantAlgo::kW8A16, model::QuantAlgo::kFp8PerChannelPerToken}) {
+    SCOPED_TRACE(std::string(model::QuantAlgoName(algo)));
+    options.deterministic = false;
+    const Engines engines = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, DType::kBF16, algo);
+    auto one =
+        builder::Open(INFLIGHT_DEMO_MODEL, *gpus[0], {.dtype = DType::kBF16, .quant_algo = algo});
+    ASSERT_TRUE(one.ok()) << one.status().ToString();
+    std::vector<Request> requests;
+    for (int i = 0; i < 32; ++i) {
+      Request request;
+      request.input_ids = {100 + i, 7, 300 - i};
+      request.max_tokens = 8;
+      requests.push_back(std::move(request));
+    }
+    const Sinks on_ranks = Run(engines, requests);
+    const Sinks on_one = RunAll<RowsSink>(*MakeExecutor(*one, *gpus[0], options), requests);
+    int num_equal = 0;
+    for (size_t i = 0; i < requests.size(); ++i) num_equal += on_ranks[i]->ids == on_one[i]->ids;
+    EXPECT_GE(num_equal, 20) << "of 32";
+  }
+}
+
+TEST_F(CudaRanksDemoTest, WhatRanksOnGpusDoNotDoIsRefusedByName) {
+  const auto message = [&](const model::RankPart& part) {
+    return executor::CheckCudaRanks(part, options).message();
+  };
+  EXPECT_EQ(message({.tp_size = 2}), "");
+  EXPECT_EQ(message({.tp_size = 2, .pp_size = 2}),
+            "pipeline_parallel_size: got 2, GPUs have one stage; use tensor_parallel_size, or "
+            "--device cpu");
+  options.drafts = DraftSource::kModel;
+  EXPECT_EQ(message({.tp_size = 2}),
+            "speculation: ranks on GPUs take drafts out of texts; use ngram, suffix or none, or "
+            "one rank");
+}
+
+}  // namespace
+}  // namespace inflight::golden

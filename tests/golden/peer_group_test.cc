@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks on GPUs add up and gather columns: against double precision and against what was there, for
+// messages of both ways to add up and of many sizes, one call behind another, and from graphs.
+#include "executor/cuda/peer_group.h"
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <thread>
+
+#include "ops/cuda/cuda_stream.h"
+#include "rank_gpus.h"
+#include "tensor/element.h"
+
+namespace inflight::executor::cuda {
+namespace {
+
+template <typename T>
+T Must(Result<T> result) {
+  EXPECT_TRUE(result.ok()) << result.status().ToString();
+  CHECK(result.ok());
+  return *std::move(result);
+}
+
+constexpr size_t kSharedBytes = size_t{48} << 20;
+
+class PeerGroupTest : public testing::TestWithParam<int> {
+ protected:
+  struct Rank {
+    Device* device = nullptr;
+    std::unique_ptr<ops::cuda::CudaStream> stream;
+    Buffer memory;
+  };
+
+  void SetUp() override {
+    NEED_RANK_GPUS(GetParam());
+    const std::vector<Device*> gpus = RankGpus(GetParam());
+    group_ = Must(PeerGroup::Create(gpus));
+    const ops::ShapeClass shape{.weight_dtype = DType::kBF16,
+                                .dtype = DType::kBF16,
+                                .kv_dtype = DType::kBF16,
+                                .head_dim = 64,
+                                .num_heads = 2,
+                                .num_kv_heads = 2};
+    for (int r = 0; r < GetParam(); ++r) {
+      Rank& rank = ranks_.emplace_back();
+      rank.device = gpus[static_cast<size_t>(r)];
+      rank.stream = Must(ops::cuda::CudaStream::Create(*rank.device, shape, 64, 64));
+      rank.memory = Must(Buffer::Allocate(*rank.device, "shared", kSharedBytes));
+      group_->rank(r).Share({rank.memory.data(), rank.memory.size()});
+    }
+  }
+
+  // `work` of each rank on a thread of its own; then waits for the GPUs.
+  template <typename Work>
+  void OnAllRanks(const Work& work) {
+    std::vector<std::thread> threads;
+    for (int r = 0; r < GetParam(); ++r)
+      threads.emplace_back([&, r] {
+        cudaSetDevice(ranks_[static_cast<size_t>(r)].device->cuda().index);
+        const Status status = work(r, ranks_[static_cast<size_t>(r)]);
+        EXPECT_TRUE(status.ok()) << status.ToString();
+        const Status waited = ranks_[static_cast<size_t>(r)].stream->Synchronize();
+        EXPECT_TRUE(waited.ok()) << waited.ToString();
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  template <typename T>
+  std::vector<T> Read(int r, size_t offset, size_t count) {
+    std::vector<T> values(count);
+    const Rank& rank = ranks_[static_cast<size_t>(r)];
+    EXPECT_TRUE(
+        rank.device->Copy(values.data(), rank.memory.data() + offset, count * sizeof(T)).ok());
+    return values;
+  }
+  template <typename T>
+  void Write(int r, size_t offset, const std::vector<T>& values) {
+    const Rank& rank = ranks_[static_cast<size_t>(r)];
+    EXPECT_TRUE(
+        rank.device->Copy(rank.memory.data() + offset, values.data(), values.size() * sizeof(T))
+            .ok());
+  }
+
+  template <typename T>
+  void ExpectSums(DType dtype, int64_t count, double roundoff) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + std::to_string(count));
+    constexpr size_t kOffset = 4096;
+    std::vector<double> sums(static_cast<size_t>(count));
+    std::vector<double> sizes(static_cast<size_t>(count));
+    for (int r = 0; r < GetParam(); ++r) {
+      std::mt19937 random(static_cast<unsigned>(count * 16 + r));
+      std::normal_distribution<float> normal;
+      std::vector<T> values(static_cast<size_t>(count));
+      for (size_t i = 0; i < values.size(); ++i) {
+        values[i] = T::FromFloat(normal(random));
+        sums[i] += static_cast<double>(values[i].ToFloat());
+        sizes[i] += std::abs(static_cast<double>(values[i].ToFloat()));
+      }
+      Write(r, kOffset, values);
+    }
+    OnAllRanks([&](int r, Rank& rank) {
+      return group_->rank(r).AllReduce({rank.memory.data() + kOffset, dtype, {count}},
+                                       *rank.stream);
+    });
+    const auto first = Read<T>(0, kOffset, static_cast<size_t>(count));
+    double worst = 0;
+    for (size_t i = 0; i < first.size(); ++i)
+      worst = std::max(worst, std::abs(static_cast<double>(first[i].ToFloat()) - sums[i]) /
+                                  (std::abs(sums[i]) * roundoff + sizes[i] * 1e-6));
+    EXPECT_LE(worst, 1.0) << "of what rounding may change";
+    for (int r = 1; r < GetParam(); ++r) {
+      const auto other = Read<T>(r, kOffset, static_cast<size_t>(count));
+      EXPECT_EQ(std::memcmp(other.data(), first.data(), first.size() * sizeof(T)), 0)
+          << "rank " << r;
+    }
+  }
+
+  std::unique_ptr<PeerGroup> group_;
+  std::vector<Rank> ranks_;
+};
+
+TEST_P(PeerGroupTest, SumsAreThoseOfDoublePrecisionAndTheSameOnAllRanks) {
+  for (const int64_t count :
+       {8, 16, 2040, 2048, 4096, 8192, 65536, 262144, 524288, 524296, 1048576, 3145728, 16777216}) {
+    ExpectSums<BFloat16>(DType::kBF16, count, 0x1p-8);
+    ExpectSums<Float16>(DType::kF16, count, 0x1p-11);
+  }
+}
+
+// Small and large messages in turn, recorded once and replayed: what a call leaves behind harms
+// none after it.
+TEST_P(PeerGroupTest, CallsFollowEachOtherAndAreReplayed) {
+  const std::vector<int64_t> counts = {4096, 1 << 20, 64, 2 << 20, 8192, 131072, 8, 1 << 20};
+  constexpr int kReplays = 5;
+  for (int r = 0; r < GetParam(); ++r) {
+    const std::vector<BFloat16> ones(2 << 20, BFloat16::FromFloat(0x1p-100F));
+    Write(r, 0, ones);
+  }
+  OnAllRanks([&](int r, Rank& rank) -> Status {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    const cudaStream_t stream = rank.stream->handle();
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    for (const int64_t count : counts) {
+      const Status done =
+          group_->rank(r).AllReduce({rank.memory.data(), DType::kBF16, {count}}, *rank.stream);
+      if (!done.ok()) return done;
+    }
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiate(&exec, graph, 0);
+    for (int replay = 0; replay < kReplays; ++replay) cudaGraphLaunch(exec, stream);
+    const Status waited = rank.stream->Synchronize();
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    return waited;
+  });
+  // Element i was added up once for each count above it, in each replay: a power of the size.
+  for (int r = 0; r < GetParam(); ++r) {
+    const auto values = Read<BFloat16>(r, 0, 2 << 20);
+    for (const size_t i : {size_t{0}, size_t{7}, size_t{63}, size_t{4095}, size_t{100000},
+                           size_t{1} << 19, (size_t{1} << 20) - 1, (size_t{2} << 20) - 1}) {
+      const auto times = std::ranges::count_if(
+          counts, [&](int64_t count) { return static_cast<size_t>(count) > i; });
+      const double expected =
+          0x1p-100 * std::pow(GetParam(), static_cast<double>(times) * kReplays);
+      EXPECT_EQ(static_cast<double>(values[i].ToFloat()), expected) << "rank " << r << " " << i;
+    }
+  }
+}
+
+TEST_P(PeerGroupTest, ColumnsOfAllRanksAreOnEachOfThem) {
+  struct Case {
+    int64_t rows, width, row_width;
+  };
+  const int n = GetParam();
+  for (const Case& c : {Case{1, 64, 64 * n}, Case{5, 100, 100 * n - 3}, Case{3, 7, 7 * n},
+                        Case{33, 1024, 1024 * n - 4}, Case{8, 64000 / n, 64000}}) {
+    SCOPED_TRACE(std::to_string(c.rows) + " rows of " + std::to_string(c.row_width));
+    const size_t to = size_t{8} << 20;
+    for (int r = 0; r < n; ++r) {
+      std::vector<float> values(static_cast<size_t>(c.rows * c.width));
+      for (size_t i = 0; i < values.size(); ++i) {
+        const auto row = static_cast<int64_t>(i) / c.width;
+        values[i] =
+            static_cast<float>(row * 100003 + r * c.width + static_cast<int64_t>(i) % c.width);
+      }
+      Write(r, 0, values);
+      Write(r, to, std::vector<float>(static_cast<size_t>(c.rows * c.row_width), -1.0F));
+    }
+    OnAllRanks([&](int r, Rank& rank) {
+      return group_->rank(r).GatherColumns(
+          {rank.memory.data(), DType::kF32, {c.rows, c.width}},
+          {rank.memory.data() + to, DType::kF32, {c.rows, c.row_width}}, *rank.stream);
+    });
+    for (int r = 0; r < n; ++r) {
+      const auto all = Read<float>(r, to, static_cast<size_t>(c.rows * c.row_width));
+      int64_t num_wrong = 0;
+      for (int64_t row = 0; row < c.rows; ++row)
+        for (int64_t i = 0; i < c.row_width; ++i)
+          num_wrong += all[static_cast<size_t>(row * c.row_width + i)] !=
+                       static_cast<float>(row * 100003 + i);
+      EXPECT_EQ(num_wrong, 0) << "rank " << r;
+    }
+  }
+}
+
+// A rank that never comes: the others end with the reason, and their GPUs are free.
+TEST_P(PeerGroupTest, AnAbortEndsWhoWaits) {
+  OnAllRanks([&](int r, Rank& rank) -> Status {
+    if (r == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      group_->rank(0).Abort(Internal("rank 0 is gone"));
+      return Status::Ok();
+    }
+    return group_->rank(r).AllReduce({rank.memory.data(), DType::kBF16, {4096}}, *rank.stream);
+  });
+  Rank& rank = ranks_[1];
+  const Status after =
+      group_->rank(1).AllReduce({rank.memory.data(), DType::kBF16, {4096}}, *rank.stream);
+  EXPECT_EQ(after.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(after.message(), "rank 0 is gone");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, PeerGroupTest, testing::Values(2, 4),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace inflight::executor::cuda
