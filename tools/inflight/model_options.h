@@ -85,7 +85,8 @@ void AddRanks(config::Schema<Options>& schema, const Field& field) {
       "tensor_parallel_size",
       [field](Options& o) -> auto& { return field(o).tensor_parallel_size; },
       "Ranks that share every layer of a model: each holds and computes its part of the heads, the "
-      "feed-forward and the vocabulary; on GPUs, one for each. Default: those that an engine was built for, "
+      "feed-forward and the vocabulary; on GPUs, one for each. Default: those that an engine was "
+      "built for, "
       "which no other number changes, and 1 of checkpoints and Hugging Face directories.",
       config::Range(1, kMost));
   schema.Add(
