@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <thread>
 
@@ -69,6 +70,32 @@ TEST(Encode, AddedTokensAreCutOutFirst) {
   EXPECT_FALSE(t->IsSpecial(11));
   EXPECT_FALSE(t->IsSpecial(-1));
   EXPECT_EQ(t->IdToToken(1000), "");
+}
+
+TEST(Encode, NoSpecialTokenBeginsWhereTextIsToStayPlain) {
+  auto json = ByteLevelJson();
+  json["added_tokens"][0]["content"] = "a";  // a token of the model, too: id 1
+  const auto special = MustLoad(json);
+  EXPECT_THAT(special->FindSpecialTokens("ab a"), ElementsAre(0, 3));
+  const size_t plain_at[] = {0};
+  EXPECT_THAT(*special->Encode("ab", false, plain_at), ElementsAre(5));  // merged
+  EXPECT_THAT(*special->Encode("ab", false), ElementsAre(1, 2));
+  json["added_tokens"][0]["special"] = false;
+  const auto plain = MustLoad(json);
+  EXPECT_THAT(plain->FindSpecialTokens("ab a"), IsEmpty());
+  EXPECT_THAT(*plain->Encode("ab", false, plain_at), ElementsAre(1, 2));
+}
+
+TEST(Encode, NoSpecialTokenOfNormalizedTextBeginsThereEither) {
+  auto json = Llama2Json();
+  json["added_tokens"][1]["normalized"] = true;
+  json["added_tokens"][1]["content"] = "hi";
+  const auto t = MustLoad(json);
+  const auto token = *t->TokenToId("hi");
+  ASSERT_THAT(t->FindSpecialTokens("a hi"), ElementsAre(2));
+  const size_t plain_at[] = {2};
+  const Ids ids = *t->Encode("a hi", false, plain_at);
+  EXPECT_EQ(std::ranges::find(ids, token), ids.end());
 }
 
 TEST(Encode, AddedTokenFlagsTakeBlanksAndRespectWords) {

@@ -388,7 +388,9 @@ Status CheckAddress(const std::string& repository, bool is_on_vertex_ai) {
 
 Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   options.server.remote.is_cancelled = IsAskedToStop;
-  for (const std::string& argument : positionals) {
+  std::vector<std::string> arguments(positionals.begin(), positionals.end());
+  if (!options.model.empty()) arguments.push_back(options.model);
+  for (const std::string& argument : arguments) {
     ASSIGN_OR_RETURN(const std::filesystem::path dir,
                      ModelDirectory(argument, options.server.remote));
     options.server.model_dirs.push_back(dir.string());

@@ -22,6 +22,10 @@ using Schema = config::Schema<ServeOptions>;
 void AddModels(Schema& schema) {
   schema.Section("Models");
   schema.Add(
+      "model", [](ServeOptions& o) -> auto& { return o.model; },
+      "DIR, as an option: a model's directory, a GGUF file, or ORG/NAME of the hub.");
+  schema.Alias("-m", "model");
+  schema.Add(
       "model_repository", [](ServeOptions& o) -> auto& { return o.server.model_repositories; },
       "Model repository of Triton's layout: a folder, or an address s3://, gs:// or as://.");
   schema.Alias("model_store", "model_repository");
@@ -235,6 +239,9 @@ void AddHttp(Schema& schema) {
   schema.Add(
       "http_port", [](ServeOptions& o) -> auto& { return o.http.port; },
       "Port; 0 picks a free one.", Range(0, 65535));
+  schema.Alias("host", "http_address");
+  schema.Alias("port", "http_port");
+  schema.Alias("-p", "http_port");
   schema.Add(
       "http_thread_count", [](ServeOptions& o) -> auto& { return o.http.threads; },
       "I/O threads; 0 is 1 to 4 by cores.", Range(0, 128));

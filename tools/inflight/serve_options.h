@@ -85,6 +85,7 @@ struct ServeOptions {
   std::optional<int> openai_port;  // a port of its own; unset: there is none
   http_listener::ListenerOptions openai{.name = "OpenAI", .address = kThisMachine};
   std::vector<std::string> served_model_name;
+  std::string model;                         // DIR as an option
   std::vector<std::string> model_arguments;  // as the command line has them
 
   std::string shadow_of;  // empty: of none
