@@ -31,16 +31,24 @@ constexpr std::string_view kLayers = "transformer.layers.";
 // rows (TensorRow).
 struct Stored {
   std::vector<std::string> names;
-  int share = 0;
-  int num_shares = 1;
+  TensorRow row = {};
 };
 
-Stored StoredOf(const TensorNames& table, std::string_view prefix, const std::string& name) {
-  if (name == "lm_head.weight") return {.names = {fmt::format("{}.weight", table.head)}};
+// Names that the files of one model have.
+struct NamesInFiles {
+  std::string_view prefix;
+  std::string_view head;
+};
+
+constexpr std::string_view kHeadStem = "lm_head";
+
+Stored StoredOf(const TensorNames& table, const NamesInFiles& in_files,
+                const artifact::TensorSet& tensors, const std::string& name) {
   const size_t suffix_at = name.rfind('.');
   const std::string suffix = name.substr(suffix_at);
   std::string stem = name.substr(0, suffix_at);
-  std::string stored_prefix(prefix);
+  if (stem == kHeadStem) return {.names = {fmt::format("{}{}", in_files.head, suffix)}};
+  std::string stored_prefix(in_files.prefix);
   const std::vector<TensorRow>* rows = &table.model_rows;
   if (stem.starts_with(kLayers)) {
     const size_t dot = stem.find('.', kLayers.size());
@@ -49,15 +57,16 @@ Stored StoredOf(const TensorNames& table, std::string_view prefix, const std::st
     stem = stem.substr(dot + 1);
     rows = &table.layer_rows;
   }
-  Stored found;
+  Stored first;
   for (const TensorRow& row : *rows) {
     if (row.checkpoint != stem) continue;
-    found.share = row.share;
-    found.num_shares = row.num_shares;
+    Stored found = {.names = {}, .row = row};
     for (const std::string_view stored : row.stored)
       found.names.push_back(fmt::format("{}{}{}", stored_prefix, stored, suffix));
+    if (tensors.Find(found.names.front()) != nullptr) return found;
+    if (first.names.empty()) first = std::move(found);
   }
-  return found;
+  return first;
 }
 
 bool IsFloat(DType dtype) {
@@ -160,6 +169,35 @@ std::string_view PrefixInFiles(const TensorNames& table, const artifact::TensorS
   return table.prefix;
 }
 
+std::string_view HeadInFiles(const TensorNames& table, const artifact::TensorSet& tensors) {
+  for (const std::string_view head : table.other_heads)
+    if (tensors.Find(fmt::format("{}.weight", head)) != nullptr) return head;
+  return table.head;
+}
+
+// The parts of a tensor of query, key and value rows whose stored one holds them in groups
+// (TensorRow). `whole` is the part that all of it would be.
+std::vector<WeightPart> GroupedParts(const model::ModelConfig& config, const WeightPart& whole) {
+  const int64_t head = config.head_dim;
+  const int64_t num_queries = config.num_heads / config.num_kv_heads;
+  const int64_t keys = config.num_heads * head;
+  const int64_t values = keys + config.num_kv_heads * head;
+  std::vector<WeightPart> parts;
+  int64_t stored_row = whole.stored_row;
+  for (int64_t group = 0; group < config.num_kv_heads; ++group)
+    for (const auto& [row, num_rows] :
+         {std::pair{group * num_queries * head, num_queries * head},
+          std::pair{keys + group * head, head}, std::pair{values + group * head, head}}) {
+      WeightPart part = whole;
+      part.row = row;
+      part.num_rows = num_rows;
+      part.stored_row = stored_row;
+      stored_row += num_rows;
+      parts.push_back(part);
+    }
+  return parts;
+}
+
 // The shards of a tensor have one dtype: its parts are read alike, and copies compared by bytes.
 Status CheckOneDType(const WeightSource& source, const std::vector<Shard>& shards) {
   const Shard* first = nullptr;
@@ -183,7 +221,7 @@ Status CheckOneDType(const WeightSource& source, const std::vector<Shard>& shard
 
 // Recipes of tensors under a family's names: each is one stored tensor, or several one above
 // another.
-Status StackTensors(const TensorNames& table, std::string_view prefix, TensorFinder& finder,
+Status StackTensors(const TensorNames& table, const NamesInFiles& in_files, TensorFinder& finder,
                     WeightSource& source) {
   const model::ModelConfig& config = source.config;
   model::DecoderWeights unused;
@@ -191,7 +229,7 @@ Status StackTensors(const TensorNames& table, std::string_view prefix, TensorFin
     const bool is_medusa = slot.name.starts_with(model::kMedusaHeads);
     const Stored stored = is_medusa
                               ? Stored{.names = {MedusaName(slot.name, config.num_medusa_layers)}}
-                              : StoredOf(table, prefix, slot.name);
+                              : StoredOf(table, in_files, source.files.front(), slot.name);
     const std::vector<std::string>& names = stored.names;
     const std::vector<int64_t> part_rows = PartRows(config, slot, names.size());
     const int64_t width = slot.shape.rank() == 1 ? 1 : slot.shape[1];
@@ -202,19 +240,24 @@ Status StackTensors(const TensorNames& table, std::string_view prefix, TensorFin
                         .added = slot.is_one_centered && !table.has_whole_norms ? 1.0F : 0.0F};
     int64_t row = 0;
     for (size_t i = 0; i < names.size(); row += part_rows[i], ++i) {
-      const int64_t stored_rows = stored.num_shares * part_rows[i];
+      const int64_t stored_rows = stored.row.num_shares * part_rows[i] + stored.row.skipped_rows;
       const Shape expected = slot.shape.rank() == 1 ? Shape{stored_rows}
                              : is_transposed        ? Shape{width, stored_rows}
                                                     : Shape{stored_rows, width};
       ASSIGN_OR_RETURN(const StoredTensor* tensor,
                        finder.Find(is_medusa ? 1 : 0, names[i], expected, /*quantized=*/{}));
-      recipe.parts.push_back({.tensor = tensor,
-                              .row = row,
-                              .num_rows = part_rows[i],
-                              .num_columns = width,
-                              .stored_row = stored.share * part_rows[i],
-                              .is_transposed = is_transposed,
-                              .pair_rows = IsPaired(table, names[i]) ? config.head_dim : 0});
+      const WeightPart part = {
+          .tensor = tensor,
+          .row = row,
+          .num_rows = part_rows[i],
+          .num_columns = width,
+          .stored_row = stored.row.share * part_rows[i] + stored.row.skipped_rows,
+          .is_transposed = is_transposed,
+          .pair_rows = IsPaired(table, names[i]) ? config.head_dim : 0};
+      if (stored.row.has_grouped_heads)
+        recipe.parts = GroupedParts(config, part);
+      else
+        recipe.parts.push_back(part);
     }
     source.recipes.emplace(slot.name, std::move(recipe));
   }
@@ -269,11 +312,13 @@ Status MakeHuggingFaceRecipes(WeightSource& source) {
   ASSIGN_OR_RETURN(const model::Family* family, model::FamilyOf(config.architecture));
   const TensorNames& table = family->tensors;
   const artifact::TensorSet& tensors = source.files.front();
-  if (tensors.Find(fmt::format("{}.weight", table.head)) == nullptr) config.tied_embeddings = true;
+  const std::string_view head = HeadInFiles(table, tensors);
+  const std::string head_weight = fmt::format("{}.weight", head);
+  if (tensors.Find(head_weight) == nullptr) config.tied_embeddings = true;
   TensorFinder finder(source);
-  RETURN_IF_ERROR(StackTensors(table, PrefixInFiles(table, tensors), finder, source));
+  RETURN_IF_ERROR(StackTensors(table, {PrefixInFiles(table, tensors), head}, finder, source));
   std::vector<std::string_view> ignorable = table.ignorable;
-  if (config.tied_embeddings) ignorable.emplace_back("lm_head.weight");  // the same data again
+  if (config.tied_embeddings) ignorable.emplace_back(head_weight);  // the same data again
   return finder.Finish(ignorable);
 }
 
@@ -281,7 +326,7 @@ Status MakeGgufRecipes(WeightSource& source) {
   ASSIGN_OR_RETURN(const model::Family* family, model::FamilyOf(source.config.architecture));
   const TensorNames& table = family->gguf.tensors;
   TensorFinder finder(source);
-  RETURN_IF_ERROR(StackTensors(table, table.prefix, finder, source));
+  RETURN_IF_ERROR(StackTensors(table, {table.prefix, table.head}, finder, source));
   return finder.Finish(table.ignorable, /*refuses_unexpected=*/true);
 }
 

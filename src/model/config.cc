@@ -131,6 +131,15 @@ Status CheckFactors(const ModelConfig& config) {
   return Status::Ok();
 }
 
+Status CheckParallel(const ModelConfig& config) {
+  if (config.parallel_residual && config.norm_placement != NormPlacement::kPre)
+    return InvalidArgument(
+        "parallel_residual: got true, only beside norms before attention and feed-forward");
+  if (config.has_shared_norm && !config.parallel_residual)
+    return InvalidArgument("has_shared_norm: got true, only beside parallel_residual");
+  return Status::Ok();
+}
+
 Status CheckWindows(const ModelConfig& config) {
   RETURN_IF_ERROR(CheckRange("sliding_window", config.sliding_window, 0, kMaxPositions));
   if (!config.sliding_layers.empty() &&
@@ -321,6 +330,7 @@ Status Validate(const ModelConfig& config) {
   RETURN_IF_ERROR(CheckRope(config));
   RETURN_IF_ERROR(CheckFactors(config));
   RETURN_IF_ERROR(CheckWindows(config));
+  RETURN_IF_ERROR(CheckParallel(config));
   RETURN_IF_ERROR(CheckQuantization(config));
   if (!(std::isfinite(config.norm_eps) && config.norm_eps >= 0))
     return InvalidArgument(

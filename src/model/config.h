@@ -99,11 +99,19 @@ struct ModelConfig {
   ops::NormKind norm = ops::NormKind::kRmsNorm;
   float norm_eps = 1e-5F;
   NormPlacement norm_placement = NormPlacement::kPre;
+  // Of kPre: attention and the feed-forward read the same residual stream, each through a norm of
+  // its own or both through one:  h = h + m Attention(Norm(h)) + m Mlp(Norm'(h))
+  bool parallel_residual = false;
+  bool has_shared_norm = false;
+  // A checkpoint's name of the norm that the feed-forward reads through, or that is behind
+  // attention.
+  std::string_view mlp_norm_name = "post_layernorm";
   ops::ActivationKind activation = ops::ActivationKind::kSilu;
   bool gated_mlp = true;
   bool qkv_bias = false;
   bool dense_bias = false;
   bool mlp_bias = false;
+  bool head_bias = false;
   bool qk_norm = false;  // an RMSNorm of each head of q and of k, before they are rotated; its
                          // weights are one head's, the same for all heads
   bool has_wide_qk_norm = false;  // of qk_norm: of all heads of q together, and of all of k

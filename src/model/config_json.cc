@@ -36,8 +36,8 @@ std::string_view LastNameOf(std::string_view pattern) {
 bool IsNeverQuantized(std::string_view module) {
   for (const char* name :
        {"router", "vocab_embedding", "position_embedding", "block_embedding", "ln_f", "ln_embed",
-        "input_layernorm", "post_layernorm", "pre_feedforward_layernorm",
-        "post_feedforward_layernorm", "q_layernorm", "k_layernorm"})
+        "input_layernorm", "post_layernorm", "post_attention_layernorm", "mlp_layernorm",
+        "pre_feedforward_layernorm", "post_feedforward_layernorm", "q_layernorm", "k_layernorm"})
     if (module == name) return true;
   return false;
 }

@@ -201,6 +201,8 @@ struct Decoder::Impl {
   Workspace ForTokens(int64_t num_tokens) const;
   Status RunLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv, const Workspace& w,
                   Stream& stream) const;
+  Status RunParallelLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
+                          const Workspace& w, Stream& stream) const;
   Status RunMlp(size_t idx, const Batch& batch, const Workspace& w, Stream& stream) const;
   Status RunAttention(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
                       const Workspace& w, Stream& stream) const;
@@ -316,7 +318,7 @@ Result<TensorView> Decoder::Logits(const TensorView& rows, Stream& stream) {
     RETURN_IF_ERROR(m.ops.lm_head({.x = {.values = States()},
                                    .rows = rows,
                                    .weight = m.weights().lm_head,
-                                   .bias = {},
+                                   .bias = m.weights().lm_head_bias,
                                    .logits = own,
                                    .scale = m.config().logits_scale,
                                    .softcap = m.config().logits_softcap},
@@ -386,6 +388,33 @@ ops::Norm Decoder::Impl::MlpNorm(const LayerWeights& layer) const {
   return {ops::NormKind::kNone, {}, {}};
 }
 
+// RunLayer where parallel_residual, on the CPU. MlpNorm's own input is the h that w.x is the norm
+// of; without such a norm the feed-forward reads w.x, too:
+//   h' = h + m Dense(Attention(x)) + m Mlp(MlpNorm(h));  x = NextNorm(h')
+Status Decoder::Impl::RunParallelLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
+                                       const Workspace& w, Stream& stream) const {
+  const LayerWeights& layer = weights().layers[idx];
+  RETURN_IF_ERROR(RunAttention(idx, batch, kv, w, stream));
+  if (!config().has_shared_norm)
+    RETURN_IF_ERROR(ops.add_norm(
+        {.residual = w.residual, .delta = {}, .norm = MlpNorm(layer), .y = w.x}, stream));
+  RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
+                                .delta = w.delta,
+                                .delta_factor = config().residual_multiplier,
+                                .norm = {ops::NormKind::kNone, {}, {}},
+                                .y = w.residual},
+                               stream));
+  RETURN_IF_ERROR(RunMlp(idx, batch, w, stream));
+  if (idx + 1 < weights().layers.size()) RETURN_IF_ERROR(BeginLayer(idx + 1, stream));
+  RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
+                                .delta = w.delta,
+                                .delta_factor = config().residual_multiplier,
+                                .norm = InputNorm(idx + 1),
+                                .y = w.x},
+                               stream));
+  return EndLayer(idx, stream);
+}
+
 Status Decoder::Impl::NormInPlace(const TensorView& values, const TensorView& weight,
                                   Stream& stream) const {
   return ops.add_norm({.residual = values, .delta = {}, .norm = NormOf(weight, {}), .y = values},
@@ -406,6 +435,7 @@ Workspace Decoder::Impl::ForTokens(int64_t num_tokens) const {
 // Behind: the layer's norms behind attention and feed-forward, where it has such.
 Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
                                const Workspace& w, Stream& stream) const {
+  if (config().parallel_residual) return RunParallelLayer(idx, batch, kv, w, stream);
   const LayerWeights& layer = weights().layers[idx];
   const bool has_norms_behind = config().norm_placement != NormPlacement::kPre;
   RETURN_IF_ERROR(RunAttention(idx, batch, kv, w, stream));

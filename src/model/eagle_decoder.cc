@@ -254,7 +254,7 @@ Result<TensorView> EagleDecoder::Logits(const TensorView& states, const TensorVi
       {.x = {.values = x},
        .rows = all,
        .weight = config().version == 1 ? engine_->weights.lm_head : head_->weights.lm_head,
-       .bias = {},
+       .bias = config().version == 1 ? engine_->weights.lm_head_bias : TensorView{},
        .logits = logits},
       stream));
   return logits;

@@ -25,7 +25,8 @@ struct LayerWeights {
   TensorView q_norm_weight, k_norm_weight;  // [head_dim], or of all heads (has_wide_qk_norm)
   ops::Weight dense;                        // [hidden_size, num_heads * head_dim]
   TensorView dense_bias;
-  // [hidden_size]: of kPre before the feed-forward, else behind attention
+  // [hidden_size]: of kPre before the feed-forward, unless attention's norm is its own too
+  // (has_shared_norm), else behind attention
   TensorView post_norm_weight, post_norm_bias;
   TensorView pre_feedforward_norm_weight;   // [hidden_size]; of kBoth
   TensorView post_feedforward_norm_weight;  // [hidden_size]; of kBoth and kPost
@@ -53,7 +54,8 @@ struct DecoderWeights {
                                   // positions only
   std::vector<LayerWeights> layers;
   TensorView final_norm_weight, final_norm_bias;
-  ops::Weight lm_head;  // [vocab_size, hidden_size]
+  ops::Weight lm_head;      // [vocab_size, hidden_size]
+  TensorView lm_head_bias;  // [vocab_size]
   std::vector<MedusaHeadWeights> medusa_heads;
 };
 

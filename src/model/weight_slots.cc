@@ -89,8 +89,11 @@ void AddLayer(const ModelConfig& config, const std::string& prefix, LayerWeights
   }
   list.Linear(prefix + "attention.dense", hidden, attention, layer.dense);
   if (config.dense_bias) list.Vector(prefix + "attention.dense.bias", hidden, layer.dense_bias);
-  list.NormWeight(prefix + "post_layernorm.weight", hidden, layer.post_norm_weight);
-  if (has_norm_bias) list.Vector(prefix + "post_layernorm.bias", hidden, layer.post_norm_bias);
+  if (!config.has_shared_norm) {
+    const std::string name = fmt::format("{}{}.", prefix, config.mlp_norm_name);
+    list.NormWeight(name + "weight", hidden, layer.post_norm_weight);
+    if (has_norm_bias) list.Vector(name + "bias", hidden, layer.post_norm_bias);
+  }
   if (has_norms_before && has_norms_behind)
     list.NormWeight(prefix + "pre_feedforward_layernorm.weight", hidden,
                     layer.pre_feedforward_norm_weight);
@@ -150,6 +153,7 @@ std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& w
     list.Linear("lm_head", VocabRows(config), config.hidden_size, weights.lm_head);
   else if (!config.tied_embeddings)
     list.Matrix("lm_head.weight", VocabRows(config), config.hidden_size, weights.lm_head);
+  if (config.head_bias) list.Vector("lm_head.bias", VocabRows(config), weights.lm_head_bias);
   weights.medusa_heads.resize(static_cast<size_t>(config.num_medusa_heads));
   for (int head = 0; head < config.num_medusa_heads; ++head)
     AddMedusaHead(config, head, weights.medusa_heads[static_cast<size_t>(head)], list);

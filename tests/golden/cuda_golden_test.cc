@@ -17,9 +17,10 @@ namespace {
 
 // Those whose head sizes and widths the CUDA kernels have (docs/cuda.md).
 constexpr const char* kModels[] = {
-    "gpt2_gelu",     "gpt2_head64",       "llama_head64",     "llama_head80", "llama_head96",
-    "llama_head128", "llama_head256",     "mistral_head64",   "qwen2_head64", "qwen3_head128",
-    "phi3_head64",   "starcoder2_head64", "llama_yarn_mscale"};
+    "gpt2_gelu",         "gpt2_head64",     "llama_head64",  "llama_head80",
+    "llama_head96",      "llama_head128",   "llama_head256", "mistral_head64",
+    "qwen2_head64",      "qwen3_head128",   "phi3_head64",   "starcoder2_head64",
+    "llama_yarn_mscale", "gpt_neox_head64", "opt_head64",    "falcon_head64"};
 
 class CudaGoldenTest : public testing::TestWithParam<std::tuple<const char*, DType>> {
  protected:

@@ -110,6 +110,66 @@ def gpt2(heads, head_dim, *, layers=2, vocab=257, inner=None, prompts=(1, 17, 70
     return {"class": GPT2LMHeadModel, "config": config, "prompts": prompts, "form": "new", "prefix": prefix, "shards": shards}
 
 
+def gpt_neox(heads, head_dim, *, vocab=113, layers=2, inner=72, prompts=(1, 17, 70), form="new", rope=None, **flags):
+    config = transformers.GPTNeoXConfig(
+        vocab_size=vocab,
+        hidden_size=heads * head_dim,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        max_position_embeddings=512,
+        layer_norm_eps=1e-4,
+        rope_parameters={"rope_type": "default", "rope_theta": 5000.0, **(rope or {})},
+        **flags,
+    )
+    return {"class": transformers.GPTNeoXForCausalLM, "config": config, "prompts": prompts, "form": form, "shards": 1}
+
+
+def gptj(heads, head_dim, *, vocab=113, layers=2, inner=72, prompts=(1, 17, 70), **flags):
+    config = transformers.GPTJConfig(
+        vocab_size=vocab,
+        n_embd=heads * head_dim,
+        n_inner=inner,
+        n_layer=layers,
+        n_head=heads,
+        n_positions=512,
+        bos_token_id=0,
+        eos_token_id=0,
+        **flags,
+    )
+    model = transformers.GPTJForCausalLM
+    return {"class": model, "config": config, "prompts": prompts, "form": "new", "shards": 1, "embedding": 1.0}
+
+
+def opt(heads, head_dim, *, vocab=113, layers=2, inner=72, prompts=(1, 17, 70), **flags):
+    config = transformers.OPTConfig(
+        vocab_size=vocab,
+        hidden_size=heads * head_dim,
+        ffn_dim=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        max_position_embeddings=max(prompts) + 260,
+        dropout=0.0,
+        **flags,
+    )
+    return {"class": transformers.OPTForCausalLM, "config": config, "prompts": prompts, "form": "new", "shards": 1}
+
+
+def falcon(heads, head_dim, *, vocab=113, layers=2, inner=72, prompts=(1, 17, 70), form="new", theta=1e4, embedding=1.0, **flags):
+    config = transformers.FalconConfig(
+        vocab_size=vocab,
+        hidden_size=heads * head_dim,
+        ffn_hidden_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        max_position_embeddings=512,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        **flags,
+    )
+    model = transformers.FalconForCausalLM
+    return {"class": model, "config": config, "prompts": prompts, "form": form, "shards": 1, "embedding": embedding}
+
+
 def gemma(
     family,
     heads,
@@ -311,6 +371,47 @@ MODELS = {
     # No text leaves the original length, or each begins beyond it.
     "phi3_longrope_short": lambda: phi3_longrope(400, (1, 17, 70), form="old"),
     "phi3_longrope_long": lambda: phi3_longrope(16, (17, 40, 70)),
+    "gpt_neox_parallel": lambda: gpt_neox(4, 16, rope={"partial_rotary_factor": 0.25}),
+    "gpt_neox_head64": lambda: gpt_neox(
+        2,
+        64,
+        vocab=112,
+        inner=48,
+        form="old",
+        rope={"partial_rotary_factor": 0.5},
+        use_parallel_residual=False,
+        attention_bias=False,
+        hidden_act="gelu_new",
+    ),
+    "gptj_rotary": lambda: gptj(4, 16, rotary_dim=8),
+    "gptj_head64": lambda: gptj(2, 64, vocab=112, inner=48, rotary_dim=24, activation_function="gelu", tie_word_embeddings=True),
+    "opt_tied": lambda: opt(4, 16),
+    "opt_head64": lambda: opt(
+        2, 64, vocab=112, inner=48, enable_bias=False, activation_function="gelu", tie_word_embeddings=False
+    ),
+    "falcon_multi_query": lambda: falcon(4, 16),
+    "falcon_grouped": lambda: falcon(4, 16, new_decoder_architecture=True, num_kv_heads=2, bias=True, form="old"),
+    "falcon_one_norm": lambda: falcon(
+        4,
+        16,
+        layers=1,
+        theta=5e5,
+        new_decoder_architecture=True,
+        num_kv_heads=2,
+        num_ln_in_parallel_attn=1,
+        tie_word_embeddings=False,
+    ),
+    "falcon_head64": lambda: falcon(
+        2,
+        64,
+        vocab=112,
+        inner=48,
+        embedding=2.5,
+        multi_query=False,
+        parallel_attn=False,
+        bias=True,
+        tie_word_embeddings=False,
+    ),
 }
 
 
@@ -328,7 +429,7 @@ def build(spec, seed):
                 parameter.normal_(center, 0.2)
             elif "embed" in name or "wte" in name or "wpe" in name or "lm_head" in name:
                 tied = spec["config"].get_text_config().tie_word_embeddings
-                size = 1.0 if spec.get("one_centered") else 2.5
+                size = spec.get("embedding", 1.0 if spec.get("one_centered") else 2.5)
                 scale = size / parameter.shape[-1] ** 0.5 if "lm_head" in name or tied else 1.0
                 parameter.normal_(0.0, scale)
             else:
@@ -423,6 +524,8 @@ def old_form(config):
     if config["model_type"] == "gemma":
         config["hidden_act"] = "gelu"  # means its tanh form
     config["rope_theta"] = rope.pop("rope_theta")
+    if config["model_type"] == "gpt_neox":
+        config |= {"rotary_emb_base": config.pop("rope_theta"), "rotary_pct": rope.pop("partial_rotary_factor")}
     kind = rope.pop("rope_type")
     key = "type" if kind == "linear" else "rope_type"
     config["rope_scaling"] = None if kind == "default" else {key: kind, **rope}

@@ -16,8 +16,9 @@ namespace {
 const std::vector<Family>& Registry() {
   static const std::vector<Family> families = [] {
     std::vector<Family> list = {
-        Llama(),  Gpt2(),  Qwen2(), Qwen3(),   Mistral(), Gemma(),      Gemma2(),
-        Gemma3(), Olmo2(), Phi3(),  Granite(), SmolLm3(), StarCoder2(),
+        Llama(),      Gpt2(),    Qwen2(), Qwen3(), Mistral(), Gemma(),
+        Gemma2(),     Gemma3(),  Olmo2(), Phi3(),  Granite(), SmolLm3(),
+        StarCoder2(), GptNeoX(), GptJ(),  Opt(),   Falcon(),
     };
     for (Family& family : list) family.config.architecture = family.architecture;
     return list;

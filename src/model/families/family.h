@@ -15,7 +15,8 @@
 
 namespace inflight::model {
 
-// A checkpoint tensor and the stored tensors that make it. Names lack ".weight" and ".bias".
+// A checkpoint tensor and the stored tensors that make it. Names lack ".weight" and ".bias". Rows
+// of the same checkpoint tensor are other names of it: the first that a file has counts.
 struct TensorRow {
   std::string_view checkpoint;
   std::vector<std::string_view> stored;  // stacked along rows
@@ -23,6 +24,10 @@ struct TensorRow {
   // them this one is.
   int share = 0;
   int num_shares = 1;
+  int skipped_rows = 0;  // the first ones of a stored tensor, which are not used
+  // The rows of one stored tensor are groups of heads, one for each kv head: the query heads of the
+  // group, its key head, its value head.
+  bool has_grouped_heads = false;
 };
 
 // How files name the tensors:
@@ -38,6 +43,7 @@ struct TensorNames {
   bool has_conv1d = false;            // matrices inside layers are stored [in, out]
   std::vector<std::string_view> ignorable;  // ends of names that hold nothing to load
   std::string_view head = "lm_head";
+  std::vector<std::string_view> other_heads = {};  // names of it in some files
   bool has_whole_norms = false;  // weights of norms are stored as they are, not less 1
   // Stored names inside layers of which each head's rows lie in pairs, i beside i + head_dim / 2:
   // as a rotation of neighbours wants them.
@@ -89,5 +95,9 @@ Family Phi3();
 Family Granite();
 Family SmolLm3();
 Family StarCoder2();
+Family GptNeoX();
+Family GptJ();
+Family Opt();
+Family Falcon();
 
 }  // namespace inflight::model
