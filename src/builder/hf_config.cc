@@ -90,7 +90,10 @@ Result<HfConfig> ParseHfConfig(const json& object, const std::string& where) {
   JsonFields text(part.empty() ? where : fmt::format("{}: {}", where, part), *described);
   for (const model::Field& field : family.hugging_face) {
     RETURN_IF_ERROR(field.read(text, hf.config));
-    if (field.name == "quantization_config") RETURN_IF_ERROR(field.read(fields, hf.config));
+    // These a model with further parts may say of all of them.
+    const bool is_of_all =
+        field.name == "quantization_config" || field.name == "tie_word_embeddings";
+    if (is_of_all && fields.Has(field.name)) RETURN_IF_ERROR(field.read(fields, hf.config));
   }
   if (!part.empty()) {
     if (!hf.dtype) RETURN_IF_ERROR(ParseDType(text, hf.dtype));

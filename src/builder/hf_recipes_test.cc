@@ -120,5 +120,29 @@ TEST_F(HfRecipes, PositionsOfOptBeginAtTheThirdRow) {
               HasSubstr("embed_positions.weight: expected shape [22, 8], found [20, 8]"));
 }
 
+// Gemma 3 with a part that sees images: its names are those of Llama behind a prefix, and so is the
+// head's.
+TEST_F(HfRecipes, AHeadBelowAPrefixIsTheHead) {
+  TestModel model = TinyLlama();
+  for (artifact::TensorSpec& tensor : model.tensors) tensor.name = "language_model." + tensor.name;
+  const std::string layer = "language_model.model.layers.0.";
+  for (const char* name : {"pre_feedforward_layernorm", "post_feedforward_layernorm"})
+    model.tensors.push_back({layer + name + ".weight", DType::kF32, {16}});
+  for (const char* name : {"self_attn.q_norm", "self_attn.k_norm"})
+    model.tensors.push_back({layer + name + ".weight", DType::kF32, {8}});
+  nlohmann::json text = model.config;
+  text.erase("architectures");
+  text.update({{"head_dim", 8}, {"sliding_window", 8}, {"query_pre_attn_scalar", 8}});
+  model.config = {{"architectures", {"Gemma3ForConditionalGeneration"}},
+                  {"tie_word_embeddings", false},
+                  {"text_config", text}};
+  const auto source = Open(model);
+  ASSERT_NE(source, nullptr);
+  EXPECT_FALSE(source->config.tied_embeddings);
+  EXPECT_EQ(All(*source, "lm_head.weight"), model.Values("language_model.lm_head.weight"));
+  model.Remove("language_model.lm_head.weight");
+  EXPECT_TRUE(Open(model)->config.tied_embeddings);
+}
+
 }  // namespace
 }  // namespace inflight::builder

@@ -24,6 +24,7 @@
 #include "builder/recipes.h"
 #include "builder/sharding.h"
 #include "model/config_json.h"
+#include "model/supported.h"
 #include "tensor/element.h"
 
 namespace inflight::builder {
@@ -108,19 +109,26 @@ Result<std::unique_ptr<WeightSource>> OpenHuggingFace(const std::filesystem::pat
   return source;
 }
 
+// What a user may do instead depends on whether a GPU computes the model at all.
+Status NotOnGpu(model::ModelConfig config, const std::filesystem::path& path) {
+  config.dtype = DType::kBF16;
+  const Status computes = model::CheckSupported(config, model::FactsOf(DeviceKind::kCuda));
+  if (!computes.ok()) return computes.WithPrefix(path.string());
+  return Unimplemented(fmt::format(
+      "{}: a GGUF file is opened on the CPU alone; for a GPU write a checkpoint of it with "
+      "`inflight convert` and open that",
+      path.string()));
+}
+
 Result<std::unique_ptr<WeightSource>> OpenGguf(const std::filesystem::path& path,
                                                const SourceOptions& options) {
-  if (options.target == DeviceKind::kCuda)
-    return Unimplemented(fmt::format(
-        "{}: a GGUF file is opened on the CPU alone; for a GPU write a checkpoint of it with "
-        "`inflight convert` and open that",
-        path.string()));
   if (!options.medusa.dir.empty())
     return Unimplemented(path.string() + ": Medusa's heads beside a GGUF file are not supported");
   auto source = std::make_unique<WeightSource>();
   source->where = path.string();
   ASSIGN_OR_RETURN(artifact::GgufModel model, artifact::OpenGguf(path));
   ASSIGN_OR_RETURN(source->config, ReadGgufConfig(model));
+  if (options.target == DeviceKind::kCuda) return NotOnGpu(source->config, path);
   source->files.push_back(std::move(model.tensors));
   RETURN_IF_ERROR(MakeGgufRecipes(*source));
   source->config.dtype = options.dtype.value_or(StoredDType(*source));

@@ -63,14 +63,12 @@ Result<std::shared_ptr<Device>> Devices::For(const std::filesystem::path& dir,
   ASSIGN_OR_RETURN(const SourceKind kind, builder::Detect(dir));
   if (kind == SourceKind::kEngine) return ForEngine(dir, options.rank);
   if (gpu_ == nullptr) return Cpu();
+  options.target = DeviceKind::kCuda;
   if (kind == SourceKind::kGguf) {
-    logging::Warning(
-        "a GGUF file is opened on the CPU; `inflight convert` writes a checkpoint of it "
-        "that the GPU opens",
-        {{"path", dir.string()}});
+    const Status reason = builder::Describe(dir, options).status();
+    logging::Warning("a GGUF file is opened on the CPU", {{"reason", reason.message()}});
     return Cpu();
   }
-  options.target = DeviceKind::kCuda;
   // What is wrong with the directory itself is said by whoever opens it.
   const Result<Description> on_gpu = builder::Describe(dir, options);
   if (!on_gpu.ok()) return gpu_;

@@ -31,6 +31,7 @@ Family Gemma3() {
   family.checkpoint = Replaced(
       family.checkpoint, {Written("qk_layernorm", true),
                           Constant("attn_logit_softcapping", nullptr), CheckpointSlidingRope()});
+  family.tensors.other_heads = {"language_model.lm_head"};
   family.tensors.other_prefixes = {"language_model.model.", "model.language_model."};
   family.tensors.layer_rows =
       Replaced(family.tensors.layer_rows, {{"attention.q_layernorm", {"self_attn.q_norm"}},
@@ -44,7 +45,7 @@ Family Gemma3() {
                               Only("attn_logit_softcapping", 0),
                               SoftCap("final_logit_softcapping", &ModelConfig::logits_softcap, 0),
                           });
-  family.gguf.fields = Replaced(family.gguf.fields, GgufPatternWindows(1024, 6));
+  family.gguf.fields = Replaced(family.gguf.fields, GgufPatternWindows(0, 6));
   family.gguf.tensors.layer_rows = Replaced(
       family.gguf.tensors.layer_rows,
       {{"attention.q_layernorm", {"attn_q_norm"}}, {"attention.k_layernorm", {"attn_k_norm"}}});

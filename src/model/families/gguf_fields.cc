@@ -94,8 +94,10 @@ Field GgufWindow() {
 Fields GgufPatternWindows(int64_t fallback, int64_t pattern) {
   constexpr std::string_view kPattern = "attention.sliding_window_pattern";
   const auto read = [=](JsonFields& fields, ModelConfig& config) {
-    config.sliding_window =
-        static_cast<int>(fields.IntOr("attention.sliding_window", fallback, 1, INT32_MAX));
+    const bool is_needed = fallback == 0;
+    config.sliding_window = static_cast<int>(
+        is_needed ? fields.Int("attention.sliding_window", 1, INT32_MAX)
+                  : fields.IntOr("attention.sliding_window", fallback, 1, INT32_MAX));
     const int64_t period = fields.IntOr(kPattern, pattern, 2, INT32_MAX);
     config.sliding_layers.clear();
     for (int64_t layer = 1; layer <= config.num_layers; ++layer)

@@ -15,7 +15,8 @@ Fields GgufFields(std::string_view epsilon = "attention.layer_norm_rms_epsilon")
 // A window on all layers, 0: none. A file must say it.
 Field GgufWindow();
 
-// A window on all layers but each `pattern`th, `fallback` where the file does not say it.
+// A window on all layers but each `pattern`th, `fallback` where the file does not say it; 0: it
+// must.
 Fields GgufPatternWindows(int64_t fallback, int64_t pattern);
 
 // What q k^T is times: 1 / sqrt(head_dim); 1 / sqrt(hidden_size / num_heads) of the model that has
