@@ -413,7 +413,8 @@ def closed(tmp_path_factory):
         "{{ m.role }}: {{ m.content }}\n{% endfor %}{{ greeting }}"
     )
     running = start_server(
-        path, None, "--host", "127.0.0.1", "-p", "0", "-m", DEMO, "--api-key-file", path / "keys", "--served-model-name", "org/name", "--served-model-name", "other",
+        path, None, "--host", "127.0.0.1", "-p", "0", "-m", DEMO,
+        "--api-key-file", path / "keys", "--served-model-name", "org/name", "--served-model-name", "other",
         "--chat-template", template, "--openai-port", "0", "--http-max-input-size", "20000",
     )  # fmt: skip
     running.openai = f"127.0.0.1:{json.loads((path / 'ports.json').read_text())['openai']}"
