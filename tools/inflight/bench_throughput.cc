@@ -335,6 +335,10 @@ Status Run(Options& options, std::span<const std::string> positionals, Measure m
                                  : OpenShape(options, scenarios, limits);
   };
   std::vector<Sample> unprofiled;
+  if (options.profile && options.model.tensor_parallel_size.value_or(1) > 1)
+    return InvalidArgument(
+        "--profile: times the operators of one rank alone; leave it out, or "
+        "--tensor-parallel-size");
   if (options.profile) {
     ASSIGN_OR_RETURN(const loader::Loaded model, open());
     if (model.device->kind() != DeviceKind::kCuda)

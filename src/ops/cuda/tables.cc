@@ -36,10 +36,10 @@ Status CheckRunnable(const ShapeClass& shape, const inflight::cuda::DeviceProper
   for (const auto& [field, value] : {std::pair{"hidden_size", shape.hidden_size},
                                      {"intermediate_size", shape.intermediate_size}})
     if (value % width != 0)
-      return Unimplemented(
-          fmt::format("cuda:{}: {} of a rank is {}, which has to be a multiple of {}; use fewer "
-                      "ranks (--tensor-parallel-size), or --device cpu",
-                      gpu.index, field, value, width));
+      return Unimplemented(fmt::format(
+          "cuda:{}: {} {} is no multiple of {}, as kernels need of each rank's part; use "
+          "fewer ranks (--tensor-parallel-size), or --device cpu",
+          gpu.index, field, value, width));
   if (shape.weight_dtype == DType::kF8E4M3 && gpu.compute_capability() < 89)
     return Unimplemented(fmt::format(
         "cuda:{}: FP8 weights need compute capability 8.9 or later, this {} has {}.{}; build the "
