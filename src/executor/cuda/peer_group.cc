@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
+#include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -15,11 +18,15 @@ namespace {
 
 using inflight::cuda::ToStatus;
 
-// For the process; a second time it is no error.
+// For the process; what was done once is not asked of the runtime again, which takes that for an
+// error.
 Status Reach(const Device& from, const Device& to) {
+  static std::mutex mutex;
+  static std::set<std::pair<int, int>> reached;  // under mutex
   const int from_index = from.cuda().index;
   const int to_index = to.cuda().index;
-  if (from_index == to_index) return Status::Ok();
+  const std::lock_guard lock(mutex);
+  if (from_index == to_index || reached.contains({from_index, to_index})) return Status::Ok();
   int can = 0;
   RETURN_IF_ERROR(ToStatus(cudaDeviceCanAccessPeer(&can, from_index, to_index), "peer access"));
   if (can == 0)
@@ -29,12 +36,9 @@ Status Reach(const Device& from, const Device& to) {
                     "that NVLink or one PCIe switch joins (nvidia-smi topo -p2p r), or one rank",
                     from.name(), to.name()));
   cudaSetDevice(from_index);
-  const cudaError_t enabled = cudaDeviceEnablePeerAccess(to_index, 0);
-  if (enabled == cudaErrorPeerAccessAlreadyEnabled) {
-    cudaGetLastError();
-    return Status::Ok();
-  }
-  return ToStatus(enabled, "peer access");
+  RETURN_IF_ERROR(ToStatus(cudaDeviceEnablePeerAccess(to_index, 0), "peer access"));
+  reached.insert({from_index, to_index});
+  return Status::Ok();
 }
 
 }  // namespace
