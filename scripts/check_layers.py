@@ -117,7 +117,7 @@ EXCEPTIONS = {("src/ops/backend.cc", "ops/reference"), ("src/ops/backend.cc", "o
 # the headers of operators and of weights give it shapes, names and layouts.
 ORACLE = "ops/reference"
 ORACLE_HEADERS = {"ops/validate.h", "tensor/element.h", "ops/add_norm.h", "ops/attention.h", "ops/backend.h", "ops/embed.h",
-                  "ops/linear.h", "ops/lora.h", "ops/qkv_rope_kv.h", "ops/quantize.h", "ops/weight.h"}
+                  "ops/experts.h", "ops/linear.h", "ops/lora.h", "ops/qkv_rope_kv.h", "ops/quantize.h", "ops/weight.h"}
 NOT_FOR_ORACLE = re.compile(r"\b(?:UnpackWeightRow|AddWeightRow|PackWeight)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 

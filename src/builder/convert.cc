@@ -138,7 +138,7 @@ Status WriteRank(const WeightSource& source, const std::vector<RankTensor>& tens
   std::vector<artifact::TensorSpec> specs;
   for (const RankTensor& tensor : tensors)
     specs.push_back(FileSpec(tensor.shard.name, CheckpointDType(source.config, tensor.slot),
-                             tensor.shard.shape));
+                             FileShape(tensor.slot, tensor.shard.shape)));
   ASSIGN_OR_RETURN(artifact::SafetensorsWriter writer,
                    artifact::SafetensorsWriter::Create(path, specs));
   std::vector<std::byte> piece;

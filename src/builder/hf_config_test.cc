@@ -268,8 +268,7 @@ TEST(HfConfig, RefusesByNameWhatIsNotSupported) {
     return status.message();
   };
   const json llama = OldLlama();
-  EXPECT_THAT(error(llama, "architectures", {"MixtralForCausalLM"}),
-              HasSubstr("MixtralForCausalLM"));
+  EXPECT_THAT(error(llama, "architectures", {"DbrxForCausalLM"}), HasSubstr("DbrxForCausalLM"));
   EXPECT_THAT(error(llama, "quantization_config", {{"quant_method", "gptq"}}),
               HasSubstr("quantization_config"));
   EXPECT_THAT(error(llama, "num_local_experts", 8), HasSubstr("num_local_experts: got 8"));

@@ -72,6 +72,106 @@ TEST(HfFamilies, ReadsGemma) {
   EXPECT_EQ(ScaleInBf16(m), 45.25F) << "sqrt(2048) = 45.2548";
 }
 
+// mistralai/Mixtral-8x7B-Instruct-v0.1.
+TEST(HfFamilies, ReadsMixtral) {
+  const json config = {{"architectures", {"MixtralForCausalLM"}},
+                       {"attention_dropout", 0.0},
+                       {"bos_token_id", 1},
+                       {"eos_token_id", 2},
+                       {"hidden_act", "silu"},
+                       {"hidden_size", 4096},
+                       {"initializer_range", 0.02},
+                       {"intermediate_size", 14336},
+                       {"max_position_embeddings", 32768},
+                       {"model_type", "mixtral"},
+                       {"num_attention_heads", 32},
+                       {"num_experts_per_tok", 2},
+                       {"num_hidden_layers", 32},
+                       {"num_key_value_heads", 8},
+                       {"num_local_experts", 8},
+                       {"output_router_logits", false},
+                       {"rms_norm_eps", 1e-05},
+                       {"rope_theta", 1000000.0},
+                       {"router_aux_loss_coef", 0.02},
+                       {"sliding_window", nullptr},
+                       {"tie_word_embeddings", false},
+                       {"torch_dtype", "bfloat16"},
+                       {"vocab_size", 32000}};
+  const ModelConfig m = Read(config);
+  EXPECT_EQ(m.num_experts, 8);
+  EXPECT_EQ(m.experts_per_token, 2);
+  EXPECT_EQ(m.expert_intermediate_size, 14336);
+  EXPECT_TRUE(m.has_renormalized_experts);
+  EXPECT_TRUE(m.dense_layers.empty());
+  EXPECT_EQ(m.sliding_window, 0);
+  const json checkpoint = model::ConfigToCheckpoint(m);
+  EXPECT_EQ(checkpoint["architecture"], "MixtralForCausalLM");
+  EXPECT_EQ(checkpoint["moe"], (json{{"num_experts", 8}, {"top_k", 2}, {"normalization_mode", 1}}));
+  const auto error = [&](const char* field, json value) {
+    json changed = checkpoint;
+    changed["moe"][field] = std::move(value);
+    return model::ConfigFromCheckpoint(changed, "config.json").status().message();
+  };
+  EXPECT_THAT(error("top_k", 9), HasSubstr("config.json: moe: top_k: got 9"));
+  EXPECT_THAT(error("normalization_mode", 2), HasSubstr("moe: normalization_mode: got 2"));
+}
+
+// Qwen/Qwen3-30B-A3B.
+TEST(HfFamilies, ReadsQwen3Moe) {
+  const json config = {{"architectures", {"Qwen3MoeForCausalLM"}},
+                       {"attention_bias", false},
+                       {"attention_dropout", 0.0},
+                       {"bos_token_id", 151643},
+                       {"decoder_sparse_step", 1},
+                       {"eos_token_id", 151645},
+                       {"head_dim", 128},
+                       {"hidden_act", "silu"},
+                       {"hidden_size", 2048},
+                       {"initializer_range", 0.02},
+                       {"intermediate_size", 6144},
+                       {"max_position_embeddings", 40960},
+                       {"max_window_layers", 48},
+                       {"mlp_only_layers", json::array()},
+                       {"model_type", "qwen3_moe"},
+                       {"moe_intermediate_size", 768},
+                       {"norm_topk_prob", true},
+                       {"num_attention_heads", 32},
+                       {"num_experts", 128},
+                       {"num_experts_per_tok", 8},
+                       {"num_hidden_layers", 48},
+                       {"num_key_value_heads", 4},
+                       {"output_router_logits", false},
+                       {"rms_norm_eps", 1e-06},
+                       {"rope_scaling", nullptr},
+                       {"rope_theta", 1000000.0},
+                       {"router_aux_loss_coef", 0.001},
+                       {"sliding_window", nullptr},
+                       {"tie_word_embeddings", false},
+                       {"torch_dtype", "bfloat16"},
+                       {"use_cache", true},
+                       {"use_sliding_window", false},
+                       {"vocab_size", 151936}};
+  const ModelConfig m = Read(config);
+  EXPECT_EQ(m.num_experts, 128);
+  EXPECT_EQ(m.experts_per_token, 8);
+  EXPECT_EQ(m.expert_intermediate_size, 768);
+  EXPECT_TRUE(m.has_renormalized_experts && m.qk_norm);
+  EXPECT_TRUE(m.dense_layers.empty());
+  json mixed = config;
+  mixed["num_hidden_layers"] = 5;
+  mixed["decoder_sparse_step"] = 2;
+  mixed["mlp_only_layers"] = {3};
+  mixed.erase("norm_topk_prob");
+  const ModelConfig some = Read(mixed);
+  EXPECT_THAT(some.dense_layers, ElementsAre(true, false, true, true, true));
+  EXPECT_FALSE(some.has_renormalized_experts);
+  EXPECT_THAT(ErrorOf(config, "mlp_only_layers", {48}).message(),
+              HasSubstr("mlp_only_layers: got [48], a list of numbers of layers below 48"));
+  EXPECT_THAT(ErrorOf(config, "num_experts", 0).message(), HasSubstr("num_experts: got 0"));
+  EXPECT_THAT(ErrorOf(config, "decoder_sparse_step", 0).message(),
+              HasSubstr("decoder_sparse_step: got 0"));
+}
+
 // google/gemma-2-27b.
 TEST(HfFamilies, ReadsGemma2) {
   json config = {{"architectures", {"Gemma2ForCausalLM"}},

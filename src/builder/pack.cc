@@ -16,6 +16,19 @@ constexpr int64_t kTableRowsPerItem = 256;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Rows of a matrix in the dtype that it is stored in.
+void CopyStoredRows(const WeightSource& source, const WeightSlot& slot, int64_t row,
+                    int64_t num_rows, void* out) {
+  const DType stored = StoredDType(source.config, slot);
+  const DType dtype = CheckpointDType(source.config, slot);
+  if (stored == dtype) return CopySlotRows(source, slot, row, num_rows, out);
+  const int64_t width = slot.shape[1];
+  std::vector<std::byte> rows(BytesOf(dtype, num_rows * width));
+  CopySlotRows(source, slot, row, num_rows, rows.data());
+  ops::PackWeight({rows.data(), dtype, {num_rows, width}}, stored, ops::WeightLayout::kRowMajor,
+                  out);
+}
+
 // Rows of a table go to their place as they are.
 void PackTable(const WeightSource& source, const WeightSlot& slot, CpuPool& pool,
                std::byte* target) {
@@ -64,7 +77,7 @@ void PackSlot(const WeightSource& source, const WeightSlot& slot, DeviceKind dev
   switch (slot.kind) {
     case WeightSlot::Kind::kMatrix: {
       const auto fill = [&](int64_t row, int64_t num_rows, void* out) {
-        CopySlotRows(source, slot, row, num_rows, out);
+        CopyStoredRows(source, slot, row, num_rows, out);
       };
       return PackMatrix(source.config, slot, device, fill, pool, target);
     }

@@ -76,16 +76,20 @@ DType CheckpointDType(const model::ModelConfig& config, const WeightSlot& slot) 
   if (slot.is_quantized) return LinearDType(config);
   const bool has_fp8_scales = slot.kind == WeightSlot::Kind::kScales &&
                               config.quant_algo == model::QuantAlgo::kFp8PerChannelPerToken;
-  return has_fp8_scales || slot.is_one_centered ? DType::kF32 : config.dtype;
+  return has_fp8_scales || slot.is_one_centered || slot.is_router ? DType::kF32 : config.dtype;
 }
 
 artifact::TensorSpec FileSpec(std::string name, DType dtype, const Shape& shape) {
   if (dtype != DType::kI4) return {std::move(name), dtype, shape};
-  return {std::move(name), DType::kI8, {shape[0], shape[1] / 2}};
+  const Shape bytes =
+      shape.rank() == 3 ? Shape{shape[0], shape[1], shape[2] / 2} : Shape{shape[0], shape[1] / 2};
+  return {std::move(name), DType::kI8, bytes};
 }
 
 artifact::StoredTensor AsInt4(const artifact::StoredTensor& bytes) {
-  return {bytes.name, DType::kI4, {bytes.shape[0], 2 * bytes.shape[1]}, bytes.data};
+  const Shape& s = bytes.shape;
+  const Shape elements = s.rank() == 3 ? Shape{s[0], s[1], 2 * s[2]} : Shape{s[0], 2 * s[1]};
+  return {bytes.name, DType::kI4, elements, bytes.data};
 }
 
 void CopySlotRows(const WeightSource& source, const WeightSlot& slot, int64_t row, int64_t num_rows,

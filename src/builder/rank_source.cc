@@ -76,6 +76,7 @@ model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& shard
   config.num_heads /= ranks.tp_size;
   config.num_kv_heads = std::max(config.num_kv_heads / ranks.tp_size, 1);
   config.intermediate_size /= ranks.tp_size;
+  config.expert_intermediate_size /= ranks.tp_size;
   return config;
 }
 

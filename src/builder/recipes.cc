@@ -42,8 +42,24 @@ struct NamesInFiles {
 
 constexpr std::string_view kHeadStem = "lm_head";
 
+constexpr char kExpert = '*';
+
+bool IsOfExperts(const TensorRow& row) {
+  if (row.holds_experts) return true;
+  return std::ranges::any_of(row.stored, [](std::string_view name) {
+    return name.find(kExpert) != std::string_view::npos;
+  });
+}
+
+std::string OfExpert(std::string_view name, int expert) {
+  const size_t at = name.find(kExpert);
+  if (at == std::string_view::npos) return std::string(name);
+  return fmt::format("{}{}{}", name.substr(0, at), expert, name.substr(at + 1));
+}
+
 Stored StoredOf(const TensorNames& table, const NamesInFiles& in_files,
-                const artifact::TensorSet& tensors, const std::string& name) {
+                const artifact::TensorSet& tensors, const WeightSlot& slot) {
+  const std::string& name = slot.name;
   const size_t suffix_at = name.rfind('.');
   const std::string suffix = name.substr(suffix_at);
   std::string stem = name.substr(0, suffix_at);
@@ -59,10 +75,13 @@ Stored StoredOf(const TensorNames& table, const NamesInFiles& in_files,
   }
   Stored first;
   for (const TensorRow& row : *rows) {
-    if (row.checkpoint != stem) continue;
+    if (row.checkpoint != stem || IsOfExperts(row) != (slot.num_experts > 0)) continue;
     Stored found = {.names = {}, .row = row};
-    for (const std::string_view stored : row.stored)
-      found.names.push_back(fmt::format("{}{}{}", stored_prefix, stored, suffix));
+    const int num_names = row.holds_experts ? 1 : std::max(slot.num_experts, 1);
+    for (int expert = 0; expert < num_names; ++expert)
+      for (const std::string_view stored : row.stored)
+        found.names.push_back(
+            fmt::format("{}{}{}", stored_prefix, OfExpert(stored, expert), suffix));
     if (tensors.Find(found.names.front()) != nullptr) return found;
     if (first.names.empty()) first = std::move(found);
   }
@@ -89,9 +108,10 @@ class TensorFinder {
       return tensor;
     }
     used_[file].insert(tensor->name);
-    if (quantized == DType::kI4 && tensor->dtype == DType::kI8 && tensor->shape.rank() == 2 &&
-        tensor->shape[1] <= expected[1])
-      tensor = &source_.int4_tensors.emplace_back(AsInt4(*tensor));
+    const int last = expected.rank() - 1;
+    if (quantized == DType::kI4 && tensor->dtype == DType::kI8 && last > 0 &&
+        tensor->shape.rank() == expected.rank() && tensor->shape[last] <= expected[last])
+      tensor = &source_.read_tensors.emplace_back(AsInt4(*tensor));
     if (tensor->shape != expected)
       return InvalidArgument(fmt::format("{}: {}: expected shape {}, found {}", source_.where,
                                          Label(file, name), expected.ToString(),
@@ -103,6 +123,14 @@ class TensorFinder {
           "not supported",
           source_.where, Label(file, name), DTypeName(tensor->dtype)));
     return tensor;
+  }
+
+  // A tensor whose rows lie one behind the other, as if they had no dimension before them.
+  const StoredTensor* Flat(const StoredTensor& tensor, const Shape& shape) {
+    if (tensor.shape == shape) return &tensor;
+    StoredTensor flat = tensor;
+    flat.shape = shape;
+    return &source_.read_tensors.emplace_back(std::move(flat));
   }
 
   Status Finish(const std::vector<std::string_view>& ignorable,
@@ -147,6 +175,8 @@ class TensorFinder {
 // Rows that each of `num_parts` stored tensors contributes to `slot`.
 std::vector<int64_t> PartRows(const model::ModelConfig& config, const WeightSlot& slot,
                               size_t num_parts) {
+  if (slot.num_experts > 0)
+    return std::vector(num_parts, slot.shape[0] / static_cast<int64_t>(num_parts));
   if (num_parts != 3) return {slot.shape[0]};
   const int64_t kv_rows = int64_t{config.num_kv_heads} * config.head_dim;
   return {int64_t{config.num_heads} * config.head_dim, kv_rows, kv_rows};
@@ -219,6 +249,27 @@ Status CheckOneDType(const WeightSource& source, const std::vector<Shard>& shard
   return Status::Ok();
 }
 
+// Parts of a slot whose experts one stored tensor holds; none if it is missing.
+Status AddStoredExperts(const Stored& stored, const WeightSlot& slot, TensorFinder& finder,
+                        WeightRecipe& recipe) {
+  ASSIGN_OR_RETURN(const StoredTensor* tensor,
+                   finder.Find(0, stored.names.front(), FileShape(slot, slot.shape),
+                               /*quantized=*/{}));
+  if (tensor == nullptr) return Status::Ok();
+  tensor = finder.Flat(*tensor, slot.shape);
+  const int64_t num_branches = stored.row.has_activated_first ? 2 : 1;
+  const int64_t num_rows = slot.shape[0] / slot.num_experts / num_branches;
+  for (int64_t i = 0; i < slot.num_experts * num_branches; ++i) {
+    const int64_t from = stored.row.has_activated_first ? i ^ 1 : i;  // the other one of the two
+    recipe.parts.push_back({.tensor = tensor,
+                            .row = i * num_rows,
+                            .num_rows = num_rows,
+                            .num_columns = slot.shape[1],
+                            .stored_row = from * num_rows});
+  }
+  return Status::Ok();
+}
+
 // Recipes of tensors under a family's names: each is one stored tensor, or several one above
 // another.
 Status StackTensors(const TensorNames& table, const NamesInFiles& in_files, TensorFinder& finder,
@@ -229,7 +280,7 @@ Status StackTensors(const TensorNames& table, const NamesInFiles& in_files, Tens
     const bool is_medusa = slot.name.starts_with(model::kMedusaHeads);
     const Stored stored = is_medusa
                               ? Stored{.names = {MedusaName(slot.name, config.num_medusa_layers)}}
-                              : StoredOf(table, in_files, source.files.front(), slot.name);
+                              : StoredOf(table, in_files, source.files.front(), slot);
     const std::vector<std::string>& names = stored.names;
     const std::vector<int64_t> part_rows = PartRows(config, slot, names.size());
     const int64_t width = slot.shape.rank() == 1 ? 1 : slot.shape[1];
@@ -238,6 +289,11 @@ Status StackTensors(const TensorNames& table, const NamesInFiles& in_files, Tens
     WeightRecipe recipe{.shape = slot.shape,
                         .parts = {},
                         .added = slot.is_one_centered && !table.has_whole_norms ? 1.0F : 0.0F};
+    if (stored.row.holds_experts) {
+      RETURN_IF_ERROR(AddStoredExperts(stored, slot, finder, recipe));
+      source.recipes.emplace(slot.name, std::move(recipe));
+      continue;
+    }
     int64_t row = 0;
     for (size_t i = 0; i < names.size(); row += part_rows[i], ++i) {
       const int64_t stored_rows = stored.row.num_shares * part_rows[i] + stored.row.skipped_rows;
@@ -283,8 +339,9 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
     for (const Shard& shard : shards) {
       const auto file = static_cast<size_t>(shard.rank);
       ASSIGN_OR_RETURN(const StoredTensor* tensor,
-                       finder.Find(file, shard.name, shard.shape, quantized));
+                       finder.Find(file, shard.name, FileShape(slot, shard.shape), quantized));
       if (tensor == nullptr) continue;
+      tensor = finder.Flat(*tensor, shard.shape);
       int64_t stored_row = 0;
       for (const RowRange& range : shard.rows) {
         const WeightPart part{.tensor = tensor,

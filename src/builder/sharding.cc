@@ -75,6 +75,17 @@ std::vector<RowRange> HeadRows(const ModelConfig& config, int tp_size, int tp_ra
           {values + first_kv_head * head, num_kv_heads * head}};
 }
 
+// One rank's rows of both branches of each expert.
+std::vector<RowRange> ExpertRows(const model::WeightSlot& slot, int tp_size, int tp_rank) {
+  const int64_t num_branches = int64_t{2} * slot.num_experts;
+  const int64_t branch_rows = slot.shape[0] / num_branches;
+  const int64_t num_rows = branch_rows / tp_size;
+  std::vector<RowRange> rows;
+  for (int64_t i = 0; i < num_branches; ++i)
+    rows.push_back({i * branch_rows + tp_rank * num_rows, num_rows});
+  return rows;
+}
+
 // The lengths of half-open ranges that tile [0, num_layers); empty if they do not.
 std::vector<int> LayersOfRanges(const nlohmann::json& ranges, int num_layers) {
   if (!ranges.is_array()) return {};
@@ -122,6 +133,16 @@ Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
         "tp_size: norms of all heads of q and k together are supported on one rank of tensor "
         "parallelism; give 1, and pp_size for more ranks");
   RETURN_IF_ERROR(CheckDivides("intermediate_size", config.intermediate_size, tp_size));
+  if (config.num_experts > 0) {
+    RETURN_IF_ERROR(
+        CheckDivides("moe_intermediate_size", config.expert_intermediate_size, tp_size));
+    if (config.expert_intermediate_size / tp_size % ops::kExpertPanel != 0)
+      return Unimplemented(fmt::format(
+          "tp_size: got {}, which cuts moe_intermediate_size {} into parts of {}; only multiples "
+          "of {} are supported",
+          tp_size, config.expert_intermediate_size, config.expert_intermediate_size / tp_size,
+          ops::kExpertPanel));
+  }
   if (LinearDType(config) == DType::kI4 && config.intermediate_size / tp_size % 2 != 0)
     return Unimplemented(fmt::format(
         "tp_size: got {}, which cuts intermediate_size {} into parts of {} columns; with int4 "
@@ -197,7 +218,9 @@ std::vector<Shard> ShardsOf(const ModelConfig& config, const Sharding& sharding,
                 .column = 0,
                 .num_columns = whole_columns};
     if (rule == Rule::kHeads) shard.rows = HeadRows(config, tp_size, tp_rank);
-    if (rule == Rule::kRows) {
+    if (rule == Rule::kRows && slot.num_experts > 0) {
+      shard.rows = ExpertRows(slot, tp_size, tp_rank);
+    } else if (rule == Rule::kRows) {
       const int64_t num_rows = (whole_rows + tp_size - 1) / tp_size;
       shard.rows = {{tp_rank * num_rows, num_rows}};
     }

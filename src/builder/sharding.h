@@ -5,6 +5,7 @@
 //   qkv                 rows: the rank's query heads, then its key heads, then its value heads;
 //                       with fewer kv heads than ranks, consecutive ranks hold the same head
 //   mlp.fc, mlp.gate    rows / tp_size, their biases too
+//                       of experts those of both branches of each
 //   dense, mlp.proj     columns / tp_size; their biases whole on every rank, added once
 //   norms, positions    whole on every rank of their stage
 //   vocab_embedding     whole, or with use_parallel_embedding rows (dim 0) or columns (dim 1)

@@ -77,7 +77,7 @@ struct WeightSource {
   std::vector<artifact::TensorSet> files;                 // one per rank; of Hugging Face
                                                           // directories the model, then Medusa's
                                                           // heads where it has some
-  std::deque<artifact::StoredTensor> int4_tensors;        // of files: as recipes read them
+  std::deque<artifact::StoredTensor> read_tensors;        // of files: as recipes read them
   std::unordered_map<std::string, WeightRecipe> recipes;  // by checkpoint name
   std::vector<WeightCopy> copies;                         // for CheckCopies
   std::optional<DType> narrowed_from;  // the dtype by default, where that is not supported

@@ -64,7 +64,9 @@ constexpr std::string_view kBias = "bias";
 
 bool HasModule(const ModelConfig& config, const LoraLimits& limits, int module) {
   if (module >= kNumLoraModules) return false;
+  constexpr int kFirstOfMlp = 5;
   const bool is_gate = module == 7;
+  if (config.num_experts > 0 && module >= kFirstOfMlp) return false;
   return (limits.modules >> module & 1U) != 0 && (!is_gate || config.gated_mlp);
 }
 

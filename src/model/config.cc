@@ -48,6 +48,32 @@ Status CheckDimensions(const ModelConfig& config) {
   return Status::Ok();
 }
 
+// Where an expert's rows begin in a packed weight a panel begins (ops/experts.h).
+Status CheckExpertWidth(std::string_view field, int width) {
+  if (width % ops::kExpertPanel == 0) return Status::Ok();
+  return Unimplemented(fmt::format("{}: got {}, with experts only multiples of {} are supported",
+                                   field, width, ops::kExpertPanel));
+}
+
+Status CheckExperts(const ModelConfig& config) {
+  if (config.num_experts == 0) return Status::Ok();
+  RETURN_IF_ERROR(CheckRange("num_experts", config.num_experts, 1, ops::kMaxExperts));
+  RETURN_IF_ERROR(
+      CheckRange("num_experts_per_tok", config.experts_per_token, 1, config.num_experts));
+  RETURN_IF_ERROR(
+      CheckRange("moe_intermediate_size", config.expert_intermediate_size, 1, kMaxWidth));
+  RETURN_IF_ERROR(CheckExpertWidth("moe_intermediate_size", config.expert_intermediate_size));
+  RETURN_IF_ERROR(CheckExpertWidth("hidden_size", config.hidden_size));
+  if (!config.dense_layers.empty() &&
+      config.dense_layers.size() != static_cast<size_t>(LayersOfModel(config)))
+    return InvalidArgument(fmt::format("mlp_only_layers: got {}, the model has {} layers",
+                                       config.dense_layers.size(), LayersOfModel(config)));
+  if (!config.gated_mlp || config.mlp_bias)
+    return Unimplemented(
+        "num_experts: only gated experts beside layers without bias are supported");
+  return Status::Ok();
+}
+
 // Rows of FP8 operands are read 16 bytes at a time.
 Status CheckFp8(const ModelConfig& config) {
   constexpr int kRow = 16;
@@ -71,6 +97,7 @@ Status CheckIntegers(const ModelConfig& config) {
   for (const auto& [name, width] :
        {std::pair{"hidden_size", config.hidden_size},
         std::pair{"intermediate_size", config.intermediate_size},
+        std::pair{"moe_intermediate_size", std::max(config.expert_intermediate_size, 2)},
         std::pair{"num_heads * head_dim", config.num_heads * config.head_dim}}) {
     RETURN_IF_ERROR(
         CheckRange(fmt::format("{} with {} weights", name, DTypeName(dtype)), width, 1, kMax));
@@ -272,6 +299,15 @@ bool HasRope(const ModelConfig& config, int layer) {
          (config.rope_layers.empty() || config.rope_layers[static_cast<size_t>(layer)]);
 }
 
+bool HasExperts(const ModelConfig& config, int layer) {
+  return config.num_experts > 0 &&
+         (config.dense_layers.empty() || !config.dense_layers[static_cast<size_t>(layer)]);
+}
+
+bool HasDenseLayers(const ModelConfig& config) {
+  return config.num_experts == 0 || std::ranges::count(config.dense_layers, true) > 0;
+}
+
 int WindowOf(const ModelConfig& config, int layer) {
   return IsSliding(config, layer) ? config.sliding_window : 0;
 }
@@ -327,6 +363,7 @@ Status Validate(const ModelConfig& config) {
     return InvalidArgument(fmt::format("dtype: got {}, float32, bfloat16 or float16 is needed",
                                        DTypeName(config.dtype)));
   RETURN_IF_ERROR(CheckDimensions(config));
+  RETURN_IF_ERROR(CheckExperts(config));
   RETURN_IF_ERROR(CheckRope(config));
   RETURN_IF_ERROR(CheckFactors(config));
   RETURN_IF_ERROR(CheckWindows(config));

@@ -11,6 +11,7 @@
 
 #include "inflight/request.h"
 #include "ops/attention.h"
+#include "ops/experts.h"
 #include "ops/linear.h"
 #include "tensor/dtype.h"
 
@@ -120,6 +121,15 @@ struct ModelConfig {
   bool has_one_centered_norms = false;
   bool tied_embeddings = false;
 
+  // Experts (arXiv:2101.03961): layers whose feed-forward is, token by token, the sum of those
+  // experts_per_token of num_experts gated ones that a router chose (ops/experts.h). They stand in
+  // place of the feed-forward of intermediate_size, which dense layers have.
+  int num_experts = 0;  // 0: all layers are dense
+  int experts_per_token = 0;
+  int expert_intermediate_size = 0;      // of each expert
+  bool has_renormalized_experts = true;  // the chosen experts' weights add up to 1
+  std::vector<bool> dense_layers;  // [LayersOfModel] which layers have no experts; empty: none
+
   // Medusa (arXiv:2401.10774): heads beside lm_head, each of which names the token that comes one
   // place further than the one before it (medusa_heads.h). Of the model's dtype, whatever
   // quant_algo.
@@ -183,6 +193,10 @@ float EmbeddingScale(const ModelConfig& config);
 
 // Whether positions turn q and k of layer `layer` of the model.
 bool HasRope(const ModelConfig& config, int layer);
+
+// Whether layer `layer` of the model has experts, and whether any layer has none.
+bool HasExperts(const ModelConfig& config, int layer);
+bool HasDenseLayers(const ModelConfig& config);
 
 // Tokens that layer `layer` of the model sees; 0 = all.
 int WindowOf(const ModelConfig& config, int layer);

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "model/adapter.h"
+#include "model/expert_mlp.h"
 #include "model/rope.h"
 #include "tensor/element.h"
 #include "tensor/tensor_layout.h"
@@ -26,7 +27,8 @@ struct Workspace {
   TensorView q;          // [max_num_tokens, num_heads, head_dim] stream dtype; on CUDA in qkv
   TensorView attention;  // [max_num_tokens, num_heads * head_dim] activation dtype; the model's
                          // where activations are FP8
-  TensorView inner;      // [max_num_tokens, intermediate_size] activation dtype
+  TensorView inner;      // [max_num_tokens, intermediate_size] activation dtype; of dense layers
+  ExpertWorkspace experts;
   TensorView gate_up;  // CUDA: [max_num_tokens, 2 * intermediate_size] the model's dtype; of models
                        // that are not gated half as wide, beside adapters
   TensorView logits;   // [max_logits, vocab_size] float32
@@ -65,7 +67,9 @@ uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, i
   const Shape q_shape{tokens, config.num_heads, config.head_dim};
   out.q = is_cuda ? TensorView{out.qkv.data, stream, q_shape} : layout.Place(stream, q_shape);
   out.attention = layout.Place(has_fp8 ? config.dtype : activation, {tokens, q_width});
-  out.inner = layout.Place(activation, {tokens, config.intermediate_size});
+  if (HasDenseLayers(config))
+    out.inner = layout.Place(activation, {tokens, config.intermediate_size});
+  LayOutExperts(config, activation, tokens, layout, out.experts);
   if (is_cuda && config.gated_mlp)
     out.gate_up = layout.Place(config.dtype, {tokens, 2 * int64_t{config.intermediate_size}});
   else if (is_cuda && TakesAdapters(config))
@@ -77,7 +81,12 @@ uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, i
     out.rank_logits = layout.Place(DType::kF32, {max_logits, VocabRows(config)});
   const int64_t widest =
       std::max({int64_t{config.hidden_size}, q_width, int64_t{config.intermediate_size}});
-  const size_t scratch = is_cuda ? 0 : ops::LinearScratchBytes(LinearDType(config), tokens, widest);
+  const size_t scratch =
+      is_cuda
+          ? 0
+          : std::max(ops::LinearScratchBytes(LinearDType(config), tokens, widest),
+                     ops::LinearScratchBytes(LinearDType(config), tokens * config.experts_per_token,
+                                             config.expert_intermediate_size));
   if (scratch > 0) out.scratch = layout.Place(DType::kU8, {static_cast<int64_t>(scratch)});
   if (config.position != PositionKind::kLearnedAbsolute)
     out.cos_sin = layout.Place(DType::kF32, {max_seq_len, 2, RotaryDim(config) / 2});
@@ -427,6 +436,7 @@ Workspace Decoder::Impl::ForTokens(int64_t num_tokens) const {
                            &w.gate_up, &w.wide_inner, &w.final_x, &w.attention_codes, &w.x_scales,
                            &w.attention_scales, &w.inner_scales})
     *view = Rows(*view, num_tokens);
+  w.experts = model::ForTokens(workspace.experts, num_tokens);
   return w;
 }
 
@@ -523,6 +533,13 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
 Status Decoder::Impl::RunMlp(size_t idx, const Batch& batch, const Workspace& w,
                              Stream& stream) const {
   const LayerWeights& layer = weights().layers[idx];
+  if (!layer.router.empty()) {
+    RETURN_IF_ERROR(RunExpertMlp(
+        config(), ops,
+        {.layer = &layer, .x = w.x, .scratch = w.scratch, .workspace = w.experts, .delta = w.delta},
+        stream));
+    return AddUpDelta(w.delta, stream);
+  }
   const ops::LoraTerm lora = {batch.adapters, static_cast<int>(idx)};
   const ops::Activation x = {.values = w.x, .scales = w.x_scales};
   if (config().gated_mlp) {

@@ -38,6 +38,9 @@ struct LayerWeights {
   TensorView gate_bias;
   ops::Weight proj;  // [hidden_size, intermediate_size]
   TensorView proj_bias;
+
+  // Of a layer with experts: fc and proj hold all of them (ops/experts.h), gate is empty.
+  ops::Weight router;  // [num_experts, hidden_size], of the model's dtype
 };
 
 // One of Medusa's heads.

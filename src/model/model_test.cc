@@ -119,6 +119,14 @@ TEST(CheckSupported, RefusesByName) {
                   },
                   cuda),
               HasSubstr("no_rope_layers: got layers without positions"));
+  EXPECT_THAT(error(
+                  [](auto& c) {
+                    c.hidden_size = c.expert_intermediate_size = 64;
+                    c.num_experts = 4;
+                    c.experts_per_token = 2;
+                  },
+                  cuda),
+              HasSubstr("num_experts: got 4 for target cuda, which supports none; use cpu"));
   EXPECT_THAT(error([](auto& c) { c.has_wide_qk_norm = true; }, cuda),
               HasSubstr("qk_layernorm: got norms of all heads together"));
   EXPECT_THAT(error(

@@ -71,6 +71,8 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
        kUseCpu},
       {"qk_layernorm", has_all || !c.has_wide_qk_norm, "norms of all heads together",
        "norms of each head", kUseCpu},
+      {"num_experts", has_all || c.num_experts == 0, fmt::to_string(c.num_experts), "none",
+       kUseCpu},
       {"rope_local_base_freq", has_all || !c.sliding_rope_theta,
        fmt::to_string(c.sliding_rope_theta.value_or(0)), "rope_theta for all layers", kUseCpu},
   };

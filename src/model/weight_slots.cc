@@ -49,6 +49,14 @@ class SlotList {
     Vector(std::move(name), width, view);
     slots_.back().is_one_centered = has_one_centered_norms_;
   }
+  void Router(std::string name, int64_t num_experts, int64_t in, ops::Weight& weight) {
+    Matrix(std::move(name), num_experts, in, weight);
+    slots_.back().is_router = true;
+  }
+  // Those from `first` on hold so many experts.
+  void SetExperts(size_t first, int num_experts) {
+    for (size_t i = first; i < slots_.size(); ++i) slots_[i].num_experts = num_experts;
+  }
   size_t size() const { return slots_.size(); }
   // Those from `first` on are of that layer.
   void SetLayer(size_t first, int layer) {
@@ -62,12 +70,40 @@ class SlotList {
   std::vector<WeightSlot> slots_;
 };
 
+void AddExperts(const ModelConfig& config, const std::string& prefix, LayerWeights& layer,
+                SlotList& list) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t num_experts = config.num_experts;
+  const int64_t inner = config.expert_intermediate_size;
+  list.Router(prefix + "mlp.router.weight", num_experts, hidden, layer.router);
+  const size_t first = list.size();
+  list.Linear(prefix + "mlp.fc", num_experts * 2 * inner, hidden, layer.fc);
+  list.Linear(prefix + "mlp.proj", num_experts * hidden, inner, layer.proj);
+  list.SetExperts(first, config.num_experts);
+}
+
+void AddMlp(const ModelConfig& config, const std::string& prefix, LayerWeights& layer,
+            SlotList& list) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t inner = config.intermediate_size;
+  // The two matrices of a gated layer side by side: a GPU multiplies by both at once.
+  list.LinearMatrix(prefix + "mlp.fc", inner, hidden, layer.fc);
+  if (config.gated_mlp) list.LinearMatrix(prefix + "mlp.gate", inner, hidden, layer.gate);
+  list.LinearScales(prefix + "mlp.fc", inner, layer.fc);
+  if (config.gated_mlp) list.LinearScales(prefix + "mlp.gate", inner, layer.gate);
+  if (config.mlp_bias) list.Vector(prefix + "mlp.fc.bias", inner, layer.fc_bias);
+  if (config.gated_mlp && config.mlp_bias)
+    list.Vector(prefix + "mlp.gate.bias", inner, layer.gate_bias);
+  list.Linear(prefix + "mlp.proj", hidden, inner, layer.proj);
+  if (config.mlp_bias) list.Vector(prefix + "mlp.proj.bias", hidden, layer.proj_bias);
+}
+
+// But for the feed-forward.
 void AddLayer(const ModelConfig& config, const std::string& prefix, LayerWeights& layer,
               SlotList& list) {
   const int64_t hidden = config.hidden_size;
   const int64_t attention = int64_t{config.num_heads} * config.head_dim;
   const int64_t qkv = attention + int64_t{2} * config.num_kv_heads * config.head_dim;
-  const int64_t inner = config.intermediate_size;
   const bool has_norm_bias = config.norm == ops::NormKind::kLayerNorm;
 
   const bool has_norms_before = config.norm_placement != NormPlacement::kPost;
@@ -100,16 +136,6 @@ void AddLayer(const ModelConfig& config, const std::string& prefix, LayerWeights
   if (has_norms_behind)
     list.NormWeight(prefix + "post_feedforward_layernorm.weight", hidden,
                     layer.post_feedforward_norm_weight);
-  // The two matrices of a gated layer side by side: a GPU multiplies by both at once.
-  list.LinearMatrix(prefix + "mlp.fc", inner, hidden, layer.fc);
-  if (config.gated_mlp) list.LinearMatrix(prefix + "mlp.gate", inner, hidden, layer.gate);
-  list.LinearScales(prefix + "mlp.fc", inner, layer.fc);
-  if (config.gated_mlp) list.LinearScales(prefix + "mlp.gate", inner, layer.gate);
-  if (config.mlp_bias) list.Vector(prefix + "mlp.fc.bias", inner, layer.fc_bias);
-  if (config.gated_mlp && config.mlp_bias)
-    list.Vector(prefix + "mlp.gate.bias", inner, layer.gate_bias);
-  list.Linear(prefix + "mlp.proj", hidden, inner, layer.proj);
-  if (config.mlp_bias) list.Vector(prefix + "mlp.proj.bias", hidden, layer.proj_bias);
 }
 
 void AddMedusaHead(const ModelConfig& config, int head, MedusaHeadWeights& weights,
@@ -142,7 +168,10 @@ std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& w
   weights.layers.resize(static_cast<size_t>(config.num_layers));
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     const size_t first = list.size();
-    AddLayer(config, fmt::format("transformer.layers.{}.", i), weights.layers[i], list);
+    const std::string prefix = fmt::format("transformer.layers.{}.", i);
+    AddLayer(config, prefix, weights.layers[i], list);
+    const bool has_experts = HasExperts(config, config.part.first_layer + static_cast<int>(i));
+    (has_experts ? AddExperts : AddMlp)(config, prefix, weights.layers[i], list);
     list.SetLayer(first, static_cast<int>(i));
   }
   if (!config.part.is_last_stage()) return list.Take();
@@ -163,6 +192,13 @@ std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& w
 std::string MatrixOfScales(const WeightSlot& scales) {
   CHECK(scales.kind == Kind::kScales);
   return scales.name.substr(0, scales.name.size() - kScaleSuffix.size()) + "weight";
+}
+
+Shape FileShape(const WeightSlot& slot, const Shape& shape) {
+  if (slot.num_experts == 0) return shape;
+  const int64_t rows = shape[0] / slot.num_experts;
+  return shape.rank() == 1 ? Shape{slot.num_experts, rows}
+                           : Shape{slot.num_experts, rows, shape[1]};
 }
 
 DType StoredDType(const ModelConfig& config, const WeightSlot& slot) {

@@ -29,8 +29,15 @@ struct WeightSlot {
   TensorView* view = nullptr;
   bool is_quantized = false;
   bool is_one_centered = false;  // of ModelConfig::has_one_centered_norms: float32 in checkpoints
-  int layer = -1;                // whose it is; -1 = none's
+  bool is_router = false;        // of experts: float32 in checkpoints
+  int num_experts = 0;  // > 0: it holds those of so many experts, equally many rows of each, one
+                        // expert's behind the other's
+  int layer = -1;       // whose it is; -1 = none's
 };
+
+// The shape in checkpoints of `shape`, a part of the slot's: experts have a dimension of their own,
+// the first.
+Shape FileShape(const WeightSlot& slot, const Shape& shape);
 
 // "…attention.qkv.weight" of "…attention.qkv.per_channel_scale".
 std::string MatrixOfScales(const WeightSlot& scales);

@@ -20,6 +20,9 @@ OpTable ReferenceTable() {
           .linear = reference::Linear,
           .gated_linear = reference::GatedLinear,
           .lm_head = reference::LmHead,
+          .route = reference::Route,
+          .expert_gated_linear = reference::ExpertGatedLinear,
+          .expert_linear = reference::ExpertLinear,
           .quantize = reference::Quantize,
           .name = "reference"};
 }

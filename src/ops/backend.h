@@ -15,6 +15,7 @@
 #include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/embed.h"
+#include "ops/experts.h"
 #include "ops/linear.h"
 
 namespace inflight::ops {
@@ -30,6 +31,10 @@ struct OpTable {
   Kernel<LinearParams> linear = nullptr;
   Kernel<GatedLinearParams> gated_linear = nullptr;
   Kernel<LmHeadParams> lm_head = nullptr;
+  // Of experts; null on CUDA.
+  Kernel<RouteParams> route = nullptr;
+  Kernel<ExpertGatedLinearParams> expert_gated_linear = nullptr;
+  Kernel<ExpertLinearParams> expert_linear = nullptr;
   // Null in the CPU's vector tables, whose linears round for themselves.
   Kernel<QuantizeParams> quantize = nullptr;
   // Once per step and window, before the layers: what attention derives from a batch for all layers

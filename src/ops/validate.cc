@@ -213,6 +213,40 @@ Status ExpectOwnRows(const EmbedParams& p) {
   return Status::Ok();
 }
 
+// Of `num_places` places, whatever stands in them.
+Status ExpectRoutes(const ExpertRoutes& routes, int64_t num_places) {
+  const int64_t num_experts = routes.begins.num_elements() - 1;
+  if (num_experts < 1 || num_experts > kMaxExperts)
+    return InvalidArgument(
+        fmt::format("routes.begins: got {} experts, needed [1, {}]", num_experts, kMaxExperts));
+  RETURN_IF_ERROR(Expect("routes.begins", routes.begins, kInt32, {num_experts + 1}));
+  RETURN_IF_ERROR(Expect("routes.tokens", routes.tokens, kInt32, {num_places}));
+  return Expect("routes.weights", routes.weights, kFloat32, {num_places});
+}
+
+// The places are those of `begins`, their tokens below `num_tokens`.
+Status ExpectPlaces(const ExpertRoutes& routes, int64_t num_places, int64_t num_tokens) {
+  RETURN_IF_ERROR(ExpectRoutes(routes, num_places));
+  const auto* begins = routes.begins.as<const int32_t>();
+  const int64_t num_experts = routes.begins.num_elements() - 1;
+  bool is_ascending = begins[0] == 0 && begins[num_experts] == num_places;
+  for (int64_t e = 0; e < num_experts; ++e)
+    is_ascending = is_ascending && begins[e] <= begins[e + 1];
+  if (!is_ascending)
+    return InvalidArgument(
+        fmt::format("routes.begins: got numbers from {} to {}, needed ascending ones from 0 to {}",
+                    begins[0], begins[num_experts], num_places));
+  return ExpectIndices("routes.tokens", routes.tokens, num_tokens);
+}
+
+// `weight` holds rows of all experts, of each a multiple of 64.
+Status ExpectExpertRows(const Weight& weight, int64_t num_experts, int64_t rows, int64_t panel) {
+  if (weight.out_features == num_experts * rows && rows % panel == 0) return Status::Ok();
+  return InvalidArgument(fmt::format(
+      "weight: got {} rows, needed {} of each of {} experts, in parts of a multiple of {}",
+      weight.out_features, rows, num_experts, panel));
+}
+
 }  // namespace
 
 Status Validate(const EmbedParams& p) {
@@ -329,6 +363,55 @@ Status Validate(const LmHeadParams& p) {
   RETURN_IF_ERROR(ExpectScratch(p.scratch, p.weight, num_rows));
   RETURN_IF_ERROR(ExpectCap(p.softcap));
   return Expect("logits", p.logits, kFloat32, {num_rows, p.weight.out_features});
+}
+
+Status Validate(const RouteParams& p) {
+  if (p.logits.shape.rank() != 2)
+    return InvalidArgument("logits: got " + p.logits.ToString() +
+                           ", needed [num_tokens, num_experts]");
+  RETURN_IF_ERROR(Expect("logits", p.logits, kFloat32, p.logits.shape));
+  const int64_t num_experts = p.logits.shape[1];
+  if (p.experts_per_token < 1 || p.experts_per_token > num_experts)
+    return InvalidArgument(
+        fmt::format("experts_per_token: got {}, needed [1, {}]", p.experts_per_token, num_experts));
+  const int64_t num_places = p.logits.shape[0] * p.experts_per_token;
+  RETURN_IF_ERROR(ExpectRoutes(p.routes, num_places));
+  if (p.routes.begins.num_elements() != num_experts + 1)
+    return InvalidArgument(fmt::format("routes.begins: got {}, needed [{}]",
+                                       p.routes.begins.ToString(), num_experts + 1));
+  RETURN_IF_ERROR(Expect("chosen", p.chosen, kInt32, {num_places}));
+  return Expect("chosen_weights", p.chosen_weights, kFloat32, {num_places});
+}
+
+Status Validate(const ExpertGatedLinearParams& p) {
+  RETURN_IF_ERROR(ExpectLinearWeight("weight", p.weight));
+  RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
+  if (p.y.shape.rank() != 2)
+    return InvalidArgument("y: got " + p.y.ToString() + ", needed [num_places, width]");
+  const int64_t num_tokens = p.x.values.shape[0];
+  const int64_t width = p.y.shape[1];
+  RETURN_IF_ERROR(Expect("y", p.y, kOutputs, p.y.shape));
+  RETURN_IF_ERROR(ExpectPlaces(p.routes, p.y.shape[0], num_tokens));
+  RETURN_IF_ERROR(
+      ExpectExpertRows(p.weight, p.routes.begins.num_elements() - 1, 2 * width, 2 * kExpertPanel));
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, kFloat32, {p.weight.out_features}));
+  if (!(p.limit >= 0))
+    return InvalidArgument(fmt::format("limit: got {}, needed 0 or one above it", p.limit));
+  return ExpectScratch(p.scratch, p.weight, num_tokens);
+}
+
+Status Validate(const ExpertLinearParams& p) {
+  RETURN_IF_ERROR(ExpectLinearWeight("weight", p.weight));
+  RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
+  if (p.y.shape.rank() != 2)
+    return InvalidArgument("y: got " + p.y.ToString() + ", needed [num_tokens, width]");
+  const int64_t num_places = p.x.values.shape[0];
+  RETURN_IF_ERROR(Expect("y", p.y, kFloat32, p.y.shape));
+  RETURN_IF_ERROR(ExpectPlaces(p.routes, num_places, p.y.shape[0]));
+  RETURN_IF_ERROR(
+      ExpectExpertRows(p.weight, p.routes.begins.num_elements() - 1, p.y.shape[1], kExpertPanel));
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, kFloat32, {p.weight.out_features}));
+  return ExpectScratch(p.scratch, p.weight, num_places);
 }
 
 Status Validate(const QuantizeParams& p) {

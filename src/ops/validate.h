@@ -10,6 +10,7 @@
 #include "ops/add_norm.h"
 #include "ops/attention.h"
 #include "ops/embed.h"
+#include "ops/experts.h"
 #include "ops/linear.h"
 
 namespace inflight::ops {
@@ -21,6 +22,9 @@ Status Validate(const AttentionParams& params);
 Status Validate(const LinearParams& params);
 Status Validate(const GatedLinearParams& params);
 Status Validate(const LmHeadParams& params);
+Status Validate(const RouteParams& params);
+Status Validate(const ExpertGatedLinearParams& params);
+Status Validate(const ExpertLinearParams& params);
 Status Validate(const QuantizeParams& params);
 
 }  // namespace inflight::ops

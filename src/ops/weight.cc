@@ -247,6 +247,16 @@ WeightLayout CpuWeightLayout(DType dtype) {
   }
 }
 
+Weight RowsOf(const Weight& weight, int64_t first, int64_t num_rows) {
+  CHECK(weight.layout == WeightLayout::kRowMajor || first % kPanelRows == 0);
+  Weight rows = weight;
+  rows.data = static_cast<const std::byte*>(weight.data) +
+              WeightBytes(weight.dtype, weight.layout, first, weight.in_features);
+  rows.out_features = num_rows;
+  if (weight.scales != nullptr) rows.scales = weight.scales + first;
+  return rows;
+}
+
 void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void* target,
                 CpuPool* pool) {
   CHECK_EQ(source.shape.rank(), 2);

@@ -55,6 +55,9 @@ struct Weight {
   bool empty() const { return data == nullptr; }
 };
 
+// The rows [first, first + num_rows) of a weight, `first` a multiple of 64 in packed layouts.
+Weight RowsOf(const Weight& weight, int64_t first, int64_t num_rows);
+
 // The layout that the CPU kernels read for `dtype`. One layout serves every ISA, so an engine file
 // moves between machines.
 WeightLayout CpuWeightLayout(DType dtype);

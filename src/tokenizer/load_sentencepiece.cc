@@ -93,7 +93,7 @@ Result<Class> ClassOf(const ConfigFiles& files) {
   }
   const std::string name =
       family != nullptr && family->is_string() ? family->get<std::string>() : "";
-  for (const char* llama : {"llama", "Llama", "mistral", "Mistral"}) {
+  for (const char* llama : {"llama", "Llama", "mistral", "Mistral", "mixtral", "Mixtral"}) {
     if (name.starts_with(llama)) return Class::kLlama;
   }
   return name.starts_with("t5") || name.starts_with("T5") ? Class::kT5 : Class::kBare;

@@ -216,6 +216,16 @@ def gemma3(*shape, window, pattern=3, scaling=None, **flags):
     return gemma("Gemma3Text", *shape, sliding_window=window, sliding_window_pattern=pattern, rope_parameters=ropes, **flags)
 
 
+def qwen3_moe(*shape, experts, chosen, width, renormalized, **flags):
+    """A model of Qwen3 with experts, each `width` wide, of which a token has `chosen`."""
+    flags |= {"num_experts": experts, "num_experts_per_tok": chosen, "moe_intermediate_size": width}
+    return llama(*shape, family="Qwen3Moe", hidden=64, norm_topk_prob=renormalized, pad_token_id=0, **flags)
+
+
+MIXED = {"decoder_sparse_step": 2, "mlp_only_layers": [3]}
+# Granite's.
+FACTORS = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.35, "logits_scaling": 1.7}
+
 MODELS = {
     "llama_mha": lambda: llama(4, 4, 16, vocab=257),
     "llama_gqa2": lambda: llama(4, 2, 16, vocab=211, form="old", tie_word_embeddings=True),
@@ -300,17 +310,7 @@ MODELS = {
     ),
     "olmo2_wide_norms": lambda: llama(4, 2, 16, family="Olmo2", vocab=113),
     "olmo2_head64": lambda: llama(2, 1, 64, family="Olmo2", vocab=112, inner=48, attention_bias=True),
-    "granite_factors": lambda: llama(
-        4,
-        2,
-        16,
-        family="Granite",
-        vocab=113,
-        embedding_multiplier=3.0,
-        residual_multiplier=0.4,
-        attention_multiplier=0.35,
-        logits_scaling=1.7,
-    ),
+    "granite_factors": lambda: llama(4, 2, 16, family="Granite", vocab=113, **FACTORS),
     "granite_head64": lambda: llama(
         2,
         1,
@@ -412,6 +412,23 @@ MODELS = {
         bias=True,
         tie_word_embeddings=False,
     ),
+    # Widths of experts are multiples of 64, of those that two ranks share of 128.
+    "mixtral_window": lambda: llama(
+        4, 2, 16, family="Mixtral", vocab=113, inner=128, num_local_experts=5, num_experts_per_tok=2, sliding_window=24
+    ),
+    # Experts in layers 1 and 5 alone, whose weights do not add up to 1.
+    "qwen3_moe_mixed": lambda: qwen3_moe(
+        4, 2, 24, vocab=113, layers=6, experts=9, chosen=3, width=64, renormalized=False, **MIXED
+    ),
+    "qwen3_moe_renormalized": lambda: qwen3_moe(
+        2, 1, 64, vocab=112, experts=6, chosen=2, width=128, renormalized=True, attention_bias=True, form="old"
+    ),
+    "olmoe_wide_norms": lambda: llama(
+        4, 2, 16, family="Olmoe", vocab=113, inner=64, num_experts=5, num_experts_per_tok=2, norm_topk_prob=False
+    ),
+    "granitemoe_factors": lambda: llama(
+        4, 2, 16, family="GraniteMoe", vocab=113, inner=128, num_local_experts=4, num_experts_per_tok=2, **FACTORS
+    ),
 }
 
 
@@ -419,6 +436,8 @@ def build(spec, seed):
     """A model whose logits spread over several units, so that greedy text wanders."""
     torch.manual_seed(seed)
     model = spec["class"](spec["config"]).eval()
+    if hasattr(spec["config"], "num_experts_per_tok"):
+        model.set_experts_implementation("eager")  # the other ones have no float64
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_norm = "norm" in name or "ln_" in name
@@ -433,7 +452,7 @@ def build(spec, seed):
                 scale = size / parameter.shape[-1] ** 0.5 if "lm_head" in name or tied else 1.0
                 parameter.normal_(0.0, scale)
             else:
-                fan_in = parameter.shape[0] if "c_" in name else parameter.shape[1]
+                fan_in = parameter.shape[0] if "c_" in name else parameter.shape[-1]
                 parameter.normal_(0.0, 1.2 / fan_in**0.5)
     return model
 
@@ -521,6 +540,8 @@ def old_form(config):
     config.pop("layer_types", None)
     if config.get("no_rope_layer_interval", 4) != 4:
         config.pop("no_rope_layers")  # as the interval says
+    if config["model_type"] == "qwen3_moe":
+        config["num_experts"] = config.pop("num_local_experts")
     if config["model_type"] == "gemma":
         config["hidden_act"] = "gelu"  # means its tanh form
     config["rope_theta"] = rope.pop("rope_theta")

@@ -110,6 +110,12 @@ void PrintModel(const fs::path& dir, const builder::Description& description) {
       "layers {}, hidden {}, heads {} (kv {}), head_dim {}, intermediate {}, vocabulary {}\n",
       c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, c.head_dim, c.intermediate_size,
       c.vocab_size);
+  if (c.num_experts > 0) {
+    const auto num_dense = std::ranges::count(c.dense_layers, true);
+    fmt::print("experts       {} of {}, of intermediate {}, in {} of {} layers\n",
+               c.experts_per_token, c.num_experts, c.expert_intermediate_size,
+               c.num_layers - num_dense, c.num_layers);
+  }
   fmt::print("positions     {}, up to {}; embeddings {}\n", DescribeRope(c),
              c.max_position_embeddings, c.tied_embeddings ? "tied" : "untied");
   if (c.sliding_window > 0) {

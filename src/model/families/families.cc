@@ -16,9 +16,9 @@ namespace {
 const std::vector<Family>& Registry() {
   static const std::vector<Family> families = [] {
     std::vector<Family> list = {
-        Llama(),      Gpt2(),    Qwen2(), Qwen3(), Mistral(), Gemma(),
-        Gemma2(),     Gemma3(),  Olmo2(), Phi3(),  Granite(), SmolLm3(),
-        StarCoder2(), GptNeoX(), GptJ(),  Opt(),   Falcon(),
+        Llama(),      Gpt2(),    Qwen2(),      Qwen3(),   Qwen3Moe(), Mistral(), Mixtral(),
+        Gemma(),      Gemma2(),  Gemma3(),     Olmo2(),   Olmoe(),    Phi3(),    Granite(),
+        GraniteMoe(), SmolLm3(), StarCoder2(), GptNeoX(), GptJ(),     Opt(),     Falcon(),
     };
     for (Family& family : list) family.config.architecture = family.architecture;
     return list;
@@ -33,10 +33,9 @@ struct Alias {
   std::string_view family;
 };
 constexpr Alias kAliases[] = {
-    {"MedusaForCausalLM", "LlamaForCausalLM"},    {"MixtralForCausalLM", "LlamaForCausalLM"},
-    {"ArcticForCausalLM", "LlamaForCausalLM"},    {"InternLMForCausalLM", "LlamaForCausalLM"},
-    {"InternLM2ForCausalLM", "LlamaForCausalLM"}, {"SkyworkForCausalLM", "LlamaForCausalLM"},
-    {"GPTForCausalLM", "GPT2LMHeadModel"},
+    {"MedusaForCausalLM", "LlamaForCausalLM"},   {"ArcticForCausalLM", "LlamaForCausalLM"},
+    {"InternLMForCausalLM", "LlamaForCausalLM"}, {"InternLM2ForCausalLM", "LlamaForCausalLM"},
+    {"SkyworkForCausalLM", "LlamaForCausalLM"},  {"GPTForCausalLM", "GPT2LMHeadModel"},
 };
 
 Result<const Family*> Find(std::string_view field, std::string_view name,
@@ -104,6 +103,13 @@ std::vector<TensorRow> Replaced(const std::vector<TensorRow>& base,
       all.push_back(row);
   all.insert(all.end(), rows.begin(), rows.end());
   return all;
+}
+
+std::vector<TensorRow> WithExperts(std::vector<TensorRow> base) {
+  base.push_back({"mlp.router", {"mlp.gate"}});
+  base.push_back({"mlp.fc", {"mlp.experts.*.up_proj", "mlp.experts.*.gate_proj"}});
+  base.push_back({"mlp.proj", {"mlp.experts.*.down_proj"}});
+  return base;
 }
 
 }  // namespace inflight::model

@@ -17,6 +17,9 @@ namespace inflight::model {
 
 // A checkpoint tensor and the stored tensors that make it. Names lack ".weight" and ".bias". Rows
 // of the same checkpoint tensor are other names of it: the first that a file has counts.
+//
+// Of experts a "*" in a stored name is the number of one: those of expert 0 are stacked, then those
+// of expert 1, ...
 struct TensorRow {
   std::string_view checkpoint;
   std::vector<std::string_view> stored;  // stacked along rows
@@ -28,6 +31,10 @@ struct TensorRow {
   // The rows of one stored tensor are groups of heads, one for each kv head: the query heads of the
   // group, its key head, its value head.
   bool has_grouped_heads = false;
+  // Of experts: one stored tensor holds all of them, in a dimension before its rows, and of each
+  // maybe the activated branch before the linear one, which is second in checkpoints.
+  bool holds_experts = false;
+  bool has_activated_first = false;
 };
 
 // How files name the tensors:
@@ -62,6 +69,10 @@ struct GgufForm {
 std::vector<TensorRow> Replaced(const std::vector<TensorRow>& base,
                                 const std::vector<TensorRow>& rows);
 
+// `base` with experts behind the dense layers' rows, for layers that have them: "mlp.gate" is the
+// router, "mlp.experts.*.gate_proj", up_proj and down_proj are the experts.
+std::vector<TensorRow> WithExperts(std::vector<TensorRow> base);
+
 // A model with further parts, of which a family is the one that reads text. The rest of it is not
 // loaded.
 struct Composite {
@@ -87,12 +98,16 @@ Family Gpt2();
 Family Qwen2();
 Family Qwen3();
 Family Mistral();
+Family Mixtral();
+Family Qwen3Moe();
 Family Gemma();
 Family Gemma2();
 Family Gemma3();
 Family Olmo2();
+Family Olmoe();
 Family Phi3();
 Family Granite();
+Family GraniteMoe();
 Family SmolLm3();
 Family StarCoder2();
 Family GptNeoX();

@@ -123,12 +123,23 @@ Field LearnedPositions();
 // none where it is null. Of some: where use_sliding_window is true, of the layers that layer_types
 // calls sliding_attention, or without it of those from max_window_layers on.
 Field HuggingFaceWindow(int64_t fallback);
+Field HuggingFaceUsedWindow(int64_t fallback);  // of every layer, where use_sliding_window is true
 Fields HuggingFaceLayerWindows(int64_t fallback);
 // Of all layers but each `pattern`th: of those that layer_types says, or by `pattern_field`, which
 // may be empty.
 Fields HuggingFacePatternWindows(int64_t fallback, int64_t pattern, std::string_view pattern_field);
 // A checkpoint's, under the same names: sliding_window and layer_types.
 Fields CheckpointWindows();
+
+// Hugging Face's numbers of experts, num_local_experts or num_experts, and of those that a token
+// has, num_experts_per_tok.
+Fields HuggingFaceExperts(int64_t num_experts, int64_t experts_per_token);
+// Which layers have experts, Hugging Face's: each decoder_sparse_step-th, but for those that
+// mlp_only_layers numbers.
+Fields HuggingFaceSparseLayers();
+// A checkpoint's: moe with num_experts, top_k and normalization_mode, moe_intermediate_size, and
+// mlp_only_layers.
+Fields CheckpointExperts();
 
 // What every family's config.json may carry and no family supports.
 Fields HuggingFaceRefusals();

@@ -58,11 +58,17 @@ Field HuggingFaceWindow(int64_t fallback) {
       .write = {}};
 }
 
+Field HuggingFaceUsedWindow(int64_t fallback) {
+  return {.name = "sliding_window",
+          .read =
+              [=](JsonFields& fields, ModelConfig& config) {
+                if (!fields.BoolOr("use_sliding_window", false)) return fields.status();
+                return ReadHuggingFaceWindow(fields, fallback, config);
+              },
+          .write = {}};
+}
+
 Fields HuggingFaceLayerWindows(int64_t fallback) {
-  const auto read_window = [=](JsonFields& fields, ModelConfig& config) {
-    if (!fields.BoolOr("use_sliding_window", false)) return fields.status();
-    return ReadHuggingFaceWindow(fields, fallback, config);
-  };
   const auto read_layers = [](JsonFields& fields, ModelConfig& config) {
     constexpr int64_t kFirstWindowLayer = 28;  // the default of transformers
     const int64_t first = fields.IntOr("max_window_layers", kFirstWindowLayer, 0, kMaxField);
@@ -73,7 +79,7 @@ Fields HuggingFaceLayerWindows(int64_t fallback) {
     SimplifyWindows(config);
     return Status::Ok();
   };
-  return {{.name = "sliding_window", .read = read_window, .write = {}},
+  return {HuggingFaceUsedWindow(fallback),
           {.name = "layer_types", .read = read_layers, .write = {}}};
 }
 

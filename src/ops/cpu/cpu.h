@@ -21,6 +21,10 @@ Status Attention(const KernelSet& kernels, const AttentionParams& params, Stream
 Status Linear(const KernelSet& kernels, const LinearParams& params, Stream& stream);
 Status GatedLinear(const KernelSet& kernels, const GatedLinearParams& params, Stream& stream);
 Status LmHead(const KernelSet& kernels, const LmHeadParams& params, Stream& stream);
+Status Route(const RouteParams& params, Stream& stream);  // the same for all instruction sets
+Status ExpertGatedLinear(const KernelSet& kernels, const ExpertGatedLinearParams& params,
+                         Stream& stream);
+Status ExpertLinear(const KernelSet& kernels, const ExpertLinearParams& params, Stream& stream);
 
 // The tables that this processor can run for `shape`, the widest first.
 std::vector<OpTable> OpTables(const ShapeClass& shape);

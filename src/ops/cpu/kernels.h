@@ -49,7 +49,7 @@ struct QuantizeArgs {
 };
 
 // y[r][n] = function(sums[r][n] + bias[n]), and where up_sums is set, times (up_sums[r][n] +
-// up_bias[n]).
+// up_bias[n]); with a limit both as of ops/experts.h.
 struct FinishArgs {
   const float* sums;     // [num_rows][64]
   const float* bias;     // [num_columns] or null
@@ -60,6 +60,7 @@ struct FinishArgs {
   int num_columns;  // 1 .. 64
   Element y_element;
   void* const* y;  // [num_rows] where each row's first column goes
+  float limit = 0;
 };
 
 // residual[i] += delta_factor * delta[i] (where delta is set); y = norm(residual). One token.

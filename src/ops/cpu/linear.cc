@@ -4,45 +4,17 @@
 // or int4 weights the rows are rounded first, once for both branches of a gated linear.
 #include "ops/linear.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/status_macros.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/launch.h"
 #include "ops/cpu/lora.h"
+#include "ops/cpu/panels.h"
 #include "ops/validate.h"
 
 namespace inflight::ops::cpu {
 namespace {
-
-using PanelKernel = void (*)(const PanelArgs&);
-
-PanelKernel PanelKernelOf(const KernelSet& kernels, DType dtype) {
-  if (dtype == DType::kI8) return kernels.panel_int8;
-  if (dtype == DType::kI4) return kernels.panel_int4;
-  switch (ElementOf(dtype)) {
-    case Element::kF32:
-      return kernels.panel_f32;
-    case Element::kF16:
-      return kernels.panel_f16;
-    case Element::kBf16:
-      return kernels.panel_bf16;
-  }
-  return kernels.panel_f32;
-}
-
-Status ExpectPacked(const char* field, const Weight& weight) {
-  const WeightLayout needed = CpuWeightLayout(weight.dtype);
-  if (weight.layout == needed && reinterpret_cast<uintptr_t>(weight.data) % 64 == 0)
-    return Status::Ok();
-  return InvalidArgument(
-      fmt::format("{}: got layout {} at {}, the vector kernels read {} at a multiple of 64 (pack "
-                  "the weight, or "
-                  "force ops to reference)",
-                  field, WeightLayoutName(weight.layout), weight.data, WeightLayoutName(needed)));
-}
 
 // What the three linears have in common: y[r] = f(x[rows[r]] W^T), `up` for the gated one.
 struct Product {
@@ -62,38 +34,16 @@ struct Product {
   float softcap = 0;
 };
 
-// Activations in int8, placed in the scratch as LinearScratchBytes counts it.
-struct RoundedRows {
-  explicit RoundedRows(const Product& p) {
-    if (!IsInteger(p.weight->dtype)) return;
-    stride = (p.weight->in_features + 63) / 64 * 64;
-    values = p.scratch->as<int8_t>();
-    scales = reinterpret_cast<float*>(values + p.num_rows * stride);
-    sums = reinterpret_cast<int32_t*>(scales + p.num_rows);
-  }
-  int64_t stride = 0;
-  int8_t* values = nullptr;  // [num_rows][stride]
-  float* scales = nullptr;   // [num_rows]
-  int32_t* sums = nullptr;   // [num_rows]
-};
-
 const void* RowOfX(const Product& p, int64_t row) {
   return RowOf(*p.x, p.rows == nullptr ? row : p.rows[row]);
 }
 
+RoundedRows RoundedRowsOf(const Product& p) { return {*p.weight, p.num_rows, *p.scratch}; }
+
 void RoundRows(const KernelSet& kernels, const Product& p, CpuPool& pool) {
-  const RoundedRows rounded(p);
-  pool.ParallelFor(
-      p.num_rows,
-      [&](int64_t row) {
-        kernels.quantize({.x = RowOfX(p, row),
-                          .x_element = ElementOf(p.x->dtype),
-                          .size = p.weight->in_features,
-                          .values = rounded.values + row * rounded.stride,
-                          .scale = rounded.scales + row,
-                          .sum = rounded.sums + row});
-      },
-      ThreadsFor(2 * p.num_rows * p.weight->in_features));
+  RoundedRowsOf(p).Fill(
+      kernels, [&](int64_t row) { return RowOfX(p, row); }, ElementOf(p.x->dtype), p.num_rows,
+      p.weight->in_features, pool);
 }
 
 constexpr LoraTerm kNoLora;
@@ -105,10 +55,9 @@ class PanelRunner {
         panel_(PanelKernelOf(kernels, product.weight->dtype)),
         finish_(kernels.finish),
         cap_(kernels.cap),
-        panel_bytes_(WeightBytes(product.weight->dtype, product.weight->layout, kPanelColumns,
-                                 product.weight->in_features)),
+        panel_bytes_(PanelBytes(*product.weight)),
         is_integer_(IsInteger(product.weight->dtype)),
-        rounded_(product),
+        rounded_(RoundedRowsOf(product)),
         lora_(kernels, product.lora, product.site, /*index=*/0),
         up_lora_(kernels, product.up == nullptr ? kNoLora : product.lora, LoraSite::kGate,
                  /*index=*/1) {}

@@ -24,6 +24,11 @@ OpTable Table() {
       .gated_linear = [](const GatedLinearParams& p,
                          Stream& s) { return GatedLinear(kernels, p, s); },
       .lm_head = [](const LmHeadParams& p, Stream& s) { return LmHead(kernels, p, s); },
+      .route = Route,
+      .expert_gated_linear = [](const ExpertGatedLinearParams& p,
+                                Stream& s) { return ExpertGatedLinear(kernels, p, s); },
+      .expert_linear = [](const ExpertLinearParams& p,
+                          Stream& s) { return ExpertLinear(kernels, p, s); },
       .name = kernels.name};
 }
 

@@ -16,6 +16,9 @@ Status Attention(const AttentionParams& params, Stream& stream);
 Status Linear(const LinearParams& params, Stream& stream);
 Status GatedLinear(const GatedLinearParams& params, Stream& stream);
 Status LmHead(const LmHeadParams& params, Stream& stream);
+Status Route(const RouteParams& params, Stream& stream);
+Status ExpertGatedLinear(const ExpertGatedLinearParams& params, Stream& stream);
+Status ExpertLinear(const ExpertLinearParams& params, Stream& stream);
 Status Quantize(const QuantizeParams& params, Stream& stream);
 
 // y = act(x), the functions of linear.h.

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models with experts: what their checkpoints hold, and files that are refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "artifact/tensor_set.h"
+#include "builder/builder.h"
+#include "builder/hf_config.h"
+#include "builder/test_models.h"
+
+namespace inflight::builder {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kHidden = 64;
+constexpr int kExperts = 3;
+
+std::string ExpertName(int expert, const char* part) {
+  return "model.layers.0.block_sparse_moe.experts." + std::to_string(expert) + "." + part +
+         ".weight";
+}
+
+// Two query heads and one kv head of 32, vocabulary 10, one layer of three experts.
+TestModel TinyMixtral(int inner = 64) {
+  const std::string layer = "model.layers.0.";
+  TestModel model = {{{"architectures", {"MixtralForCausalLM"}},
+                      {"hidden_size", kHidden},
+                      {"intermediate_size", inner},
+                      {"num_hidden_layers", 1},
+                      {"num_attention_heads", 2},
+                      {"num_key_value_heads", 1},
+                      {"num_local_experts", kExperts},
+                      {"num_experts_per_tok", 2},
+                      {"vocab_size", 10},
+                      {"max_position_embeddings", 32},
+                      {"eos_token_id", 2},
+                      {"torch_dtype", "float32"}},
+                     {{"model.embed_tokens.weight", DType::kF32, {10, kHidden}},
+                      {layer + "self_attn.q_proj.weight", DType::kF32, {64, kHidden}},
+                      {layer + "self_attn.k_proj.weight", DType::kF32, {32, kHidden}},
+                      {layer + "self_attn.v_proj.weight", DType::kF32, {32, kHidden}},
+                      {layer + "self_attn.o_proj.weight", DType::kF32, {kHidden, 64}},
+                      {layer + "input_layernorm.weight", DType::kF32, {kHidden}},
+                      {layer + "post_attention_layernorm.weight", DType::kF32, {kHidden}},
+                      {layer + "block_sparse_moe.gate.weight", DType::kF32, {kExperts, kHidden}},
+                      {"model.norm.weight", DType::kF32, {kHidden}},
+                      {"lm_head.weight", DType::kF32, {10, kHidden}}}};
+  for (int e = 0; e < kExperts; ++e) {
+    model.tensors.push_back({ExpertName(e, "w1"), DType::kF32, {inner, kHidden}});
+    model.tensors.push_back({ExpertName(e, "w2"), DType::kF32, {kHidden, inner}});
+    model.tensors.push_back({ExpertName(e, "w3"), DType::kF32, {inner, kHidden}});
+  }
+  return model;
+}
+
+class ExpertFilesTest : public testing::Test {
+ protected:
+  ExpertFilesTest() {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    dir_ = std::filesystem::path(testing::TempDir()) /
+           ("experts_" + std::to_string(getpid()) + info->name());
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+  }
+  ~ExpertFilesTest() override { std::filesystem::remove_all(dir_); }
+
+  std::filesystem::path hf() const { return dir_ / "hf"; }
+  std::filesystem::path checkpoint() const { return dir_ / "checkpoint"; }
+  // The elements as the float32 that their tensor holds.
+  std::vector<float> CheckpointTensor(const std::string& name, const Shape& shape, int rank = 0) {
+    const auto set = artifact::TensorSet::OpenFile(
+        checkpoint() / ("rank" + std::to_string(rank) + ".safetensors"));
+    EXPECT_TRUE(set.ok()) << set.status().ToString();
+    const artifact::StoredTensor* tensor = set->Find("transformer.layers.0.mlp." + name);
+    if (tensor == nullptr) {
+      ADD_FAILURE() << name << " is missing";
+      return {};
+    }
+    EXPECT_EQ(tensor->shape, shape) << name;
+    std::vector<float> values(tensor->data.size() / sizeof(float));
+    std::memcpy(values.data(), tensor->data.data(), tensor->data.size());
+    return values;
+  }
+
+  std::filesystem::path dir_;
+  std::unique_ptr<Device> device_ = Device::Cpu(2);
+};
+
+// The shapes and the order of NVIDIA/TensorRT-LLM/tensorrt_llm/models/llama/convert.py: experts
+// first, w3 above w1; the router in float32.
+TEST_F(ExpertFilesTest, CheckpointsStackExperts) {
+  const TestModel model = TinyMixtral();
+  model.Write(hf());
+  ASSERT_EQ(Convert({.model_dir = hf(), .output_dir = checkpoint(), .dtype = "float32"}),
+            Status::Ok());
+  const auto fc = CheckpointTensor("fc.weight", {kExperts, 128, kHidden});
+  const auto proj = CheckpointTensor("proj.weight", {kExperts, kHidden, 64});
+  constexpr ptrdiff_t kMatrix = ptrdiff_t{64} * kHidden;
+  for (int e = 0; e < kExperts; ++e) {
+    const auto at = fc.begin() + 2 * e * kMatrix;
+    EXPECT_EQ(std::vector<float>(at, at + kMatrix), model.Values(ExpertName(e, "w3")));
+    EXPECT_EQ(std::vector<float>(at + kMatrix, at + 2 * kMatrix),
+              model.Values(ExpertName(e, "w1")));
+    const auto down = proj.begin() + e * kMatrix;
+    EXPECT_EQ(std::vector<float>(down, down + kMatrix), model.Values(ExpertName(e, "w2")));
+  }
+  ASSERT_EQ(Convert({.model_dir = hf(), .output_dir = checkpoint(), .dtype = "bfloat16"}),
+            Status::Ok());
+  EXPECT_EQ(CheckpointTensor("router.weight", {kExperts, kHidden}),
+            model.Values("model.layers.0.block_sparse_moe.gate.weight"));
+}
+
+TEST_F(ExpertFilesTest, RanksHoldPartsOfEveryExpert) {
+  const TestModel model = TinyMixtral(/*inner=*/128);
+  model.Write(hf());
+  ASSERT_EQ(
+      Convert({.model_dir = hf(), .output_dir = checkpoint(), .dtype = "float32", .tp_size = 2}),
+      Status::Ok());
+  const auto fc = CheckpointTensor("fc.weight", {kExperts, 128, kHidden}, /*rank=*/1);
+  CheckpointTensor("proj.weight", {kExperts, kHidden, 64}, 1);
+  CheckpointTensor("router.weight", {kExperts, kHidden}, 1);
+  constexpr ptrdiff_t kHalf = ptrdiff_t{64} * kHidden;
+  const std::vector<float> w1 = model.Values(ExpertName(2, "w1"));
+  const auto at = fc.begin() + 5 * kHalf;  // behind two experts' halves and the third's w3
+  EXPECT_EQ(std::vector<float>(at, at + kHalf), std::vector<float>(w1.begin() + kHalf, w1.end()));
+}
+
+TEST_F(ExpertFilesTest, IntegerCheckpointsGiveTheWeightsOfTheModelItself) {
+  TestModel model = TinyMixtral();
+  model.is_wavy = true;
+  model.Write(hf());
+  for (const model::QuantAlgo algo : {model::QuantAlgo::kW8A16, model::QuantAlgo::kW4A16}) {
+    ASSERT_EQ(Convert({.model_dir = hf(),
+                       .output_dir = checkpoint(),
+                       .dtype = "float32",
+                       .quant_algo = algo}),
+              Status::Ok());
+    const auto stored = Open(checkpoint(), *device_, {});
+    const auto made = Open(hf(), *device_, {.quant_algo = algo});
+    ASSERT_TRUE(stored.ok()) << stored.status().ToString();
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    for (ops::Weight model::LayerWeights::*const part :
+         {&model::LayerWeights::fc, &model::LayerWeights::proj}) {
+      const ops::Weight& a = (*stored)->weights.layers[0].*part;
+      const ops::Weight& b = (*made)->weights.layers[0].*part;
+      EXPECT_EQ(a.out_features, b.out_features);
+      EXPECT_EQ(std::memcmp(a.data, b.data,
+                            ops::WeightBytes(a.dtype, a.layout, a.out_features, a.in_features)),
+                0);
+      EXPECT_EQ(
+          std::memcmp(a.scales, b.scales, sizeof(float) * static_cast<size_t>(a.out_features)), 0);
+    }
+  }
+}
+
+TEST_F(ExpertFilesTest, MissingExpertsAreNamed) {
+  TestModel model = TinyMixtral();
+  model.Remove(ExpertName(1, "w3"));
+  model.Write(hf());
+  EXPECT_THAT(Open(hf(), *device_, {}).status().message(),
+              HasSubstr("Required but not provided tensors:{\"" + ExpertName(1, "w3") + "\"}"));
+}
+
+TEST_F(ExpertFilesTest, ExpertsOfAnotherShapeAreNamed) {
+  TestModel model = TinyMixtral();
+  model.Tensor(ExpertName(2, "w2")).shape = {kHidden, 32};
+  model.Write(hf());
+  EXPECT_THAT(Open(hf(), *device_, {}).status().message(),
+              HasSubstr(ExpertName(2, "w2") + ": expected shape [64, 64], found [64, 32]"));
+}
+
+TEST_F(ExpertFilesTest, NumbersThatMakeNoSenseAreRefusedByName) {
+  const auto error = [](const char* field, nlohmann::json value) {
+    nlohmann::json config = TinyMixtral().config;
+    config[field] = std::move(value);
+    return ParseHfConfig(config, "config.json").status().message();
+  };
+  EXPECT_THAT(error("num_local_experts", 0), HasSubstr("num_local_experts: got 0"));
+  EXPECT_THAT(error("num_local_experts", 1025), HasSubstr("num_local_experts: got 1025"));
+  EXPECT_THAT(error("num_experts_per_tok", 0), HasSubstr("num_experts_per_tok: got 0"));
+  EXPECT_THAT(error("num_experts_per_tok", 4),
+              HasSubstr("num_experts_per_tok: got 4, a number from 1 to 3 is needed"));
+  EXPECT_THAT(error("intermediate_size", 96),
+              HasSubstr("moe_intermediate_size: got 96, with experts only multiples of 64 are"));
+  EXPECT_THAT(error("hidden_size", 96), HasSubstr("hidden_size: got 96, with experts"));
+}
+
+TEST_F(ExpertFilesTest, RanksThatCutExpertsTooNarrowAreRefused) {
+  TinyMixtral().Write(hf());
+  EXPECT_THAT(Convert({.model_dir = hf(), .output_dir = checkpoint(), .tp_size = 2}).message(),
+              HasSubstr("tp_size: got 2, which cuts moe_intermediate_size 64 into parts of 32"));
+}
+
+}  // namespace
+}  // namespace inflight::builder

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/expert_mlp.h"
+
+#include "base/status_macros.h"
+
+namespace inflight::model {
+namespace {
+
+TensorView Cut(TensorView view, int64_t rows) {
+  view.shape = view.shape.rank() == 1 ? Shape{rows} : Shape{rows, view.shape[1]};
+  return view;
+}
+
+}  // namespace
+
+void LayOutExperts(const ModelConfig& config, DType activation, int64_t max_num_tokens,
+                   TensorLayout& layout, ExpertWorkspace& out) {
+  if (config.num_experts == 0) return;
+  const int64_t num_places = max_num_tokens * config.experts_per_token;
+  out.logits = layout.Place(DType::kF32, {max_num_tokens, config.num_experts});
+  out.routes.begins = layout.Place(DType::kI32, {config.num_experts + 1});
+  out.routes.tokens = layout.Place(DType::kI32, {num_places});
+  out.routes.weights = layout.Place(DType::kF32, {num_places});
+  out.chosen = layout.Place(DType::kI32, {num_places});
+  out.chosen_weights = layout.Place(DType::kF32, {num_places});
+  out.inner = layout.Place(activation, {num_places, config.expert_intermediate_size});
+}
+
+ExpertWorkspace ForTokens(const ExpertWorkspace& workspace, int64_t num_tokens) {
+  if (workspace.logits.empty()) return workspace;
+  const int64_t most_places = workspace.inner.shape[0];
+  const int64_t num_places = num_tokens * (most_places / workspace.logits.shape[0]);
+  ExpertWorkspace w = workspace;
+  w.logits = Cut(w.logits, num_tokens);
+  for (TensorView* view :
+       {&w.routes.tokens, &w.routes.weights, &w.chosen, &w.chosen_weights, &w.inner})
+    *view = Cut(*view, num_places);
+  return w;
+}
+
+Status RunExpertMlp(const ModelConfig& config, const ops::OpTable& ops, const ExpertMlpParams& p,
+                    Stream& stream) {
+  const ExpertWorkspace& w = p.workspace;
+  RETURN_IF_ERROR(ops.linear(
+      {.x = {.values = p.x}, .weight = p.layer->router, .bias = {}, .y = w.logits}, stream));
+  RETURN_IF_ERROR(ops.route({.logits = w.logits,
+                             .experts_per_token = config.experts_per_token,
+                             .renormalizes = config.has_renormalized_experts,
+                             .routes = w.routes,
+                             .chosen = w.chosen,
+                             .chosen_weights = w.chosen_weights},
+                            stream));
+  RETURN_IF_ERROR(ops.expert_gated_linear({.x = {.values = p.x},
+                                           .routes = w.routes,
+                                           .weight = p.layer->fc,
+                                           .bias = {},
+                                           .activation = config.activation,
+                                           .y = w.inner,
+                                           .scratch = p.scratch},
+                                          stream));
+  return ops.expert_linear({.x = {.values = w.inner},
+                            .routes = w.routes,
+                            .weight = p.layer->proj,
+                            .bias = {},
+                            .y = p.delta,
+                            .scratch = p.scratch},
+                           stream);
+}
+
+}  // namespace inflight::model

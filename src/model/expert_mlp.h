@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The feed-forward of a layer with experts (ops/experts.h).
+#pragma once
+
+#include "model/config.h"
+#include "model/engine.h"
+#include "ops/backend.h"
+#include "tensor/stream.h"
+#include "tensor/tensor_layout.h"
+
+namespace inflight::model {
+
+// What it computes in, of the largest step. num_places = max_num_tokens * experts_per_token.
+struct ExpertWorkspace {
+  TensorView logits;  // [max_num_tokens, num_experts] float32
+  ops::ExpertRoutes routes;
+  TensorView chosen, chosen_weights;  // of ops::RouteParams
+  TensorView inner;  // [num_places, expert_intermediate_size] the dtype that linears read
+};
+
+// Places it; of a model without experts nothing.
+void LayOutExperts(const ModelConfig& config, DType activation, int64_t max_num_tokens,
+                   TensorLayout& layout, ExpertWorkspace& out);
+
+// What of it a step of `num_tokens` computes in.
+ExpertWorkspace ForTokens(const ExpertWorkspace& workspace, int64_t num_tokens);
+
+// delta = sum of the chosen experts' outputs. Of a model that is split each rank gives its part.
+struct ExpertMlpParams {
+  const LayerWeights* layer = nullptr;
+  TensorView x;        // [num_tokens, hidden_size] the dtype that linears read
+  TensorView scratch;  // of linears
+  ExpertWorkspace workspace;
+  TensorView delta;  // [num_tokens, hidden_size] float32
+};
+Status RunExpertMlp(const ModelConfig& config, const ops::OpTable& ops,
+                    const ExpertMlpParams& params, Stream& stream);
+
+}  // namespace inflight::model

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cpu/panels.h"
+
+#include <fmt/format.h>
+
+namespace inflight::ops::cpu {
+
+PanelKernel PanelKernelOf(const KernelSet& kernels, DType dtype) {
+  if (dtype == DType::kI8) return kernels.panel_int8;
+  if (dtype == DType::kI4) return kernels.panel_int4;
+  switch (ElementOf(dtype)) {
+    case Element::kF32:
+      return kernels.panel_f32;
+    case Element::kF16:
+      return kernels.panel_f16;
+    case Element::kBf16:
+      return kernels.panel_bf16;
+  }
+  return kernels.panel_f32;
+}
+
+size_t PanelBytes(const Weight& weight) {
+  return WeightBytes(weight.dtype, weight.layout, kPanelColumns, weight.in_features);
+}
+
+Status ExpectPacked(const char* field, const Weight& weight) {
+  const WeightLayout needed = CpuWeightLayout(weight.dtype);
+  if (weight.layout == needed && reinterpret_cast<uintptr_t>(weight.data) % 64 == 0)
+    return Status::Ok();
+  return InvalidArgument(
+      fmt::format("{}: got layout {} at {}, the vector kernels read {} at a multiple of 64 (pack "
+                  "the weight, or "
+                  "force ops to reference)",
+                  field, WeightLayoutName(weight.layout), weight.data, WeightLayoutName(needed)));
+}
+
+RoundedRows::RoundedRows(const Weight& weight, int64_t num_rows, const TensorView& scratch) {
+  if (!IsInteger(weight.dtype)) return;
+  stride = (weight.in_features + 63) / 64 * 64;
+  values = scratch.as<int8_t>();
+  scales = reinterpret_cast<float*>(values + num_rows * stride);
+  sums = reinterpret_cast<int32_t*>(scales + num_rows);
+}
+
+}  // namespace inflight::ops::cpu

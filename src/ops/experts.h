@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mixtures of experts (arXiv:2101.03961): feed-forwards of which a router gives each token a few.
+//
+// All experts of a layer lie in one weight, one's rows behind the other's. The rows of each are a
+// multiple of 64, so that they begin where a panel of a packed weight begins (ops/weight.h). Only
+// the experts that tokens chose are read. On the CPU alone.
+#pragma once
+
+#include "ops/activation.h"
+#include "ops/linear.h"
+#include "ops/weight.h"
+#include "tensor/stream.h"
+
+namespace inflight::ops {
+
+inline constexpr int kMaxExperts = 1024;
+inline constexpr int kExpertPanel = 64;  // rows of an expert's part of a weight are a multiple
+
+// Which tokens an expert computes: a list of places, those of one expert together in the order of
+// tokens, the experts in ascending order. num_places = num_tokens * experts_per_token.
+struct ExpertRoutes {
+  TensorView begins;   // [num_experts + 1] int32: those of expert e are [begins[e], begins[e + 1])
+  TensorView tokens;   // [num_places] int32
+  TensorView weights;  // [num_places] float32: what the expert's output is times
+};
+
+// The experts of each token: those of its experts_per_token largest logits, of equal ones the
+// first. Their weights are
+//
+//   w[t, e] = e^logits[t, e] / sum_i e^logits[t, i]     i over all experts, or, renormalised, over
+//                                                       those that were chosen
+//
+// (Mixtral, arXiv:2401.04088, renormalises; a softmax over the chosen logits alone is the same.)
+struct RouteParams {
+  TensorView logits;  // [num_tokens, num_experts] float32
+  int experts_per_token = 1;
+  bool renormalizes = true;
+  ExpertRoutes routes;        // written
+  TensorView chosen;          // [num_places] int32 scratch
+  TensorView chosen_weights;  // [num_places] float32 scratch
+};
+
+// At each place the gated half of its expert's feed-forward, of its token:
+//
+//   g = x[tokens[p]] G_e^T + gate_bias_e     u = x[tokens[p]] U_e^T + up_bias_e
+//   y[p] = act(g) * u
+//
+// with a limit (gpt-oss, openai/gpt-oss/gpt_oss/torch/model.py, swiglu)
+//
+//   y[p] = g' / (1 + e^(-1.702 g')) * (u' + 1)     g' = min(g, limit), u' = min(max(u, -limit),
+//                                                  limit)
+struct ExpertGatedLinearParams {
+  Activation x;  // [num_tokens, in_features]
+  ExpertRoutes routes;
+  Weight weight;    // [num_experts * 2 * width, in_features]: of each expert U_e, then G_e
+  TensorView bias;  // [num_experts * 2 * width] float32, likewise; empty = none
+  ActivationKind activation = ActivationKind::kSilu;
+  float limit = 0;     // 0 = none
+  TensorView y;        // [num_places, width] f32 | bf16, the dtype that the next linear reads
+  TensorView scratch;  // [>= LinearScratchBytes of num_tokens] as of LinearParams
+};
+
+// The other half, added up over the experts of a token in ascending order:
+//
+//   y[t] = sum_p weights[p] * (x[p] D_e^T + bias_e)     p over the places of t, e each one's expert
+struct ExpertLinearParams {
+  Activation x;  // [num_places, in_features]
+  ExpertRoutes routes;
+  Weight weight;       // [num_experts * width, in_features]
+  TensorView bias;     // [num_experts * width] float32; empty = none
+  TensorView y;        // [num_tokens, width] float32
+  TensorView scratch;  // [>= LinearScratchBytes of num_places] as of LinearParams
+};
+
+}  // namespace inflight::ops

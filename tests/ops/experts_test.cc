@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Experts: routing by hand, every table against the reference, and the same bits for a token
+// whatever else the batch holds.
+#include "ops/experts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "cases.h"
+#include "compare.h"
+
+namespace inflight::ops {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class ExpertsTest : public testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = Device::Cpu(3);
+  Stream stream_{*device_};
+};
+class ExpertKernelsTest : public ExpertsTest, public testing::WithParamInterface<DType> {};
+
+// The lists of a step, and what routing computes in.
+struct Lists {
+  Lists(int num_experts, int64_t num_places)
+      : begins(DType::kI32, {num_experts + 1}),
+        tokens(DType::kI32, {num_places}),
+        weights(DType::kF32, {num_places}),
+        chosen(DType::kI32, {num_places}),
+        chosen_weights(DType::kF32, {num_places}) {}
+
+  ExpertRoutes view() const { return {begins.view(), tokens.view(), weights.view()}; }
+  RouteParams Params(const Tensor& logits, int experts_per_token, bool renormalizes) const {
+    return {.logits = logits.view(),
+            .experts_per_token = experts_per_token,
+            .renormalizes = renormalizes,
+            .routes = view(),
+            .chosen = chosen.view(),
+            .chosen_weights = chosen_weights.view()};
+  }
+  std::vector<int> Ints(const Tensor& tensor) const {
+    const auto* values = tensor.view().as<const int32_t>();
+    return {values, values + tensor.view().num_elements()};
+  }
+
+  Tensor begins, tokens, weights, chosen, chosen_weights;
+};
+
+std::vector<OpTable> AllTables() { return CpuOpTables({.weight_dtype = DType::kF32}); }
+
+TEST_F(ExpertsTest, RoutesByHand) {
+  // Token 0 chooses 3 and 0, token 1 the first two of equals, token 2 3 and 1.
+  const float l = std::log(2.0F);
+  const Tensor logits =
+      Tensor::Of(DType::kF32, {3, 4}, {l, 0, 0, 2 * l, 0, 0, 0, 0, -9, l, -9, l + 0.5F});
+  for (const OpTable& table : AllTables()) {
+    const Lists lists(4, 6);
+    ASSERT_EQ(table.route(lists.Params(logits, 2, /*renormalizes=*/true), stream_), Status::Ok());
+    EXPECT_THAT(lists.Ints(lists.begins), ElementsAre(0, 2, 4, 4, 6)) << table.name;
+    EXPECT_THAT(lists.Ints(lists.tokens), ElementsAre(0, 1, 1, 2, 0, 2));
+    const float e = std::exp(0.5F);
+    const auto weights = lists.weights.ToFloats();
+    const float want[] = {1.0F / 3, 0.5F, 0.5F, 1 / (1 + e), 2.0F / 3, e / (1 + e)};
+    for (size_t i = 0; i < weights.size(); ++i) EXPECT_NEAR(weights[i], want[i], 1e-6F);
+
+    ASSERT_EQ(table.route(lists.Params(logits, 2, /*renormalizes=*/false), stream_), Status::Ok());
+    // Of token 0 the logits are the logarithms of 2, 1, 1, 4.
+    EXPECT_NEAR(lists.weights.Get(0), 0.25F, 1e-6F);
+    EXPECT_NEAR(lists.weights.Get(4), 0.5F, 1e-6F);
+    EXPECT_NEAR(lists.weights.Get(1), 0.25F, 1e-6F);
+  }
+}
+
+TEST_F(ExpertsTest, RoutesWhatIsNotANumberToExpertsAllTheSame) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor logits = Tensor::Of(DType::kF32, {2, 3}, {nan, nan, nan, 1, nan, 2});
+  for (const OpTable& table : AllTables()) {
+    const Lists lists(3, 4);
+    ASSERT_EQ(table.route(lists.Params(logits, 2, true), stream_), Status::Ok());
+    EXPECT_EQ(lists.Ints(lists.begins).back(), 4) << table.name;
+  }
+}
+
+struct ExpertCase {
+  const char* name;
+  int num_tokens;
+  int num_experts;
+  int experts_per_token;
+  int hidden;
+  int inner;
+  bool bias = false;
+  float limit = 0;
+  float skew = 0;  // of the logits towards expert 0
+};
+
+constexpr ExpertCase kCases[] = {
+    {"one_token", 1, 8, 2, 64, 64},
+    {"no_token", 0, 4, 2, 64, 64},
+    {"one_expert", 5, 1, 1, 128, 64, true},
+    {"all_experts", 3, 3, 3, 64, 128, true},
+    {"limited", 9, 6, 2, 64, 64, true, 0.4F},
+    {"many_experts", 13, 96, 8, 64, 64},
+    {"skewed", 300, 4, 2, 64, 128, true, 0, 8.0F},
+};
+
+// A layer, random, and a step of it.
+struct ExpertLayer {
+  ExpertLayer(const ExpertCase& c, DType dtype)
+      : shape(c),
+        input(InputDType(dtype)),
+        x(Tensor::Random(input, {c.num_tokens, c.hidden}, 3)),
+        fc(dtype, CpuWeightLayout(dtype),
+           Tensor::Random(dtype, {c.num_experts * 2 * c.inner, c.hidden}, 4)),
+        fc_bias(Tensor::Random(DType::kF32, {c.num_experts * 2 * c.inner}, 5)),
+        proj(dtype, CpuWeightLayout(dtype),
+             Tensor::Random(dtype, {c.num_experts * c.hidden, c.inner}, 6)),
+        proj_bias(Tensor::Random(DType::kF32, {c.num_experts * c.hidden}, 7)),
+        logits(Tensor::Random(DType::kF32, {c.num_tokens, c.num_experts}, 8)) {
+    for (int t = 0; t < c.num_tokens; ++t)
+      logits.Set(int64_t{t} * c.num_experts, logits.Get(int64_t{t} * c.num_experts) + c.skew);
+  }
+
+  ExpertGatedLinearParams Gated(const Tensor& of, const ExpertRoutes& routes, Tensor& y) const {
+    return {.x = {.values = of.view()},
+            .routes = routes,
+            .weight = fc.weight(),
+            .bias = shape.bias ? fc_bias.view() : TensorView{},
+            .limit = shape.limit,
+            .y = y.view()};
+  }
+  ExpertLinearParams Linear(const Tensor& inner, const ExpertRoutes& routes, Tensor& y) const {
+    return {.x = {.values = inner.view()},
+            .routes = routes,
+            .weight = proj.weight(),
+            .bias = shape.bias ? proj_bias.view() : TensorView{},
+            .y = y.view()};
+  }
+
+  ExpertCase shape;
+  DType input;
+  Tensor x;
+  PackedWeight fc;
+  Tensor fc_bias;
+  PackedWeight proj;
+  Tensor proj_bias, logits;
+};
+
+// Elements of x and weights are below 1 in size.
+double GatedBound(const ExpertCase& c, double y, DType dtype) {
+  const double sum = SumBound(c.hidden, c.hidden + 1);
+  const double most = c.hidden + 2;  // of either branch
+  return RoundedBound(4 * sum * most + 64 * kUnit * most * most, y, dtype);
+}
+
+TEST_P(ExpertKernelsTest, EveryTableAgreesWithTheReference) {
+  const DType dtype = GetParam();
+  for (const ExpertCase& c : kCases) {
+    const ExpertLayer layer(c, dtype);
+    const int64_t num_places = int64_t{c.num_tokens} * c.experts_per_token;
+    const Lists lists(c.num_experts, num_places);
+    const OpTable reference = ReferenceTable();
+    ASSERT_EQ(reference.route(lists.Params(layer.logits, c.experts_per_token, true), stream_),
+              Status::Ok());
+    Tensor inner(layer.input, {num_places, c.inner});
+    Tensor want(DType::kF32, {c.num_tokens, c.hidden});
+    ASSERT_EQ(reference.expert_gated_linear(layer.Gated(layer.x, lists.view(), inner), stream_),
+              Status::Ok());
+    ASSERT_EQ(reference.expert_linear(layer.Linear(inner, lists.view(), want), stream_),
+              Status::Ok());
+    for (const OpTable& table : VectorTables({.weight_dtype = dtype})) {
+      const Lists own(c.num_experts, num_places);
+      ASSERT_EQ(table.route(own.Params(layer.logits, c.experts_per_token, true), stream_),
+                Status::Ok());
+      EXPECT_EQ(own.Ints(own.begins), lists.Ints(lists.begins));
+      EXPECT_EQ(own.Ints(own.tokens), lists.Ints(lists.tokens));
+      EXPECT_EQ(own.weights.ToFloats(), lists.weights.ToFloats());
+      Tensor got_inner(layer.input, {num_places, c.inner});
+      ASSERT_EQ(table.expert_gated_linear(layer.Gated(layer.x, lists.view(), got_inner), stream_),
+                Status::Ok());
+      std::vector<double> bound;
+      for (int64_t i = 0; i < num_places * c.inner; ++i)
+        bound.push_back(GatedBound(c, inner.Get(i), layer.input));
+      EXPECT_TRUE(Within(got_inner.ToFloats(), inner.ToFloats(), bound))
+          << table.name << " " << c.name;
+      Tensor got(DType::kF32, {c.num_tokens, c.hidden});
+      ASSERT_EQ(table.expert_linear(layer.Linear(inner, lists.view(), got), stream_), Status::Ok());
+      double largest = 1;
+      for (int64_t i = 0; i < num_places * c.inner; ++i)
+        largest = std::max(largest, std::abs(static_cast<double>(inner.Get(i))));
+      bound.assign(static_cast<size_t>(c.num_tokens * c.hidden),
+                   2 * SumBound(c.inner + c.experts_per_token, c.inner * largest + 1));
+      EXPECT_TRUE(Within(got.ToFloats(), want.ToFloats(), bound)) << table.name << " " << c.name;
+    }
+  }
+}
+
+// Feed-forward of all tokens of x.
+std::vector<float> RunLayer(const OpTable& table, const ExpertLayer& layer, const Tensor& x,
+                            const Tensor& logits, Stream& stream) {
+  const ExpertCase& c = layer.shape;
+  const int64_t num_tokens = x.view().shape[0];
+  const int64_t num_places = num_tokens * c.experts_per_token;
+  const Lists lists(c.num_experts, num_places);
+  Tensor inner(layer.input, {num_places, c.inner});
+  Tensor y(DType::kF32, {num_tokens, c.hidden});
+  EXPECT_EQ(table.route(lists.Params(logits, c.experts_per_token, false), stream), Status::Ok());
+  EXPECT_EQ(table.expert_gated_linear(layer.Gated(x, lists.view(), inner), stream), Status::Ok());
+  EXPECT_EQ(table.expert_linear(layer.Linear(inner, lists.view(), y), stream), Status::Ok());
+  return y.ToFloats();
+}
+
+TEST_P(ExpertKernelsTest, ATokenHasTheSameBitsAloneAndInABatch) {
+  const DType dtype = GetParam();
+  const ExpertLayer layer({"batch", 150, 5, 2, 64, 64, true, 0, 2.0F}, dtype);
+  const ExpertCase& c = layer.shape;
+  std::vector<OpTable> tables = VectorTables({.weight_dtype = dtype});
+  tables.push_back(ReferenceTable());
+  for (const OpTable& table : tables) {
+    const std::vector<float> all = RunLayer(table, layer, layer.x, layer.logits, stream_);
+    for (const int t : {0, 77, 149}) {
+      Tensor x(layer.input, {1, c.hidden});
+      Tensor logits(DType::kF32, {1, c.num_experts});
+      for (int k = 0; k < c.hidden; ++k) x.Set(k, layer.x.Get(t * c.hidden + k));
+      for (int e = 0; e < c.num_experts; ++e)
+        logits.Set(e, layer.logits.Get(t * c.num_experts + e));
+      const std::vector<float> alone = RunLayer(table, layer, x, logits, stream_);
+      const auto row = all.begin() + t * c.hidden;
+      EXPECT_TRUE(SameBits(alone, {row, row + c.hidden})) << table.name << ", token " << t;
+    }
+  }
+}
+
+// Codes over the whole range and a scale for each row.
+struct IntegerExperts {
+  IntegerExperts(DType dtype, int64_t rows, int64_t columns, uint64_t seed)
+      : codes(DType::kI8, {rows, columns}), scales(DType::kF32, {rows}) {
+    Random random(seed);
+    const int range = dtype == DType::kI4 ? 8 : 128;
+    for (int64_t i = 0; i < rows * columns; ++i)
+      codes.view().as<int8_t>()[i] = static_cast<int8_t>(random.Below(2 * range) - range);
+    for (int64_t i = 0; i < rows; ++i)
+      scales.Set(i, (1.5F + random.Uniform()) / static_cast<float>(2 * range));
+    if (dtype == DType::kI4) codes = PackedInt4(codes);
+    packed = std::make_unique<PackedWeight>(dtype, CpuWeightLayout(dtype), codes);
+    weight = packed->weight();
+    weight.scales = scales.view().as<const float>();
+  }
+
+  Tensor codes, scales;
+  std::unique_ptr<PackedWeight> packed;
+  Weight weight;
+};
+
+TEST_F(ExpertsTest, IntegerWeightsGiveTheReferencesSums) {
+  for (const DType dtype : {DType::kI8, DType::kI4}) {
+    const IntegerExperts fc(dtype, 3 * 2 * 64, 128, 21);
+    const IntegerExperts proj(dtype, 3 * 128, 64, 22);
+    const Tensor x = Tensor::Random(DType::kF32, {5, 128}, 23);
+    const Lists lists(3, 10);
+    const Tensor logits = Tensor::Random(DType::kF32, {5, 3}, 24);
+    ASSERT_EQ(ReferenceTable().route(lists.Params(logits, 2, true), stream_), Status::Ok());
+    const auto scratch_bytes = [&](int64_t rows, int64_t width) {
+      return Shape{static_cast<int64_t>(LinearScratchBytes(dtype, rows, width))};
+    };
+    const Tensor scratch(DType::kU8, scratch_bytes(10, 128));
+    const auto run = [&](const OpTable& table) {
+      Tensor inner(DType::kF32, {10, 64});
+      Tensor y(DType::kF32, {5, 128});
+      EXPECT_EQ(table.expert_gated_linear({.x = {.values = x.view()},
+                                           .routes = lists.view(),
+                                           .weight = fc.weight,
+                                           .bias = {},
+                                           .activation = ActivationKind::kRelu,
+                                           .y = inner.view(),
+                                           .scratch = scratch.view()},
+                                          stream_),
+                Status::Ok());
+      EXPECT_EQ(table.expert_linear({.x = {.values = inner.view()},
+                                     .routes = lists.view(),
+                                     .weight = proj.weight,
+                                     .bias = {},
+                                     .y = y.view(),
+                                     .scratch = scratch.view()},
+                                    stream_),
+                Status::Ok());
+      return y.ToFloats();
+    };
+    const std::vector<float> want = run(ReferenceTable());
+    for (const OpTable& table : VectorTables({.weight_dtype = dtype}))
+      EXPECT_TRUE(SameBits(run(table), want)) << table.name << " " << DTypeName(dtype);
+  }
+}
+
+TEST_F(ExpertsTest, RefusesWhatDoesNotFitByName) {
+  const ExpertLayer layer({"", 2, 3, 2, 64, 64}, DType::kF32);
+  for (const OpTable& table : AllTables()) {
+    const Lists lists(3, 4);
+    RouteParams route = lists.Params(layer.logits, 4, true);
+    EXPECT_THAT(table.route(route, stream_).message(),
+                HasSubstr("experts_per_token: got 4, needed [1, 3]"));
+    ASSERT_EQ(table.route(lists.Params(layer.logits, 2, true), stream_), Status::Ok());
+    Tensor inner(DType::kF32, {4, 64});
+    ExpertGatedLinearParams gated = layer.Gated(layer.x, lists.view(), inner);
+    gated.weight.out_features = 128;
+    EXPECT_THAT(table.expert_gated_linear(gated, stream_).message(),
+                HasSubstr("weight: got 128 rows"));
+    lists.tokens.view().as<int32_t>()[1] = 2;
+    Tensor y(DType::kF32, {2, 64});
+    EXPECT_THAT(table.expert_linear(layer.Linear(inner, lists.view(), y), stream_).message(),
+                HasSubstr("routes.tokens[1]: got 2, needed [0, 2)"));
+    lists.begins.view().as<int32_t>()[3] = 3;
+    EXPECT_THAT(table.expert_linear(layer.Linear(inner, lists.view(), y), stream_).message(),
+                HasSubstr("routes.begins"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, ExpertKernelsTest,
+                         testing::Values(DType::kF32, DType::kBF16, DType::kF16),
+                         [](const auto& info) { return std::string(DTypeName(info.param)); });
+
+}  // namespace
+}  // namespace inflight::ops
