@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "artifact/block_codec.h"
+#include "artifact/tensor_reader.h"
 #include "tensor/tensor_view.h"
 
 namespace inflight::artifact {
@@ -17,6 +19,8 @@ struct StoredTensor {
   Shape shape;
   std::span<const std::byte> data;    // dense, row-major, little-endian; at any address
   const BlockCodec* codec = nullptr;  // of packed elements; null: each is one of `dtype`
+  std::shared_ptr<const TensorReader> reader =
+      nullptr;  // set: elements come from it, not of `data`
 };
 
 }  // namespace inflight::artifact

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -104,6 +106,14 @@ Status TensorSet::AddShards(const std::filesystem::path& index_path, Format form
       return Status(StatusCode::kDataLoss, fmt::format("{}: {}: is not in {}", index_path.string(),
                                                        name, shard.get<std::string>()));
   return Status::Ok();
+}
+
+void TensorSet::Replace(const std::set<std::string, std::less<>>& gone,
+                        std::vector<StoredTensor> added) {
+  std::erase_if(tensors_, [&](const StoredTensor& tensor) { return gone.contains(tensor.name); });
+  std::ranges::move(added, std::back_inserter(tensors_));
+  by_name_.clear();
+  for (size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
 }
 
 const StoredTensor* TensorSet::Find(std::string_view name) const {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,10 @@ class TensorSet {
 
   // Tensors of a file that was parsed elsewhere, under unique names; their data lies in `file`.
   static TensorSet Of(MappedFile file, std::vector<StoredTensor> tensors);
+
+  // Leaves `gone` out and takes `added` in, whose names are new, and whose data lies in this set's
+  // files. Pointers that Find gave are not valid any more.
+  void Replace(const std::set<std::string, std::less<>>& gone, std::vector<StoredTensor> added);
 
   const StoredTensor* Find(std::string_view name) const;
   const std::vector<StoredTensor>& tensors() const { return tensors_; }

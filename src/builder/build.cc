@@ -96,6 +96,9 @@ void PackSlots(const WeightSource& source, std::span<const PlacedSlot> slots, De
 }
 
 void NoteDType(const WeightSource& source) {
+  if (!source.quantization.empty())
+    logging::Info("weights are quantised",
+                  {{"path", source.where}, {"quantization", source.quantization}});
   if (source.narrowed_from)
     logging::Info(fmt::format("{} weights are rounded to bfloat16, which the GPU computes in",
                               DTypeName(*source.narrowed_from)),
@@ -254,6 +257,7 @@ Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions
                      .config = source->config,
                      .limits = limits,
                      .ranks = source->ranks,
+                     .stored_quantization = source->quantization,
                      .weight_bytes = EngineBytes(source->config, options.target),
                      .layer_bytes = LayerBytes(source->config, options.target),
                      .tokenizer_dir = TokenizerDir(dir)};

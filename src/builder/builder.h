@@ -46,7 +46,7 @@ struct ConvertOptions {
   std::filesystem::path output_dir;
   std::string dtype = "auto";  // auto | float32 | bfloat16 | float16; auto = the model's
                                // torch_dtype
-  model::QuantAlgo quant_algo = model::QuantAlgo::kNone;
+  std::optional<model::QuantAlgo> quant_algo;  // default: that of the model's own form
   bool fp8_kv_cache = false;
   bool quantize_lm_head = false;
   int tp_size = 1;  // tensor-parallel ranks
@@ -110,6 +110,8 @@ struct Description {
   model::ModelConfig config;
   model::EngineLimits limits;
   artifact::RankMapping ranks;          // that the files are for, whichever are asked for
+  std::string stored_quantization;      // of a Hugging Face directory's files, and what becomes of
+                                        // it; empty: none
   uint64_t weight_bytes = 0;            // as they will be in memory
   uint64_t layer_bytes = 0;             // of them, each layer's
   std::filesystem::path tokenizer_dir;  // as of model::Engine

@@ -172,7 +172,9 @@ Status WriteRanks(const WeightSource& source, const Layout& layout,
 Status Convert(const ConvertOptions& options, const Progress& progress) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const std::optional<DType> said, SaidDType(options.model_dir));
-  ASSIGN_OR_RETURN(const DType dtype, ChooseDType(options.dtype, said, options.quant_algo));
+  ASSIGN_OR_RETURN(
+      const DType dtype,
+      ChooseDType(options.dtype, said, options.quant_algo.value_or(model::QuantAlgo::kNone)));
   ASSIGN_OR_RETURN(
       const auto source,
       OpenWeightSource(options.model_dir, {.dtype = dtype,

@@ -56,6 +56,11 @@ Result<ModelConfig> ReadLayer(const std::string& where, json object) {
                     where, artifact::Abbreviate(*names)));
   if (names != nullptr) object["architectures"] = json::array({"LlamaForCausalLM"});
   ASSIGN_OR_RETURN(const HfConfig hf, ParseHfConfig(object, where));
+  if (hf.quantization != nullptr)
+    return Unimplemented(
+        fmt::format("{}: quantization_config: got {}, a head of plain weights is "
+                    "supported",
+                    where, hf.quantization->Describe()));
   if (hf.config.architecture != "LlamaForCausalLM")
     return Unimplemented(
         fmt::format("{}: model_type: got {}, heads of EAGLE with a layer of llama "

@@ -21,6 +21,7 @@ using model::ModelConfig;
 using nlohmann::json;
 
 constexpr char kGenerationConfig[] = "generation_config.json";
+constexpr char kModelOptConfig[] = "hf_quant_config.json";
 
 // A family, and the name that it was found by.
 struct Named {
@@ -73,6 +74,28 @@ Status ParseTokenIds(const json& object, const std::string& where, ModelConfig& 
   return status;
 }
 
+// compression_config is the older name of compressed-tensors.
+Status ParseQuantization(const json& object, const std::string& where, HfConfig& hf) {
+  for (const char* name : {"quantization_config", "compression_config"}) {
+    const auto found = object.find(name);
+    if (found == object.end() || found->is_null() || hf.quantization != nullptr) continue;
+    ASSIGN_OR_RETURN(hf.quantization,
+                     quantized::ReadMethod(*found, fmt::format("{}: {}", where, name)));
+  }
+  return Status::Ok();
+}
+
+// Files of matrices that are stored transposed are quantised along the other side.
+Status CheckQuantization(const HfConfig& hf, const std::string& where) {
+  if (hf.quantization == nullptr) return Status::Ok();
+  ASSIGN_OR_RETURN(const model::Family* const family, model::FamilyOf(hf.config.architecture));
+  if (!family->tensors.has_conv1d) return Status::Ok();
+  return Unimplemented(
+      fmt::format("{}: quantization_config: {}: quantised weights of {} are not "
+                  "supported",
+                  where, hf.quantization->Describe(), hf.config.architecture));
+}
+
 }  // namespace
 
 Result<HfConfig> ParseHfConfig(const json& object, const std::string& where) {
@@ -90,16 +113,17 @@ Result<HfConfig> ParseHfConfig(const json& object, const std::string& where) {
   JsonFields text(part.empty() ? where : fmt::format("{}: {}", where, part), *described);
   for (const model::Field& field : family.hugging_face) {
     RETURN_IF_ERROR(field.read(text, hf.config));
-    // These a model with further parts may say of all of them.
-    const bool is_of_all =
-        field.name == "quantization_config" || field.name == "tie_word_embeddings";
-    if (is_of_all && fields.Has(field.name)) RETURN_IF_ERROR(field.read(fields, hf.config));
+    // A model with further parts may say it of all of them.
+    if (field.name == "tie_word_embeddings" && fields.Has(field.name))
+      RETURN_IF_ERROR(field.read(fields, hf.config));
   }
+  RETURN_IF_ERROR(ParseQuantization(object, where, hf));
   if (!part.empty()) {
     if (!hf.dtype) RETURN_IF_ERROR(ParseDType(text, hf.dtype));
     RETURN_IF_ERROR(ParseTokenIds(*described, text.where(), hf.config));
   }
   RETURN_IF_ERROR(ParseTokenIds(object, where, hf.config));
+  RETURN_IF_ERROR(CheckQuantization(hf, where));
   if (const Status valid = model::Validate(hf.config); !valid.ok()) return valid.WithPrefix(where);
   return hf;
 }
@@ -112,6 +136,12 @@ Result<HfConfig> ReadHfConfig(const std::filesystem::path& dir) {
   if (FileExists(generation)) {
     ASSIGN_OR_RETURN(const json ids, artifact::ReadJsonFile(generation));
     RETURN_IF_ERROR(ParseTokenIds(ids, generation.string(), hf.config));
+  }
+  if (hf.quantization == nullptr && FileExists(dir / kModelOptConfig)) {
+    const std::string file = (dir / kModelOptConfig).string();
+    ASSIGN_OR_RETURN(const json quantization, artifact::ReadJsonFile(dir / kModelOptConfig));
+    ASSIGN_OR_RETURN(hf.quantization, quantized::ReadModelOptFile(quantization, file));
+    RETURN_IF_ERROR(CheckQuantization(hf, file));
   }
   return hf;
 }

@@ -269,8 +269,8 @@ TEST(HfConfig, RefusesByNameWhatIsNotSupported) {
   };
   const json llama = OldLlama();
   EXPECT_THAT(error(llama, "architectures", {"DbrxForCausalLM"}), HasSubstr("DbrxForCausalLM"));
-  EXPECT_THAT(error(llama, "quantization_config", {{"quant_method", "gptq"}}),
-              HasSubstr("quantization_config"));
+  EXPECT_THAT(error(llama, "quantization_config", {{"quant_method", "bitsandbytes"}}),
+              HasSubstr("quantization_config: quant_method: got \"bitsandbytes\""));
   EXPECT_THAT(error(llama, "num_local_experts", 8), HasSubstr("num_local_experts: got 8"));
   EXPECT_THAT(error(llama, "sliding_window", 4096), HasSubstr("sliding_window: got 4096"));
   EXPECT_THAT(error(llama, "partial_rotary_factor", 0.5), HasSubstr("partial_rotary_factor"));
@@ -282,6 +282,8 @@ TEST(HfConfig, RefusesByNameWhatIsNotSupported) {
   EXPECT_THAT(error(NewLlama(), "rope_parameters", {{"full_attention", {{"rope_theta", 1e4}}}}),
               HasSubstr("one rope for all layers"));
   const json gpt2 = {{"architectures", {"GPT2LMHeadModel"}}};
+  EXPECT_THAT(error(gpt2, "quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}),
+              HasSubstr("quantised weights of GPT2LMHeadModel are not supported"));
   EXPECT_THAT(error(gpt2, "scale_attn_by_inverse_layer_idx", true),
               HasSubstr("scale_attn_by_inverse_layer_idx"));
   EXPECT_THAT(error(gpt2, "scale_attn_weights", false), HasSubstr("scale_attn_weights"));

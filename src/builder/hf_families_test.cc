@@ -304,7 +304,7 @@ TEST(HfFamilies, ReadsThePartOfGemma3ThatReadsText) {
   config.erase("architectures");
   EXPECT_EQ(Read(config).architecture, "Gemma3ForCausalLM");
   EXPECT_THAT(ErrorOf(config, "quantization_config", {{"quant_method", "gptq"}}).message(),
-              HasSubstr("quantization_config"));
+              HasSubstr("quantization_config: bits: is missing"));
   EXPECT_EQ(ErrorOf(config, "text_config", nullptr).message(),
             "config.json: text_config: is missing");
 }

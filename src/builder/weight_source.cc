@@ -21,6 +21,7 @@
 #include "builder/hf_config.h"
 #include "builder/medusa_files.h"
 #include "builder/merge.h"
+#include "builder/native_forms.h"
 #include "builder/recipes.h"
 #include "builder/sharding.h"
 #include "model/config_json.h"
@@ -31,6 +32,8 @@ namespace inflight::builder {
 namespace {
 
 using artifact::StoredTensor;
+
+constexpr int64_t kRowsAtOnce = 16;  // of a tensor whose elements are computed
 
 // Elements at from, from + stride, ... become consecutive ones of `dtype`.
 void ConvertStrided(const std::byte* from, DType from_dtype, size_t stride_bytes, int64_t n,
@@ -59,6 +62,26 @@ void CopyPlain(const std::byte* from, DType from_dtype, int64_t n, DType dtype, 
     ConvertStrided(from, from_dtype, SizeOf(from_dtype), n, dtype, to);
 }
 
+// A block of what a reader makes, rows of `to` `to_row_bytes` apart.
+void CopyComputed(const StoredTensor& tensor, const artifact::TensorBlock& block, DType dtype,
+                  size_t to_row_bytes, std::byte* to) {
+  const size_t row_bytes = BytesOf(tensor.dtype, block.num_columns);
+  if (tensor.dtype == dtype && row_bytes == to_row_bytes) return tensor.reader->Read(block, to);
+  std::vector<std::byte> rows(row_bytes *
+                              static_cast<size_t>(std::min(block.num_rows, kRowsAtOnce)));
+  for (int64_t done = 0; done < block.num_rows; done += kRowsAtOnce) {
+    const int64_t num_rows = std::min(kRowsAtOnce, block.num_rows - done);
+    tensor.reader->Read({.row = block.row + done,
+                         .num_rows = num_rows,
+                         .column = block.column,
+                         .num_columns = block.num_columns},
+                        rows.data());
+    for (int64_t i = 0; i < num_rows; ++i, to += to_row_bytes)
+      CopyPlain(rows.data() + static_cast<size_t>(i) * row_bytes, tensor.dtype, block.num_columns,
+                dtype, to);
+  }
+}
+
 // `n` elements from element `first` of a packed tensor on become consecutive ones of `dtype`.
 void DecodeRun(const StoredTensor& tensor, int64_t first, int64_t n, DType dtype, std::byte* to) {
   constexpr int64_t kMost = artifact::BlockCodec::kMaxElements;  // a multiple of every block
@@ -84,7 +107,7 @@ void CopyRun(const StoredTensor& tensor, int64_t first, int64_t n, DType dtype, 
 DType StoredDType(const WeightSource& source) {
   const StoredTensor& table =
       *source.recipes.at("transformer.vocab_embedding.weight").parts.front().tensor;
-  if (table.codec != nullptr) return DType::kBF16;
+  if (table.codec != nullptr || table.reader != nullptr) return DType::kBF16;
   return table.dtype == DType::kF64 ? DType::kF32 : table.dtype;
 }
 
@@ -101,11 +124,23 @@ Result<std::unique_ptr<WeightSource>> OpenHuggingFace(const std::filesystem::pat
   source->where = dir.string();
   ASSIGN_OR_RETURN(HfConfig hf, ReadHfConfig(dir));
   ASSIGN_OR_RETURN(artifact::TensorSet tensors, artifact::TensorSet::OpenModel(dir));
+  if (hf.quantization != nullptr) {
+    Result<quantized::Unpacked> packed = quantized::UnpackAll(*hf.quantization, tensors);
+    if (!packed.ok()) return packed.status().WithPrefix(source->where);
+    source->packed = *std::move(packed);
+  }
   source->files.push_back(std::move(tensors));
   source->config = std::move(hf.config);
   RETURN_IF_ERROR(AddMedusaHeads(options.medusa, *source));
   RETURN_IF_ERROR(MakeHuggingFaceRecipes(*source));
   source->config.dtype = options.dtype.value_or(hf.dtype.value_or(StoredDType(*source)));
+  if (hf.quantization != nullptr) {
+    const bool are_kept = KeepNativeForms(options, *source);
+    source->quantization =
+        fmt::format("{}; {} weights, {}", hf.quantization->Describe(), source->packed.num_weights,
+                    are_kept ? "kept as they are stored"
+                             : fmt::format("widened to {}", DTypeName(source->config.dtype)));
+  }
   return source;
 }
 
@@ -215,6 +250,11 @@ void CopyBlock(const WeightRecipe& recipe, const WeightBlock& block, DType dtype
     const int64_t stored_column = part.stored_column + left - part.column;
     int64_t num_rows = end - begin;
     int64_t run = right - left;  // elements that follow each other in both
+    if (tensor.reader != nullptr) {
+      CHECK(!part.is_transposed && part.pair_rows == 0);
+      CopyComputed(tensor, {stored_row, num_rows, stored_column, run}, dtype, to_row_bytes, to);
+      continue;
+    }
     if (part.is_transposed) {
       const size_t element = SizeOf(tensor.dtype);
       const std::byte* from =

@@ -17,6 +17,7 @@
 #include "builder/builder.h"
 #include "model/config.h"
 #include "model/weight_slots.h"
+#include "quantized/method.h"
 #include "tensor/device.h"
 
 namespace inflight::builder {
@@ -78,6 +79,8 @@ struct WeightSource {
                                                           // directories the model, then Medusa's
                                                           // heads where it has some
   std::deque<artifact::StoredTensor> read_tensors;        // of files: as recipes read them
+  quantized::Unpacked packed;                             // of a Hugging Face directory
+  std::string quantization;                               // of its files, for people; empty: none
   std::unordered_map<std::string, WeightRecipe> recipes;  // by checkpoint name
   std::vector<WeightCopy> copies;                         // for CheckCopies
   std::optional<DType> narrowed_from;  // the dtype by default, where that is not supported

@@ -125,7 +125,7 @@ Status Run(Options& options, std::span<const std::string> positionals) {
     return InvalidArgument("--medusa-model-dir: is needed beside the number of Medusa's heads");
   }
   ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());
-  convert.quant_algo = algo.value_or(model::QuantAlgo::kNone);
+  convert.quant_algo = algo;
   convert.fp8_kv_cache = options.quantization.Fp8KvCache().value_or(false);
   convert.quantize_lm_head = options.quantization.quantize_lm_head;
   if (convert.dtype == "fp32") convert.dtype = "float32";

@@ -104,6 +104,8 @@ void PrintModel(const fs::path& dir, const builder::Description& description) {
     fmt::print("ranks         {}, each with a file: tensor parallel {}, pipeline parallel {}\n",
                ranks.num_ranks(), ranks.tp_size, ranks.pp_size);
   fmt::print("architecture  {}, {}\n", c.architecture, DTypeName(c.dtype));
+  if (!description.stored_quantization.empty())
+    fmt::print("stored as     {}\n", description.stored_quantization);
   if (const std::string_view note = model::QuantizationNote(c); !note.empty())
     fmt::print("quantization  {}: {}\n", model::QuantAlgoName(c.quant_algo), note);
   fmt::print(

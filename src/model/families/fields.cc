@@ -327,7 +327,6 @@ Field Activation(std::string_view name, ActivationNames names, std::string_view 
 
 Fields HuggingFaceRefusals() {
   return {
-      Unsupported("quantization_config", "quantised models are not supported"),
       NoExperts("num_local_experts"),
       NoExperts("num_experts"),
       NoExperts("n_routed_experts"),

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quantized/module.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "tensor/element.h"
+
+namespace inflight::quantized {
+
+using artifact::StoredTensor;
+
+namespace {
+
+Status WrongShape(const Module& module, std::string_view tensor, const Shape& expected,
+                  const Shape& found) {
+  return InvalidArgument(fmt::format("{}: expected shape {}, found {}", module.NameOf(tensor),
+                                     expected.ToString(), found.ToString()));
+}
+
+int64_t CeilOf(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+void SetScales(const StoredTensor& tensor, PackedMatrix& matrix) {
+  matrix.scales = tensor.data;
+  matrix.scale_dtype = tensor.dtype;
+}
+
+}  // namespace
+
+std::string Module::NameOf(std::string_view tensor) const {
+  return fmt::format("{}.{}", name_, tensor);
+}
+
+const StoredTensor* Module::Find(std::string_view tensor) const {
+  return tensors_.Find(NameOf(tensor));
+}
+
+Result<const StoredTensor*> Module::Get(std::string_view tensor) const {
+  const StoredTensor* const found = Find(tensor);
+  if (found == nullptr) return InvalidArgument(NameOf(tensor) + ": is missing");
+  return found;
+}
+
+Result<const StoredTensor*> Module::Get(std::string_view tensor,
+                                        std::initializer_list<DType> dtypes,
+                                        const Shape& shape) const {
+  ASSIGN_OR_RETURN(const StoredTensor* const found, Get(tensor));
+  if (std::ranges::find(dtypes, found->dtype) == dtypes.end()) {
+    std::string needed;
+    for (const DType dtype : dtypes)
+      needed += fmt::format("{}{}", needed.empty() ? "" : ", ", DTypeName(dtype));
+    return InvalidArgument(
+        fmt::format("{}: dtype {}, {} is needed", NameOf(tensor), DTypeName(found->dtype), needed));
+  }
+  if (found->shape != shape) return WrongShape(*this, tensor, shape, found->shape);
+  return found;
+}
+
+Result<const StoredTensor*> Module::GetMatrix(std::string_view tensor, DType dtype) const {
+  ASSIGN_OR_RETURN(const StoredTensor* const found, Get(tensor));
+  if (found->shape.rank() != 2 || found->shape.num_elements() == 0)
+    return InvalidArgument(
+        fmt::format("{}: shape {}, a matrix is needed", NameOf(tensor), found->shape.ToString()));
+  return Get(tensor, {dtype}, found->shape);
+}
+
+Result<int64_t> Module::GroupSize(std::string_view field, int64_t size, int64_t in) const {
+  if (size == -1) return in;
+  if (size > 0 && in % size == 0) return size;
+  return InvalidArgument(fmt::format("{}: got {}, which does not divide the {} columns of {}",
+                                     field, size, in, NameOf("weight")));
+}
+
+Result<std::vector<int32_t>> Module::Groups(std::string_view tensor, int64_t in,
+                                            int64_t num_groups) const {
+  ASSIGN_OR_RETURN(const StoredTensor* const found, Get(tensor, {DType::kI32}, Shape{in}));
+  std::vector<int32_t> groups(static_cast<size_t>(in));
+  for (int64_t k = 0; k < in; ++k) {
+    const auto group = LoadAs<int32_t>(found->data.data(), k);
+    if (group < 0 || group >= num_groups)
+      return InvalidArgument(fmt::format("{}: got {} of column {}, there are {} groups",
+                                         NameOf(tensor), group, k, num_groups));
+    groups[static_cast<size_t>(k)] = group;
+  }
+  return groups;
+}
+
+Status SetScale(const Module& module, std::string_view tensor, PackedMatrix& matrix) {
+  ASSIGN_OR_RETURN(const StoredTensor* const found, module.Get(tensor));
+  const Shape shape = found->shape.num_elements() == 1 ? found->shape : Shape{1};
+  RETURN_IF_ERROR(module.Get(tensor, kScaleDTypes, shape).status());
+  SetScales(*found, matrix);
+  matrix.group_size = matrix.in_features;
+  return Status::Ok();
+}
+
+Status SetRowScales(const Module& module, std::string_view tensor, PackedMatrix& matrix) {
+  ASSIGN_OR_RETURN(const StoredTensor* const found, module.Get(tensor));
+  const Shape shape =
+      found->shape.rank() == 1 ? Shape{matrix.out_features} : Shape{matrix.out_features, 1};
+  RETURN_IF_ERROR(module.Get(tensor, kScaleDTypes, shape).status());
+  SetScales(*found, matrix);
+  matrix.row_stride = 1;
+  matrix.group_size = matrix.in_features;
+  return Status::Ok();
+}
+
+Status SetGroupScales(const Module& module, std::string_view tensor, int64_t group_size,
+                      PackedMatrix& matrix) {
+  matrix.group_size = group_size;
+  matrix.num_groups = matrix.in_features / group_size;
+  ASSIGN_OR_RETURN(const StoredTensor* const found,
+                   module.Get(tensor, kScaleDTypes, Shape{matrix.out_features, matrix.num_groups}));
+  SetScales(*found, matrix);
+  matrix.row_stride = matrix.num_groups;
+  matrix.group_stride = 1;
+  return Status::Ok();
+}
+
+Status SetBlockScales(const Module& module, std::string_view tensor, int64_t block_rows,
+                      int64_t block_columns, PackedMatrix& matrix) {
+  matrix.block_rows = block_rows;
+  matrix.group_size = block_columns;
+  matrix.num_groups = CeilOf(matrix.in_features, block_columns);
+  ASSIGN_OR_RETURN(const StoredTensor* const found,
+                   module.Get(tensor, kScaleDTypes,
+                              Shape{CeilOf(matrix.out_features, block_rows), matrix.num_groups}));
+  SetScales(*found, matrix);
+  matrix.row_stride = matrix.num_groups;
+  matrix.group_stride = 1;
+  return Status::Ok();
+}
+
+std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix& matrix) {
+  const bool is_words = matrix.layout == CodeLayout::kRowWords;
+  const int offset = is_words ? 1 << (matrix.bits - 1) : 0;
+  const bool is_whole = !is_words || matrix.in_features % (32 / matrix.bits) == 0;
+  if (matrix.num_groups != 1 || matrix.block_rows != 1 || !is_whole ||
+      matrix.zero_layout != ZeroLayout::kConstant || matrix.zero != offset)
+    return std::nullopt;
+  NativeForm form;
+  form.codes = {.name = module.NameOf("weight"),
+                .dtype = matrix.layout == CodeLayout::kFp8 ? DType::kF8E4M3
+                         : matrix.bits == 4                ? DType::kI4
+                                                           : DType::kI8,
+                .shape = {matrix.out_features, matrix.in_features},
+                .data = matrix.codes};
+  if (is_words) {
+    form.codes.data = {};
+    form.codes.reader = SignedCodes(matrix);
+  }
+  form.scales = {.name = module.NameOf("weight_scale"),
+                 .dtype = matrix.scale_dtype,
+                 .shape = {matrix.out_features},
+                 .data = matrix.scales};
+  if (matrix.row_stride == 0) {
+    form.scales.data = {};
+    form.scales.reader = Repeated(matrix.scales);
+  }
+  return form;
+}
+
+}  // namespace inflight::quantized

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stored tensors of one module, and what they become.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "artifact/tensor_set.h"
+#include "quantized/packed_matrix.h"
+
+namespace inflight::quantized {
+
+// A weight that the engine can execute as it is stored: element k of row n stands for
+// codes[n, k] * scales[n].
+struct NativeForm {
+  artifact::StoredTensor codes;   // int8, int4 or float8_e4m3fn [out, in]
+  artifact::StoredTensor scales;  // floats [out]
+};
+
+struct Weight {
+  artifact::StoredTensor widened;  // "….weight", float32 [out, in]
+  std::optional<NativeForm> native;
+};
+
+// Finds the tensors of a module, each "MODULE.NAME".
+class Module {
+ public:
+  Module(const artifact::TensorSet& tensors, std::string name)
+      : tensors_(tensors), name_(std::move(name)) {}
+
+  const std::string& name() const { return name_; }
+  std::string NameOf(std::string_view tensor) const;
+
+  // Null where it is not there.
+  const artifact::StoredTensor* Find(std::string_view tensor) const;
+  // kInvalidArgument where it is not there.
+  Result<const artifact::StoredTensor*> Get(std::string_view tensor) const;
+  // The same; `dtypes` are those that it may have, `shape` is its own.
+  Result<const artifact::StoredTensor*> Get(std::string_view tensor,
+                                            std::initializer_list<DType> dtypes,
+                                            const Shape& shape) const;
+  // A matrix of that dtype with elements.
+  Result<const artifact::StoredTensor*> GetMatrix(std::string_view tensor, DType dtype) const;
+
+  // Groups of `size` columns of a weight with `in` columns, -1: one of all; kInvalidArgument where
+  // they do not divide it.
+  Result<int64_t> GroupSize(std::string_view field, int64_t size, int64_t in) const;
+
+  // The group of each column as `tensor` [in] lists them; kInvalidArgument names one that is none
+  // of `num_groups`.
+  Result<std::vector<int32_t>> Groups(std::string_view tensor, int64_t in,
+                                      int64_t num_groups) const;
+
+ private:
+  const artifact::TensorSet& tensors_;
+  std::string name_;
+};
+
+// Dtypes of scales.
+inline constexpr std::initializer_list<DType> kScaleDTypes = {DType::kF16, DType::kBF16,
+                                                              DType::kF32};
+
+// Scales that are one for the tensor, for each row, for each block of rows and columns, or for each
+// row and group; sets those of `matrix`, whose features are known.
+Status SetScale(const Module& module, std::string_view tensor, PackedMatrix& matrix);
+Status SetRowScales(const Module& module, std::string_view tensor, PackedMatrix& matrix);
+Status SetGroupScales(const Module& module, std::string_view tensor, int64_t group_size,
+                      PackedMatrix& matrix);
+Status SetBlockScales(const Module& module, std::string_view tensor, int64_t block_rows,
+                      int64_t block_columns, PackedMatrix& matrix);
+
+// The form of a matrix that has no zero points and one scale for the tensor or for each row.
+std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix& matrix);
+
+}  // namespace inflight::quantized
