@@ -25,7 +25,7 @@ import xml.etree.ElementTree as ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUITES = {"simulation_test": "simulation", "server_simulation_test": "simulation", "golden_test": "golden",
           "cuda_backend_test": "cuda", "cuda_calls_test": "cuda", "cuda_golden_test": "cuda", "cuda_ops_test": "cuda",
-          "decoding_cuda_test": "cuda"}  # others are `unit`
+          "cuda_ranks_test": "cuda", "decoding_cuda_test": "cuda"}  # others are `unit`
 TIMEOUT_S = 900
 AT_ONCE = 2
 LONGEST = {"simulation_test", "golden_test", "decoding_test", "artifact_test"}  # these first, where durations are unknown
