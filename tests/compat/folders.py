@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folders that `inflight compat install` makes, and shells in which their scripts run as the guides say."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -77,7 +78,8 @@ class Folder:
         """pkill tritonserver, of those of this folder."""
         running = processes(str(self.root))
         for process in running:
-            os.kill(process, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since it was looked for
+                os.kill(process, signal.SIGTERM)
         deadline = time.monotonic() + START_TIMEOUT_S
         while processes(str(self.root)):
             assert time.monotonic() < deadline, "the server does not end"

@@ -259,12 +259,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         status = self.server.answers.pop(0) if self.server.answers else 200
-        self.send_response(status)
-        self.end_headers()
-        with self.server.came:
+        with self.server.came:  # before the answer, behind which the next call comes on another thread
             if status == 200:
                 self.server.calls.append((dict(self.headers), body))
             self.server.came.notify_all()
+        self.send_response(status)
+        self.end_headers()
 
     def log_message(self, *args):
         pass
