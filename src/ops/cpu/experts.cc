@@ -89,8 +89,7 @@ class ExpertPanels {
 // Numbers the items of all experts: of each its panels, of each its parts of rows.
 class ExpertItems {
  public:
-  ExpertItems(const RouteLists& lists, int64_t num_panels)
-      : lists_(lists), num_panels_(num_panels) {
+  ExpertItems(const RouteLists& lists, int64_t num_panels) : lists_(lists) {
     for (int e = 0; e < lists.num_experts; ++e) {
       const auto at = static_cast<size_t>(e);
       ends_[at] = (e == 0 ? 0 : ends_[at - 1]) + NumParts(e) * num_panels;
@@ -124,7 +123,6 @@ class ExpertItems {
   }
 
   const RouteLists& lists_;
-  const int64_t num_panels_;
   std::array<int64_t, kMaxExperts> ends_;  // of the items of expert e
 };
 
