@@ -132,10 +132,9 @@ Result<std::unique_ptr<PeerGroup>> PeerGroup::Create(std::span<Device* const> de
   if (size > ops::cuda::kMaxPeers)
     return InvalidArgument(fmt::format("tensor_parallel_size: got {}, GPUs take at most {}", size,
                                        ops::cuda::kMaxPeers));
-  // A kernel that waits for another rank may keep that rank's from the multiprocessors where
-  // kernels overlap.
+  // A kernel that waits for another rank may keep that rank's from the multiprocessors.
   for (int r = 0; r < size; ++r)
-    if (ops::cuda::KernelsOverlap() && std::ranges::count(devices, devices[r]) > 1)
+    if (std::ranges::count(devices, devices[r]) > 1)
       return InvalidArgument(fmt::format(
           "gpu_device_ids: two ranks on {}; name another GPU for each", devices[r]->name()));
   std::unique_ptr<PeerGroup> group(new PeerGroup());

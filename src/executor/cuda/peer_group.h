@@ -18,9 +18,8 @@ namespace inflight::executor::cuda {
 
 class PeerGroup {
  public:
-  // A rank on each of `devices`. kInvalidArgument where there are too many, or one more than once
-  // (tests do that, with INFLIGHT_CUDA_OVERLAP=0); kUnimplemented where one of two GPUs cannot
-  // reach the other's memory.
+  // A rank on each of `devices`. kInvalidArgument where there are too many, or one more than once;
+  // kUnimplemented where one of two GPUs cannot reach the other's memory.
   static Result<std::unique_ptr<PeerGroup>> Create(std::span<Device* const> devices);
   ~PeerGroup();
   PeerGroup(const PeerGroup&) = delete;

@@ -165,8 +165,6 @@ bool PeersSumInNorm(const Peers& peers, int64_t num_rows, int64_t width) {
          num_rows * (peers.size - 1) <= kMaxPeerCtas;
 }
 
-bool KernelsOverlap() { return CanOverlap(); }
-
 Status PeerAllReduce(const Peers& peers, size_t offset, DType dtype, int64_t num_elements,
                      CudaStream& stream) {
   CHECK_LE(peers.size, kMaxPeers);

@@ -34,8 +34,6 @@ size_t PeerMailboxBytes(int size);  // of a group of so many
 // a trip over the link takes longer than their bytes.
 bool PeersSumInNorm(const Peers& peers, int64_t num_rows, int64_t width);
 
-bool KernelsOverlap();  // overlap.cuh: CanOverlap
-
 // values = sum over the ranks, of `num_elements` from `offset` bytes into `shared` on; float16 or
 // bfloat16. Offset and size are multiples of 16 bytes (kInvalidArgument).
 Status PeerAllReduce(const Peers& peers, size_t offset, DType dtype, int64_t num_elements,
