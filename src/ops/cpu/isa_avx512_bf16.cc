@@ -10,7 +10,13 @@ namespace {
 constexpr int kPairTileRows = kTileRows;
 
 INFLIGHT_INLINE Vec MulAddPairs(Vec sum, Pairs w, Pairs x) {
+#if defined(__clang__) && __clang_major__ < 17
+  // clang 16 crashes on vectors of bfloat16 when it optimizes.
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
+  return sum;
+#else
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x));
+#endif
 }
 
 }  // namespace
