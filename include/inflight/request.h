@@ -19,7 +19,6 @@ namespace inflight {
 
 using TokenId = int32_t;
 struct BadTexts;             // bad_texts.h
-class Guide;                 // guide.h
 struct PromptTable;          // prompt_table.h
 using RequestId = uint64_t;  // assigned by Executor::Enqueue, increasing, never reused in a process
 
@@ -89,9 +88,6 @@ struct Request {
   std::vector<std::vector<TokenId>> bad_words = {};
   // Never completed in the text of prompt and output, whatever tokens spell them; null = none.
   std::shared_ptr<const BadTexts> bad_texts = {};
-  // What the output must look like; null = anything. Not with beams and drafts, and only with an
-  // end id.
-  std::shared_ptr<const Guide> guide = {};
   // [vocab_size] added to the logits first; null = none
   std::shared_ptr<const std::vector<float>> embedding_bias = {};
   SamplingParams sampling = {};

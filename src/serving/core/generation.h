@@ -12,7 +12,6 @@
 
 #include "inflight/chat_template.h"
 #include "inflight/executor.h"
-#include "inflight/guide.h"
 #include "inflight/request.h"
 #include "inflight/tokenizer.h"
 
@@ -37,7 +36,6 @@ struct Generation {
   bool ignores_model_ends = false;           // the model's own ids end nothing
   bool penalizes_prompt = true;              // else tokens of the answer alone count for penalties
   std::vector<std::string> stop_texts = {};  // the text ends before the first of them
-  std::optional<GuideText> guide = {};       // llm.guide is made of it, beside the tokens
 };
 
 // What became known since the last answer.

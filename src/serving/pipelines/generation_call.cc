@@ -140,7 +140,6 @@ class GenerationCall final : public LlmCall {
     const Clock& clock = llm_.clock();
     Generation& asked = *request_.generation;
     started_ns_ = clock.NowNs();
-    if (asked.guide) return Unimplemented("guide", "answers are not guided");
     RETURN_IF_ERROR(Tokenize(asked));
     tokenized_ns_ = llm_started_ns = clock.NowNs();
     inflight::Request request = std::move(asked.llm);
