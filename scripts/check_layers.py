@@ -45,6 +45,7 @@ ARROWS = {
     "sandbox": [],
     "doctor": ["ops/cpu", "sandbox", "tensor"],
     "json": [],
+    "answer_parts": ["json"],
     "proto": [],
     # serving's rooms, from the bottom up; a folder without a row is no layer.
     "serving/tensors": ["contract", "proto"],
@@ -86,7 +87,7 @@ ARROWS = {
     "protocol/cog": ["protocol/kserve/http", "protocol/http_listener", "protocol/http_client", "serving/server", "serving/core",
                      "json", "proto"],
     "protocol/openai": ["protocol/kserve/http", "protocol/kserve/access", "protocol/http_listener", "serving/server",
-                        "serving/core", "config", "json"],
+                        "serving/core", "answer_parts", "config", "json"],
     "protocol/vertex_ai": ["protocol/kserve/http", "protocol/http_listener", "serving/server"],
     "shadow": ["protocol/grpc_client", "protocol/grpc_listener", "protocol/http_client", "protocol/http_listener", "json",
                "proto"],

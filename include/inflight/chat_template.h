@@ -38,6 +38,9 @@ class ChatTemplate {
   // where it raises, else "line N: ...".
   Result<std::string> Render(std::span<const ChatMessage> messages) const;
 
+  // The template itself, as its file has it.
+  std::string_view source() const;
+
   // By variables of the caller: a JSON object such as {"messages": [...], "tools": [...],
   // "add_generation_prompt": true}. Names of special tokens (bos_token, eos_token, ...) have the
   // model's own values unless the object says otherwise.

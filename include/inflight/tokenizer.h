@@ -77,7 +77,9 @@ class Tokenizer {
 // bytes come with a later chunk or with Finish). Threads: one at a time per object.
 class Detokenizer {
  public:
-  Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens);
+  // `shown`: special tokens that are not skipped.
+  Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens,
+              std::span<const TokenId> shown = {});
   ~Detokenizer();
   Detokenizer(Detokenizer&&) noexcept;
   Detokenizer& operator=(Detokenizer&&) noexcept;

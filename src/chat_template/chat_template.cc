@@ -116,6 +116,7 @@ using chat_template::Value;
 using chat_template::Variables;
 
 struct ChatTemplate::Parts {
+  std::string text;
   Template source;
   Variables special_tokens;
 };
@@ -151,9 +152,11 @@ Result<ChatTemplate> ChatTemplate::Load(const std::filesystem::path& model_dir,
                     model_dir.string()));
   Result<Template> parsed = Template::Parse(*source.text);
   if (!parsed.ok()) return parsed.status().WithPrefix(path.string() + ": chat template");
-  return ChatTemplate(
-      std::make_shared<const Parts>(*std::move(parsed), std::move(source.special_tokens)));
+  return ChatTemplate(std::make_shared<const Parts>(*std::move(source.text), *std::move(parsed),
+                                                    std::move(source.special_tokens)));
 }
+
+std::string_view ChatTemplate::source() const { return parts_->text; }
 
 Result<std::string> ChatTemplate::Render(std::span<const ChatMessage> messages) const {
   std::vector<Value> turns;

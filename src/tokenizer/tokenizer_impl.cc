@@ -172,10 +172,13 @@ std::vector<TokenId> TokenizerImpl::ApplyTemplate(std::vector<TokenId> ids,
 }
 
 void TokenizerImpl::DecodeInto(std::span<const TokenId> ids, bool skip_special_tokens,
-                               DecodeStream& stream) const {
+                               std::span<const TokenId> shown, DecodeStream& stream) const {
+  const auto is_skipped = [&](TokenId id) {
+    return skip_special_tokens && IsSpecial(id) && std::ranges::find(shown, id) == shown.end();
+  };
   const bool takes_bytes = definition_.decoder.prepares_bytes();
   for (const TokenId id : ids) {
-    if (!decoded_.Has(id) || (skip_special_tokens && IsSpecial(id))) continue;
+    if (!decoded_.Has(id) || is_skipped(id)) continue;
     if (takes_bytes) {
       stream.Bytes(decoded_[id]);
     } else {
@@ -186,7 +189,7 @@ void TokenizerImpl::DecodeInto(std::span<const TokenId> ids, bool skip_special_t
 
 std::string TokenizerImpl::Decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
   DecodeStream stream = StartDecoding();
-  DecodeInto(ids, skip_special_tokens, stream);
+  DecodeInto(ids, skip_special_tokens, /*shown=*/{}, stream);
   stream.Finish();
   return stream.Take();
 }
@@ -219,14 +222,18 @@ using tokenizer::TokenizerImpl;
 struct Detokenizer::Impl {
   std::shared_ptr<const TokenizerImpl> tokenizer;
   bool skip_special_tokens;
+  std::vector<TokenId> shown;
   DecodeStream stream;
 };
 
-Detokenizer::Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens) {
+Detokenizer::Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens,
+                         std::span<const TokenId> shown) {
   auto impl = std::dynamic_pointer_cast<const TokenizerImpl>(std::move(tokenizer));
   CHECK(impl != nullptr);  // Load and FromJson make no other
   DecodeStream stream = impl->StartDecoding();
-  impl_ = std::make_unique<Impl>(std::move(impl), skip_special_tokens, std::move(stream));
+  impl_ =
+      std::make_unique<Impl>(std::move(impl), skip_special_tokens,
+                             std::vector<TokenId>(shown.begin(), shown.end()), std::move(stream));
 }
 
 Detokenizer::~Detokenizer() = default;
@@ -234,7 +241,7 @@ Detokenizer::Detokenizer(Detokenizer&&) noexcept = default;
 Detokenizer& Detokenizer::operator=(Detokenizer&&) noexcept = default;
 
 std::string Detokenizer::Append(std::span<const TokenId> ids) {
-  impl_->tokenizer->DecodeInto(ids, impl_->skip_special_tokens, impl_->stream);
+  impl_->tokenizer->DecodeInto(ids, impl_->skip_special_tokens, impl_->shown, impl_->stream);
   return impl_->stream.Take();
 }
 

@@ -42,7 +42,7 @@ class TokenizerImpl final : public Tokenizer {
 
   DecodeStream StartDecoding() const { return definition_.decoder.Start(); }
   void DecodeInto(std::span<const TokenId> ids, bool skip_special_tokens,
-                  DecodeStream& stream) const;
+                  std::span<const TokenId> shown, DecodeStream& stream) const;
 
  private:
   // Lends each call a ModelScratch: one lock per call, and caches that stay warm.

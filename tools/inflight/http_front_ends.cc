@@ -87,9 +87,11 @@ Result<kserve_http::EndpointOptions> Endpoints(
 Result<std::unique_ptr<http_listener::PathHandler>> OpenAiBeside(
     serving::Server& server, const ServeOptions& options, const kserve_http::Access& access) {
   if (!options.allow_openai) return std::unique_ptr<http_listener::PathHandler>();
+  RETURN_IF_ERROR(openai::CheckFormats(options.message_formats));
   return openai::MakeHandler(server, {.access = access,
                                       .max_input_bytes = options.endpoints.max_input_bytes,
-                                      .aliases = ModelAliases(options)});
+                                      .aliases = ModelAliases(options),
+                                      .formats = options.message_formats});
 }
 
 constexpr int kAdminConnections = 256;
@@ -201,7 +203,9 @@ Result<std::unique_ptr<openai::OpenAiServer>> StartOpenAi(serving::Server& serve
   http_listener::ListenerOptions listener = ListenAt(place, options);
   openai::OpenAiOptions openai = {.access = {},
                                   .max_input_bytes = options.endpoints.max_input_bytes,
-                                  .aliases = ModelAliases(options)};
+                                  .aliases = ModelAliases(options),
+                                  .formats = options.message_formats};
+  RETURN_IF_ERROR(openai::CheckFormats(openai.formats));
   ASSIGN_OR_RETURN(openai.access, AccessAt(options, listener.address));
   listener.tls = options.http.tls;
   return openai::OpenAiServer::Start(server, listener, std::move(openai));

@@ -35,6 +35,14 @@ void AddOpenAiOptions(config::Schema<ServeOptions>& schema) {
   schema.Add(
       "chat_template", [](ServeOptions& o) -> auto& { return o.server.chat_template; },
       "File with a chat template, instead of the models' own.");
+  schema.Add(
+      "tool_call_format", [](ServeOptions& o) -> auto& { return o.message_formats.tool_calls; },
+      "How models write calls of tools: auto (by their chat template), none, or deepseek, hermes, "
+      "list, llama, mistral, pythonic.");
+  schema.Add(
+      "reasoning_format", [](ServeOptions& o) -> auto& { return o.message_formats.reasoning; },
+      "How models mark their reasoning: auto (by their chat template), none (it is content), or "
+      "deepseek, mistral.");
 }
 
 std::vector<openai::ModelAlias> ModelAliases(const ServeOptions& options) {

@@ -15,6 +15,7 @@
 #include "protocol/kserve/grpc/grpc_options.h"
 #include "protocol/kserve/http/http_server.h"
 #include "protocol/metrics/metrics_server.h"
+#include "protocol/openai/tools.h"
 #include "protocol/sagemaker/sagemaker_server.h"
 #include "protocol/vertex_ai/vertex_ai_server.h"
 #include "quantization_options.h"
@@ -81,7 +82,8 @@ struct ServeOptions {
     return options;
   }();
 
-  bool allow_openai = true;        // beside KServe, over HTTP
+  bool allow_openai = true;  // beside KServe, over HTTP
+  openai::MessageFormats message_formats;
   std::optional<int> openai_port;  // a port of its own; unset: there is none
   http_listener::ListenerOptions openai{.name = "OpenAI", .address = kThisMachine};
   std::vector<std::string> served_model_name;

@@ -16,6 +16,11 @@ std::string_view ReasonOf(FinishReason reason) {
   return reason == FinishReason::kLength ? "length" : "stop";
 }
 
+using answer_parts::Part;
+using answer_parts::Parts;
+
+constexpr size_t kShortIdDigits = 9;  // of a call, as templates of Mistral want them
+
 // 128 random bits.
 std::string NewId(std::string_view prefix) {
   thread_local std::mt19937_64 random{std::random_device()()};
@@ -80,6 +85,10 @@ void Answer::Take(size_t prompt, const serving::Generated& generated) {
   for (const float log_prob : response.output_log_probs) choice.cum_log_prob += log_prob;
   if (response.is_sequence_final) choice.finish_reason = ReasonOf(generated.finish_reason);
   const bool is_first = !std::exchange(choice.has_begun, true);
+  if (is_first && !options_.format.is_plain()) {
+    choice.parser =
+        std::make_unique<answer_parts::AnswerParser>(options_.format, *options_.begins_in);
+  }
   if (is_first && !options_.echoes.empty()) {
     choice.text = options_.echoes[prompt];
   }
@@ -92,12 +101,103 @@ void Answer::Take(size_t prompt, const serving::Generated& generated) {
           R"(,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null)");
       EndEvent();
     }
-    AppendEvents(index, choice, generated);
+    choice.parser ? AppendPartEvents(index, choice, generated)
+                  : AppendEvents(index, choice, generated);
     return SendEvents();
   }
-  choice.text.append(generated.text);
+  choice.parser ? KeepParts(choice, generated) : void(choice.text.append(generated.text));
   if (options_.logprobs && options_.is_chat)
     AppendChatLogProbs(*tokenizer_, response, options_.top_logprobs, choice.log_probs);
+}
+
+Parts Answer::ReadParts(Choice& choice, const serving::Generated& generated) {
+  Parts parts;
+  choice.parser->Add(generated.text, parts);
+  if (!generated.response.is_sequence_final) return parts;
+  choice.parser->Finish(parts);
+  if (choice.parser->num_calls() > 0 && choice.finish_reason == "stop")
+    choice.finish_reason = "tool_calls";
+  return parts;
+}
+
+void Answer::AddCall(Choice& choice, const std::string& name) const {
+  std::string id = NewId("");
+  if (options_.format.calls->short_ids) {
+    id.resize(kShortIdDigits);
+  } else {
+    id.insert(0, "call_");
+  }
+  choice.calls.push_back({.id = std::move(id), .name = name, .arguments = {}});
+}
+
+void Answer::KeepParts(Choice& choice, const serving::Generated& generated) {
+  const Parts parts = ReadParts(choice, generated);
+  for (const Part& part : parts.items()) {
+    switch (part.kind) {
+      case Part::Kind::kReasoning:
+        choice.reasoning.append(part.text);
+        break;
+      case Part::Kind::kContent:
+        choice.text.append(part.text);
+        break;
+      case Part::Kind::kCall:
+        AddCall(choice, part.text);
+        break;
+      case Part::Kind::kArguments:
+        choice.calls.back().arguments.append(part.text);
+        break;
+    }
+  }
+}
+
+void Answer::AppendDelta(Choice& choice, const Part& part) {
+  if (part.kind == Part::Kind::kReasoning || part.kind == Part::Kind::kContent) {
+    events_.append(part.kind == Part::Kind::kContent ? R"({"content":)"
+                                                     : R"({"reasoning_content":)");
+    json::AppendString(events_, part.text);
+    events_.push_back('}');
+    return;
+  }
+  if (part.kind == Part::Kind::kCall) AddCall(choice, part.text);
+  json::Writer writer(events_);
+  writer.BeginObject().Key("tool_calls").BeginArray().BeginObject();
+  writer.Key("index").Int(std::ssize(choice.calls) - 1);
+  if (part.kind == Part::Kind::kCall) {
+    writer.Key("id").String(choice.calls.back().id).Key("type").String("function");
+    writer.Key("function").BeginObject().Key("name").String(part.text);
+    writer.Key("arguments").String("").EndObject();
+  } else {
+    writer.Key("function").BeginObject().Key("arguments").String(part.text).EndObject();
+  }
+  writer.EndObject().EndArray().EndObject();
+}
+
+// Log-probabilities come with the first part, or with an empty text where a text is held back.
+void Answer::AppendPartEvents(size_t index, Choice& choice, const serving::Generated& generated) {
+  Parts parts = ReadParts(choice, generated);
+  bool has_log_probs = options_.logprobs && !generated.response.output_ids.empty();
+  std::vector<Part> items = parts.items();
+  if (items.empty() && has_log_probs) items.push_back({Part::Kind::kContent, ""});
+  for (const Part& part : items) {
+    BeginEvent(index);
+    events_.append(R"(,"delta":)");
+    AppendDelta(choice, part);
+    events_.append(R"(,"logprobs":)");
+    if (std::exchange(has_log_probs, false)) {
+      events_.append(R"({"content":[)");
+      AppendChatLogProbs(*tokenizer_, generated.response, options_.top_logprobs, events_);
+      events_.append("]}");
+    } else {
+      events_.append("null");
+    }
+    events_.append(R"(,"finish_reason":null)");
+    EndEvent();
+  }
+  if (!generated.response.is_sequence_final) return;
+  BeginEvent(index);
+  events_.append(R"(,"delta":{},"logprobs":null,"finish_reason":")");
+  events_.append(choice.finish_reason).append("\"");
+  EndEvent();
 }
 
 void Answer::BeginEvent(size_t index) {
@@ -206,7 +306,26 @@ std::vector<size_t> Answer::Best(size_t prompt) const {
 void Answer::AppendChoice(size_t index, Choice& choice, std::string& out) const {
   out.append(R"({"index":)").append(std::to_string(index));
   out.append(options_.is_chat ? R"(,"message":{"role":"assistant","content":)" : R"(,"text":)");
-  json::AppendString(out, choice.text);
+  if (options_.is_chat && choice.text.empty() && !choice.calls.empty()) {
+    out.append("null");
+  } else {
+    json::AppendString(out, choice.text);
+  }
+  if (!choice.reasoning.empty()) {
+    out.append(R"(,"reasoning_content":)");
+    json::AppendString(out, choice.reasoning);
+  }
+  if (!choice.calls.empty()) {
+    out.append(R"(,"tool_calls":)");
+    json::Writer writer(out);
+    writer.BeginArray();
+    for (const Call& call : choice.calls) {
+      writer.BeginObject().Key("id").String(call.id).Key("type").String("function");
+      writer.Key("function").BeginObject().Key("name").String(call.name);
+      writer.Key("arguments").String(call.arguments).EndObject().EndObject();
+    }
+    writer.EndArray();
+  }
   if (options_.is_chat) out.append(R"(,"refusal":null})");
   out.append(R"(,"logprobs":)");
   if (!options_.logprobs) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "answer_parts/answer_parser.h"
 #include "protocol/http_listener/http_message.h"
 #include "protocol/openai/log_probs.h"
 #include "serving/core/generation.h"
@@ -31,6 +32,8 @@ struct AnswerOptions {
   int64_t created_s = 0;
   uint64_t seed = 0;
   std::vector<std::string> echoes;  // [prompts] that texts begin with; empty: none
+  answer_parts::AnswerFormat format;
+  std::shared_ptr<const answer_parts::BeginsIn> begins_in;  // read once the model answers
 };
 
 class Answer {
@@ -43,12 +46,18 @@ class Answer {
   void OnResponse(size_t prompt, const serving::Response& response);
 
  private:
+  struct Call {
+    std::string id, name, arguments;
+  };
   // One of "choices".
   struct Choice {
     bool has_begun = false;
     std::string text;       // of a whole answer
     std::string log_probs;  // of a whole answer of chat
     CompletionLogProbs completion_log_probs;
+    std::unique_ptr<answer_parts::AnswerParser> parser;  // null: the text is all content
+    std::string reasoning;                               // of a whole answer
+    std::vector<Call> calls;                             // of a whole answer; of a stream, counted
     std::string_view finish_reason;
     int num_tokens = 0;
     float cum_log_prob = 0;
@@ -59,6 +68,11 @@ class Answer {
 
   void Take(size_t prompt, const serving::Generated& generated);
   void AppendEvents(size_t index, Choice& choice, const serving::Generated& generated);
+  answer_parts::Parts ReadParts(Choice& choice, const serving::Generated& generated);
+  void AppendPartEvents(size_t index, Choice& choice, const serving::Generated& generated);
+  void AppendDelta(Choice& choice, const answer_parts::Part& part);
+  void AddCall(Choice& choice, const std::string& name) const;
+  void KeepParts(Choice& choice, const serving::Generated& generated);
   void BeginEvent(size_t index);
   void EndEvent();
   void Fail(const Status& status);

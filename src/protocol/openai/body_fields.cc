@@ -125,6 +125,13 @@ Status Keep(const BodyField& field, const Value& value, Asked& asked) {
   return Status::Ok();
 }
 
+Status ReadToolChoice(const BodyField& field, const Value& value, Asked& asked) {
+  if (value.kind() != Kind::kString && value.kind() != Kind::kObject)
+    return WrongType(field.name, value, "a string or an object");
+  asked.tool_choice = value;
+  return Status::Ok();
+}
+
 Status ReadPrompt(const BodyField& field, const Value& value, Asked& asked) {
   if (value.kind() != Kind::kString && value.kind() != Kind::kArray)
     return WrongType(field.name, value, "a string, an array of strings or arrays of token ids");
@@ -216,7 +223,6 @@ Status ReadLogProbCount(const BodyField& field, const Value& value, Asked& asked
   return Status::Ok();
 }
 
-constexpr std::string_view kNoTools = "this server calls no tools; leave it out";
 constexpr std::string_view kNoGuide = "this server does not guide answers; leave it out";
 constexpr std::string_view kTextOnly = "answers are text alone; leave it out";
 constexpr std::string_view kLeaveOut = "leave it out";
@@ -260,11 +266,11 @@ constexpr BodyField kFields[] = {
     {"user", kBoth, ReadLabel},
     {"safety_identifier", kBoth, ReadLabel},
     {.name = "suffix", .kinds = kCompletion, .remedy = "text is continued at its end alone; leave it out", .neutral = "\"\""},
-    {.name = "tools", .kinds = kChat | kTokenize, .remedy = kNoTools},
-    {.name = "tool_choice", .kinds = kChat, .remedy = kNoTools, .neutral = "\"none\""},
-    {.name = "parallel_tool_calls", .kinds = kChat, .remedy = kNoTools},
-    {.name = "functions", .kinds = kChat, .remedy = kNoTools},
-    {.name = "function_call", .kinds = kChat, .remedy = kNoTools, .neutral = "\"none\""},
+    {"tools", kChat | kTokenize, Keep<&Asked::tools, Kind::kArray>},
+    {"tool_choice", kChat, ReadToolChoice},
+    {"parallel_tool_calls", kChat, ReadBool<&Asked::parallel_tool_calls>},
+    {.name = "functions", .kinds = kChat, .remedy = "it is the older name of tools"},
+    {.name = "function_call", .kinds = kChat, .remedy = "it is the older name of tool_choice", .neutral = "\"none\""},
     {.name = "response_format", .kinds = kBoth, .remedy = kNoGuide, .neutral = R"({"type":"text"})"},
     {.name = "structured_outputs", .kinds = kBoth, .remedy = kNoGuide},
     {.name = "guided_json", .kinds = kBoth, .remedy = kNoGuide},
@@ -278,7 +284,7 @@ constexpr BodyField kFields[] = {
     {.name = "prediction", .kinds = kChat, .remedy = kLeaveOut},
     {.name = "reasoning_effort", .kinds = kChat, .remedy = "give templates that know it their variable by chat_template_kwargs"},
     {.name = "verbosity", .kinds = kChat, .remedy = kLeaveOut},
-    {.name = "web_search_options", .kinds = kChat, .remedy = kNoTools},
+    {.name = "web_search_options", .kinds = kChat, .remedy = "this server searches nothing; leave it out"},
     {.name = "store", .kinds = kChat, .remedy = "nothing is stored; leave it out"},
     {.name = "metadata", .kinds = kChat, .remedy = "nothing is stored; leave it out"},
     {.name = "service_tier", .kinds = kChat, .remedy = "all requests are of one tier; leave it out", .neutral = "\"auto\""},

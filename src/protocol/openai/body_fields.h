@@ -22,6 +22,8 @@ namespace inflight::openai {
 struct Asked {
   std::string model;  // empty: not named
   std::optional<json::Value> messages, prompt, tokens, chat_template_kwargs;
+  std::optional<json::Value> tools, tool_choice;  // read by tools.h
+  bool parallel_tool_calls = true;
   bool add_generation_prompt = true;
   std::optional<bool> add_special_tokens;
   std::optional<int> max_tokens, max_completion_tokens;

@@ -48,8 +48,8 @@ TEST(BodyFieldsTest, AMemberIsReadOrRefusedByItsName) {
   EXPECT_EQ(MessageOf(R"({"max_token": 1})"),
             "max_token: is not a member of this request; did you mean 'max_tokens'?");
   EXPECT_EQ(MessageOf(R"({"prompt": "a"})"), "prompt: is not a member of this request");
-  EXPECT_THAT(MessageOf(R"({"tools": [{"type": "function"}]})"),
-              HasSubstr("tools: is not supported"));
+  EXPECT_THAT(MessageOf(R"({"functions": [{"name": "f"}]})"),
+              HasSubstr("functions: is not supported"));
   EXPECT_EQ(MessageOf(R"({"n": 1, "n": 2})"), "n: is given twice");
 }
 

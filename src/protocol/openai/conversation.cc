@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "json/json_writer.h"
 #include "json/valid_text.h"
+#include "protocol/openai/tools.h"
 
 namespace inflight::openai {
 namespace {
@@ -44,8 +45,13 @@ Result<std::string> UnusedMark(std::string_view body) {
 
 class Reader {
  public:
-  Reader(const Tokenizer& tokenizer, std::string mark, std::string& out)
-      : tokenizer_(tokenizer), mark_(std::move(mark)), writer_(out) {}
+  Reader(const Tokenizer& tokenizer, std::string mark, bool arguments_are_texts, std::string& out)
+      : tokenizer_(tokenizer),
+        mark_(std::move(mark)),
+        arguments_are_texts_(arguments_are_texts),
+        writer_(out) {}
+
+  bool has_calls() const { return has_calls_; }
 
   Status Read(const Asked& asked) {
     writer_.BeginObject().Key("messages").BeginArray();
@@ -55,7 +61,13 @@ class Reader {
     }));
     if (index == 0) return InvalidArgument("messages", "is empty; at least one is needed");
     writer_.EndArray();
-    writer_.Key("tools").Null().Key("documents").Null();
+    writer_.Key("tools");
+    if (ShowsTools(asked)) {
+      RETURN_IF_ERROR(WriteTools(*asked.tools));
+    } else {
+      writer_.Null();
+    }
+    writer_.Key("documents").Null();
     writer_.Key("add_generation_prompt").Bool(asked.add_generation_prompt);
     if (asked.chat_template_kwargs) RETURN_IF_ERROR(CopyVariables(*asked.chat_template_kwargs));
     writer_.EndObject();
@@ -93,7 +105,7 @@ class Reader {
       case Kind::kObject:
         writer_.BeginObject();
         RETURN_IF_ERROR(value.ForEachMember([&](std::string_view name, const Value& member) {
-          writer_.Key(name);
+          WriteKey(name);
           return Copy(member, depth - 1, where);
         }));
         writer_.EndObject();
@@ -117,6 +129,7 @@ class Reader {
     if (message.kind() != Kind::kObject) return InvalidArgument(name, "must be an object");
     std::optional<std::string> role, content;
     bool is_null = false;
+    bool calls = false;
     writer_.BeginObject();
     RETURN_IF_ERROR(message.ForEachMember([&](std::string_view key, const Value& value) -> Status {
       const std::string member = name + "." + std::string(key.substr(0, 64));
@@ -126,28 +139,109 @@ class Reader {
       if (key == "content") return ReadContent(value, member, content);
       if (key == "name") return CopyText("name", value, member);
       if (key == "reasoning_content") return CopyText("reasoning_content", value, member);
-      if (key == "refusal" || key == "audio" || key == "tool_calls" || key == "tool_call_id" ||
-          key == "function_call") {
+      if (key == "tool_call_id") return CopyText("tool_call_id", value, member);
+      if (key == "tool_calls" && value.text() != "[]") {
+        if (std::exchange(calls, true)) return InvalidArgument(member, "is given twice");
+        return ReadCalls(value, member);
+      }
+      if (key == "refusal" || key == "audio" || key == "tool_calls" || key == "function_call") {
         const bool is_empty = value.text() == "[]" || value.text() == "\"\"";
         if (is_empty) return Status::Ok();
         return Unimplemented(member, "is not supported; leave it out");
       }
       return InvalidArgument(member,
-                             "is not a member of a message; those are role, content, name "
-                             "and reasoning_content");
+                             "is not a member of a message; those are role, content, name, "
+                             "reasoning_content, tool_calls and tool_call_id");
     }));
     if (!role) return InvalidArgument(name + ".role", "is missing");
     if (role->empty()) return InvalidArgument(name + ".role", "is empty");
-    if (*role == "tool" || *role == "function")
-      return Unimplemented(name + ".role", "got '" + *role + "': this server calls no tools");
-    if (!content)
+    if (*role == "function")
+      return Unimplemented(name + ".role", "got 'function', the older name of 'tool'");
+    if (calls && *role != "assistant")
+      return InvalidArgument(name + ".tool_calls", "are of the role assistant");
+    if (!content && !calls)
       return InvalidArgument(name + ".content",
                              is_null ? "got null, must be a text" : "is missing");
     writer_.Key("role");
     Write(*role == "developer" ? std::string_view("system") : std::string_view(*role));
     writer_.Key("content");
-    Write(*content);
+    if (calls && (!content || content->empty())) {  // as templates that look for it expect
+      writer_.Null();
+    } else {
+      Write(*content);
+    }
     writer_.EndObject();
+    return Status::Ok();
+  }
+
+  Status ReadCalls(const Value& value, const std::string& member) {
+    if (value.kind() != Kind::kArray) return InvalidArgument(member, "must be an array");
+    has_calls_ = true;
+    writer_.Key("tool_calls").BeginArray();
+    size_t index = 0;
+    RETURN_IF_ERROR(value.ForEachElement([&](const Value& call) {
+      return ReadCall(call, member + "[" + std::to_string(index++) + "]");
+    }));
+    writer_.EndArray();
+    return Status::Ok();
+  }
+
+  Status ReadCall(const Value& call, const std::string& where) {
+    constexpr std::array<std::string_view, 3> kNames = {"id", "type", "function"};
+    if (call.kind() != Kind::kObject) return InvalidArgument(where, "must be an object");
+    const auto [id, type, function] = call.Pick(kNames);
+    if (type && type->text() != "\"function\"")
+      return Unimplemented(where + ".type", "calls are of functions alone");
+    if (!function || function->kind() != Kind::kObject)
+      return InvalidArgument(where + ".function", "must be an object");
+    writer_.BeginObject();
+    if (id) RETURN_IF_ERROR(CopyText("id", *id, where + ".id"));
+    writer_.Key("type").String("function").Key("function").BeginObject();
+    constexpr std::array<std::string_view, 2> kMembers = {"name", "arguments"};
+    const auto [name, arguments] = function->Pick(kMembers);
+    if (!name) return InvalidArgument(where + ".function.name", "is missing");
+    RETURN_IF_ERROR(CopyText("name", *name, where + ".function.name"));
+    RETURN_IF_ERROR(WriteArguments(arguments, where + ".function.arguments"));
+    writer_.EndObject().EndObject();
+    return Status::Ok();
+  }
+
+  // Templates take an object, as transformers gives them, or its text.
+  Status WriteArguments(const std::optional<Value>& arguments, const std::string& where) {
+    writer_.Key("arguments");
+    std::string text = "{}";
+    if (arguments && arguments->kind() == Kind::kString) {
+      ASSIGN_OR_RETURN(text, arguments->AsString());
+      if (text.empty()) text = "{}";
+    } else if (arguments) {
+      text = arguments->text();
+    }
+    const auto object = Value::Parse(text);
+    if (!object.ok() || object->kind() != Kind::kObject)
+      return InvalidArgument(where, "must be the text of a JSON object");
+    if (!arguments_are_texts_) return Copy(*object, kMaxDepth, where);
+    Write(text);
+    return Status::Ok();
+  }
+
+  // Of tools that are checked (ReadTools): what models are told of them.
+  Status WriteTools(const Value& tools) {
+    writer_.BeginArray();
+    RETURN_IF_ERROR(tools.ForEachElement([&](const Value& tool) -> Status {
+      constexpr std::array<std::string_view, 1> kNames = {"function"};
+      const auto [function] = tool.Pick(kNames);
+      if (!function) return InvalidArgument("tools", "must have functions");
+      writer_.BeginObject().Key("type").String("function").Key("function").BeginObject();
+      RETURN_IF_ERROR(
+          function->ForEachMember([&](std::string_view key, const Value& value) -> Status {
+            if (key == "strict" || value.kind() == Kind::kNull) return Status::Ok();
+            WriteKey(key);
+            return Copy(value, kMaxDepth, "tools");
+          }));
+      writer_.EndObject().EndObject();
+      return Status::Ok();
+    }));
+    writer_.EndArray();
     return Status::Ok();
   }
 
@@ -195,24 +289,26 @@ class Reader {
     });
   }
 
+  void WriteKey(std::string_view name) { writer_.Key(Marked(name)); }
+  void Write(std::string_view text) { writer_.String(Marked(text)); }
+
   // With the mark before each special token in it.
-  void Write(std::string_view text) {
+  std::string Marked(std::string_view text) const {
     const std::vector<size_t> places = tokenizer_.FindSpecialTokens(text);
-    if (places.empty()) {
-      writer_.String(text);
-      return;
-    }
+    if (places.empty()) return std::string(text);
     std::string marked;
     size_t begin = 0;
     for (const size_t place : places) {
       marked.append(text.substr(begin, place - begin)).append(mark_);
       begin = place;
     }
-    writer_.String(marked.append(text.substr(begin)));
+    return marked.append(text.substr(begin));
   }
 
   const Tokenizer& tokenizer_;
   const std::string mark_;
+  const bool arguments_are_texts_;
+  bool has_calls_ = false;
   json::Writer writer_;
 };
 
@@ -222,8 +318,14 @@ Result<Conversation> ReadConversation(const Asked& asked, std::string_view body,
                                       const Tokenizer& tokenizer) {
   Conversation conversation;
   ASSIGN_OR_RETURN(conversation.mark, UnusedMark(body));
-  Reader reader(tokenizer, conversation.mark, conversation.variables);
+  Reader reader(tokenizer, conversation.mark, /*arguments_are_texts=*/false,
+                conversation.variables);
   RETURN_IF_ERROR(reader.Read(asked));
+  if (reader.has_calls()) {
+    Reader again(tokenizer, conversation.mark, /*arguments_are_texts=*/true,
+                 conversation.with_texts);
+    RETURN_IF_ERROR(again.Read(asked));
+  }
   if (json::ValidText(conversation.variables) != conversation.variables)
     return InvalidArgument("messages", "have half of a surrogate pair, which is no character");
   return conversation;
@@ -232,6 +334,10 @@ Result<Conversation> ReadConversation(const Asked& asked, std::string_view body,
 Result<serving::PromptText> Render(const ChatTemplate& chat_template,
                                    const Conversation& conversation) {
   auto rendered = chat_template.RenderJson(conversation.variables);
+  if (!rendered.ok() && !conversation.with_texts.empty()) {
+    if (auto again = chat_template.RenderJson(conversation.with_texts); again.ok())
+      rendered = std::move(again);
+  }
   if (!rendered.ok())
     return Status(StatusCode::kFailedPrecondition,
                   "messages: the model's chat template refuses "

@@ -17,7 +17,8 @@
 namespace inflight::openai {
 
 struct Conversation {
-  std::string variables;  // for ChatTemplate::RenderJson
+  std::string variables;   // for ChatTemplate::RenderJson
+  std::string with_texts;  // the same with arguments of calls as texts, which some templates need
   std::string mark;
 };
 

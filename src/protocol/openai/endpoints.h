@@ -10,6 +10,7 @@
 
 #include "protocol/http_listener/http_message.h"
 #include "protocol/openai/served_models.h"
+#include "protocol/openai/tools.h"
 #include "serving/server/server.h"
 
 namespace inflight::openai {
@@ -17,6 +18,7 @@ namespace inflight::openai {
 struct Context {
   serving::Server& server;
   const ServedModels& models;
+  const MessageFormats& formats;
   int64_t started_s;  // since 1970
 };
 

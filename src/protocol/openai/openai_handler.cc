@@ -47,7 +47,10 @@ class Handler final : public http_listener::PathHandler {
       : server_(server),
         options_(std::move(options)),
         models_(server, options_.aliases),
-        context_{.server = server_, .models = models_, .started_s = std::time(nullptr)} {}
+        context_{.server = server_,
+                 .models = models_,
+                 .formats = options_.formats,
+                 .started_s = std::time(nullptr)} {}
 
   bool Serves(std::string_view path) const override {
     return path.starts_with(kApiPaths) || router_.Find("GET", path).has_value();

@@ -24,6 +24,7 @@ struct OpenAiOptions {
   kserve_http::Access access;
   size_t max_input_bytes = 64 << 20;  // of a body; --http-max-input-size
   std::vector<ModelAlias> aliases;
+  MessageFormats formats = {};  // that CheckFormats takes
 };
 
 // docs/reference/protocol/openai.md lists the rows.

@@ -40,6 +40,7 @@ Result<std::vector<serving::Request>> MakeRequests(const Context& context,
                                     std::to_string(kMostSequences) + " answers may be asked");
   ASSIGN_OR_RETURN(const serving::Generation generation,
                    MakeGeneration(asked, *served.text, form.default_max_tokens, seed));
+  const std::vector<TokenId> shown = ShownTokens(form.format, *served.text->tokenizer);
   MemoryCharge charge(request.memory);
   RETURN_IF_ERROR(charge.Resize(request.body->size() * kBytesPerBodyByte));
   const auto shared_charge = std::make_shared<const MemoryCharge>(std::move(charge));
@@ -49,6 +50,7 @@ Result<std::vector<serving::Request>> MakeRequests(const Context& context,
     serving::Request& made = requests[i];
     made.model_name = served.model->name();
     made.generation = std::make_shared<serving::Generation>(generation);
+    made.generation->shown_special_tokens = shown;
     made.generation->llm.input_ids = std::move(prompts[i].ids);
     made.generation->make_prompt = std::move(prompts[i].make);
     made.generation->text_bytes = prompts[i].text_bytes;
@@ -87,7 +89,9 @@ void StartAnswer(const Context& context, const ServedModel& served, const Asked&
                            .model = served.name,
                            .created_s = std::time(nullptr),
                            .seed = seed,
-                           .echoes = std::move(form.echoes)};
+                           .echoes = std::move(form.echoes),
+                           .format = std::move(form.format),
+                           .begins_in = std::move(form.begins_in)};
   const auto answer = std::make_shared<Answer>(std::move(options), served.text->tokenizer,
                                                std::move(cancels), std::move(responder));
   for (size_t i = 0; i < requests->size(); ++i)

@@ -25,6 +25,9 @@ struct AnswerForm {
   bool is_chat = false;
   int default_max_tokens = 0;  // 0: what the sequence has room for
   std::vector<std::string> echoes = {};
+  answer_parts::AnswerFormat format = {};  // of chat
+  // Of chat: how the text begins, which is set when the prompt is made.
+  std::shared_ptr<const answer_parts::BeginsIn> begins_in = {};
 };
 
 // Answers an error, too.

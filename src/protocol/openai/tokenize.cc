@@ -27,6 +27,7 @@ Result<std::vector<TokenId>> IdsOf(const Asked& asked, const ServedModel& served
   if (asked.messages.has_value() == asked.prompt.has_value())
     return InvalidArgument("prompt", "give a prompt, or messages");
   serving::PromptText prompt;
+  RETURN_IF_ERROR(ReadTools(asked).status());
   if (asked.messages) {
     ASSIGN_OR_RETURN(const Conversation conversation,
                      ReadConversation(asked, *request.body, *served.text->tokenizer));

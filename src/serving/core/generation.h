@@ -33,9 +33,10 @@ struct Generation {
   // What the executor is asked, but for what is LlmModel::Admit's. Ids of end_ids come beside the
   // model's own. max_tokens 0: as many as the sequence has room for.
   inflight::Request llm = {};
-  bool ignores_model_ends = false;           // the model's own ids end nothing
-  bool penalizes_prompt = true;              // else tokens of the answer alone count for penalties
-  std::vector<std::string> stop_texts = {};  // the text ends before the first of them
+  bool ignores_model_ends = false;  // the model's own ids end nothing
+  bool penalizes_prompt = true;     // else tokens of the answer alone count for penalties
+  std::vector<TokenId> shown_special_tokens = {};  // whose texts are part of the answer's
+  std::vector<std::string> stop_texts = {};        // the text ends before the first of them
 };
 
 // What became known since the last answer.

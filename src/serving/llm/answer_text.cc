@@ -18,7 +18,8 @@ Result<bool> IncludesStopWords(const Parameters& parameters) {
 AnswerText::AnswerText(AnswerTextOptions options) : options_(std::move(options)) {
   for (int i = 0; i < options_.num_sequences; ++i) {
     sequences_.push_back(
-        {.detokenizer = Detokenizer(options_.tokenizer, options_.skip_special_tokens),
+        {.detokenizer = Detokenizer(options_.tokenizer, options_.skip_special_tokens,
+                                    options_.shown_special_tokens),
          .stop = StopText(options_.stop_words, options_.trims_stop_words),
          .text = {}});
   }

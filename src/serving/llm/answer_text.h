@@ -26,6 +26,7 @@ Result<bool> IncludesStopWords(const Parameters& parameters);
 struct AnswerTextOptions {
   std::shared_ptr<const Tokenizer> tokenizer;
   bool skip_special_tokens = true;
+  std::vector<TokenId> shown_special_tokens = {};  // that are not skipped
   std::vector<TokenId> prompt;  // stands before the text of an answer that does not stream
   int num_sequences = 1;
   std::vector<std::string> stop_words;

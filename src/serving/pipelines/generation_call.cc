@@ -149,6 +149,7 @@ class GenerationCall final : public LlmCall {
     streaming = request.streaming;
     text_.emplace(
         AnswerTextOptions{.tokenizer = members.postprocessing->tokenizer(),
+                          .shown_special_tokens = std::move(asked.shown_special_tokens),
                           .num_sequences = request.sampling.num_return_sequences.value_or(1),
                           .stop_words = std::move(asked.stop_texts),
                           .trims_stop_words = true});

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "answer_parts/answer_parser.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace inflight::answer_parts {
+namespace {
+
+using Kind = Part::Kind;
+
+}  // namespace
+
+AnswerParser::AnswerParser(AnswerFormat format, BeginsIn begin)
+    : format_(std::move(format)), state_(State::kContent) {
+  if (format_.calls != nullptr) reader_ = format_.calls->make(*format_.names);
+  if (format_.reasoning == nullptr || begin == BeginsIn::kContent) return;
+  state_ = begin == BeginsIn::kReasoning ? State::kReasoning : State::kBegin;
+  scan_.emplace(
+      std::vector{state_ == State::kReasoning ? format_.reasoning->end : format_.reasoning->begin});
+}
+
+void AnswerParser::Add(std::string_view text, Parts& out) {
+  if (state_ == State::kContent) {
+    AddOfContent(text);
+  } else {
+    for (const char c : text) AddOne(c);
+  }
+  Pass(out);
+}
+
+void AnswerParser::AddOfContent(std::string_view text) {
+  if (reader_ == nullptr) return found_.Add(Kind::kContent, text);
+  for (const char c : text) reader_->Add(c, found_);
+}
+
+void AnswerParser::AddOne(char c) {
+  if (state_ == State::kContent) return AddOfContent({&c, 1});
+  std::string passed;
+  const bool is_tag = scan_->Add(c, passed).has_value();
+  if (state_ == State::kReasoning) {
+    found_.Add(Kind::kReasoning, passed);
+    if (is_tag) state_ = State::kContent;
+    return;
+  }
+  if (is_tag) {
+    state_ = State::kReasoning;
+    scan_.emplace(std::vector{format_.reasoning->end});
+    return;
+  }
+  const bool is_blank = passed.find_first_not_of(" \n\r\t") == passed.npos;
+  if (!is_blank) state_ = State::kContent;
+  AddOfContent(passed);
+}
+
+void AnswerParser::Finish(Parts& out) {
+  if (scan_ && state_ == State::kReasoning) {
+    found_.Add(Kind::kReasoning, scan_->TakeHeld());
+  } else if (scan_ && state_ == State::kBegin) {
+    AddOfContent(scan_->TakeHeld());
+  }
+  if (reader_ != nullptr) reader_->Finish(found_);
+  Pass(out);
+  if (last_ != Kind::kReasoning && !is_over_) out.Add(Kind::kContent, blanks_);
+}
+
+void AnswerParser::Pass(Parts& out) {
+  for (const Part& part : found_.items()) {
+    if (format_.one_call && num_calls_ == 1 && part.kind != Kind::kArguments) is_over_ = true;
+    if (!is_over_) Tell(part.kind, part.text, out);
+  }
+  found_.clear();
+}
+
+void AnswerParser::Tell(Kind kind, std::string_view text, Parts& out) {
+  if (kind == Kind::kCall || kind == Kind::kArguments) {
+    if (kind == Kind::kCall) ++num_calls_;
+    blanks_.clear();
+    last_ = kind;
+    return out.Add(kind, text);
+  }
+  const bool follows_another = last_ ? *last_ != kind : kind == Kind::kReasoning;
+  if (follows_another) {
+    blanks_.clear();
+    text.remove_prefix(std::min(text.find_first_not_of(" \n\r\t"), text.size()));
+    if (text.empty()) return;
+  }
+  const size_t end = text.find_last_not_of(" \n\r\t") + 1;  // 0 where all are blanks
+  if (end > 0) {
+    out.Add(kind, blanks_);
+    out.Add(kind, text.substr(0, end));
+    blanks_.clear();
+    last_ = kind;
+  }
+  blanks_.append(text.substr(end));
+}
+
+}  // namespace inflight::answer_parts

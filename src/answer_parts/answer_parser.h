@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The text of one answer, as it comes -> its parts. The parts of all pieces, joined, are the same
+// however the text was cut.
+//
+// Blanks between parts of different kinds are of none.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "answer_parts/call_formats.h"
+#include "answer_parts/marker_scan.h"
+#include "answer_parts/part.h"
+#include "answer_parts/reasoning_tags.h"
+
+namespace inflight::answer_parts {
+
+struct AnswerFormat {
+  const CallFormat* calls = nullptr;                // null: calls are not looked for
+  std::shared_ptr<const FunctionNames> names = {};  // with `calls`
+  const ReasoningTags* reasoning = nullptr;         // null: nor is reasoning
+  bool one_call = false;                            // what follows the first call is left out
+
+  bool is_plain() const { return calls == nullptr && reasoning == nullptr; }
+};
+
+class AnswerParser {
+ public:
+  AnswerParser(AnswerFormat format, BeginsIn begin);
+
+  void Add(std::string_view text, Parts& out);
+  void Finish(Parts& out);
+
+  int num_calls() const { return num_calls_; }  // that were told
+
+ private:
+  enum class State { kBegin, kReasoning, kContent };
+
+  void AddOne(char c);
+  void AddOfContent(std::string_view text);
+  void Pass(Parts& out);
+  void Tell(Part::Kind kind, std::string_view text, Parts& out);
+
+  const AnswerFormat format_;
+  State state_;
+  std::optional<MarkerScan> scan_;  // for the tag that ends the state
+  std::unique_ptr<CallReader> reader_;
+  Parts found_;  // before blanks are taken away
+  std::optional<Part::Kind> last_;
+  std::string blanks_;  // behind a text, until it is known what follows
+  int num_calls_ = 0;
+  bool is_over_ = false;
+};
+
+}  // namespace inflight::answer_parts

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Outputs in the forms that the models' publishers document, whole and in pieces of any size.
+#include "answer_parts/answer_parser.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+namespace inflight::answer_parts {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Kind = Part::Kind;
+
+Part Says(std::string text) { return {Kind::kContent, std::move(text)}; }
+Part Thinks(std::string text) { return {Kind::kReasoning, std::move(text)}; }
+Part Calls(std::string name) { return {Kind::kCall, std::move(name)}; }
+Part With(std::string arguments) { return {Kind::kArguments, std::move(arguments)}; }
+
+struct Case {
+  std::string_view format = {};
+  std::string_view tags = {};
+  BeginsIn begin = BeginsIn::kAnything;
+  bool one_call = false;
+};
+
+std::vector<Part> Parse(const Case& how, std::string_view text, size_t piece) {
+  AnswerFormat format{.one_call = how.one_call};
+  if (!how.format.empty()) format.calls = *CallFormatNamed(how.format);
+  if (!how.tags.empty()) format.reasoning = *ReasoningTagsNamed(how.tags);
+  format.names = std::make_shared<const FunctionNames>(FunctionNames{"add", "get_weather"});
+  AnswerParser parser(format, how.begin);
+  Parts all;
+  const auto take = [&all](const Parts& parts) {
+    for (const Part& part : parts.items()) all.Add(part.kind, part.text);
+  };
+  for (size_t at = 0; at < text.size(); at += piece) {
+    Parts parts;
+    parser.Add(text.substr(at, piece), parts);
+    take(parts);
+  }
+  Parts parts;
+  parser.Finish(parts);
+  take(parts);
+  return all.items();
+}
+
+// The parts of the text, which are the same however it is cut.
+std::vector<Part> PartsOf(const Case& how, std::string_view text) {
+  std::vector<Part> whole = Parse(how, text, text.size() + 1);
+  for (size_t piece = 1; piece <= text.size(); ++piece)
+    EXPECT_EQ(Parse(how, text, piece), whole) << "in pieces of " << piece << ": " << text;
+  return whole;
+}
+
+TEST(AnswerParserTest, HermesCalls) {
+  const Case how{.format = "hermes"};
+  EXPECT_THAT(PartsOf(how,
+                      "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": [2]}}\n"
+                      "</tool_call>"),
+              ElementsAre(Calls("add"), With(R"({"a": 1, "b": [2]})")));
+  EXPECT_THAT(PartsOf(how,
+                      "I will look.\n\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+                      "{\"city\": \"A<tool_call>}\\\"\"}}\n</tool_call>\n<tool_call>{\"arguments\":"
+                      " {}, \"name\": \"add\"}</tool_call>\n"),
+              ElementsAre(Says("I will look."), Calls("get_weather"),
+                          With("{\"city\": \"A<tool_call>}\\\"\"}"), Calls("add"), With("{}")));
+  EXPECT_THAT(PartsOf(how, R"(<tool_call>{"name": "add"}</tool_call>)"),
+              ElementsAre(Calls("add"), With("{}")));
+  EXPECT_THAT(PartsOf(how, R"(<tool_call>{"name": "add", "arguments": "{\"a\": 1}"}</tool_call>)"),
+              ElementsAre(Calls("add"), With(R"({"a": 1})")));
+  EXPECT_THAT(PartsOf(how, " No <tool_ call, 1 < 2.\n"),
+              ElementsAre(Says(" No <tool_ call, 1 < 2.\n")));
+}
+
+TEST(AnswerParserTest, WhatIsNoCallIsContent) {
+  const Case how{.format = "hermes"};
+  for (const std::string_view text :
+       {"<tool_call>\nadd(1)\n</tool_call>", R"(<tool_call>{"name": "other", "arguments": {}})",
+        R"(a <tool_call>{"name": "ad)", "<tool_call>", "<tool_c",
+        R"(<tool_call>{"a": 1}</tool_call>)", R"(<tool_call>{"arguments": {"a")"})
+    EXPECT_THAT(PartsOf(how, text), ElementsAre(Says(std::string(text))));
+  EXPECT_THAT(
+      PartsOf(how, "<tool_call>no <tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>"),
+      ElementsAre(Says("<tool_call>no"), Calls("add"), With("{}")));
+}
+
+TEST(AnswerParserTest, ArgumentsThatAreCutOrNoJsonAreTold) {
+  const Case how{.format = "hermes"};
+  EXPECT_THAT(PartsOf(how, R"(<tool_call>{"name": "add", "arguments": {"a": )"),
+              ElementsAre(Calls("add"), With(R"({"a": )")));
+  EXPECT_THAT(
+      PartsOf(how, "<tool_call>{\"name\": \"add\", \"arguments\": {a: 1}}</tool_call> Done."),
+      ElementsAre(Calls("add"), With("{a: 1}}"), Says("Done.")));
+  EXPECT_THAT(PartsOf(how, "<tool_call>{\"name\": \"add\", \"arguments\": {}</tool_call>"),
+              ElementsAre(Calls("add"), With("{}")));
+  EXPECT_THAT(PartsOf(how, "<tool_call>{\"name\": \"add\", \"arguments\": {}} x </tool_call>"),
+              ElementsAre(Calls("add"), With("{}"), Says("x ")));
+}
+
+TEST(AnswerParserTest, LlamaCalls) {
+  const Case how{.format = "llama"};
+  EXPECT_THAT(PartsOf(how, R"({"name": "add", "parameters": {"a": 1}})"),
+              ElementsAre(Calls("add"), With(R"({"a": 1})")));
+  EXPECT_THAT(
+      PartsOf(how, R"(<|python_tag|>{"type": "function", "name": "add", "parameters": {}})"
+                   R"(; {"name": "get_weather", "parameters": {"city": "Ö"}})"),
+      ElementsAre(Calls("add"), With("{}"), Calls("get_weather"), With(R"({"city": "Ö"})")));
+  EXPECT_THAT(PartsOf(how, R"({"name": "Bob", "age": 3})"),
+              ElementsAre(Says(R"({"name": "Bob", "age": 3})")));
+  EXPECT_THAT(PartsOf(how, R"(So {"name": "add", "parameters": {}})"),
+              ElementsAre(Says(R"(So {"name": "add", "parameters": {}})")));
+}
+
+TEST(AnswerParserTest, PythonicCalls) {
+  const Case how{.format = "pythonic"};
+  EXPECT_THAT(
+      PartsOf(how, R"([add(a=-1.5, b='it\'s "x"', c=[1, (2,)], d={'k': None}), get_weather()])"),
+      ElementsAre(Calls("add"),
+                  With(R"({"a": -1.5, "b": "it's \"x\"", "c": [1, [2]], "d": {"k": null}})"),
+                  Calls("get_weather"), With("{}")));
+  EXPECT_THAT(PartsOf(how, "<|python_start|>[add(a=True)]<|python_end|>"),
+              ElementsAre(Calls("add"), With(R"({"a": true})")));
+  for (const std::string_view text :
+       {"[1, 2]", "[add(1)]", "[other(a=1)]", "[add(a=1)", "[add(a=b)]"})
+    EXPECT_THAT(PartsOf(how, text), ElementsAre(Says(std::string(text))));
+}
+
+TEST(AnswerParserTest, MistralCalls) {
+  const Case how{.format = "mistral"};
+  EXPECT_THAT(PartsOf(how, R"([TOOL_CALLS] [{"name": "add", "arguments": {"a": 1}}, )"
+                           R"({"name": "get_weather", "arguments": {}, "id": "x"}])"),
+              ElementsAre(Calls("add"), With(R"({"a": 1})"), Calls("get_weather"), With("{}")));
+  EXPECT_THAT(
+      PartsOf(how,
+              R"(Yes.[TOOL_CALLS]add[ARGS]{"a": 1}[TOOL_CALLS]get_weather[CALL_ID]abc[ARGS]{})"),
+      ElementsAre(Says("Yes."), Calls("add"), With(R"({"a": 1})"), Calls("get_weather"),
+                  With("{}")));
+  for (const std::string_view text : {"[TOOL_CALLS]other[ARGS]{}", "[TOOL_CALLS][]",
+                                      "[TOOL_CALLS] add", "[TOOL_CALLS][{\"a\": 1}]", "[TOOL_C"})
+    EXPECT_THAT(PartsOf(how, text), ElementsAre(Says(std::string(text))));
+}
+
+TEST(AnswerParserTest, DeepSeekCalls) {
+  const Case how{.format = "deepseek"};
+  EXPECT_THAT(PartsOf(how,
+                      "Look:<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n"
+                      "```json\n{\"a\": 1}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function"
+                      "<｜tool▁sep｜>get_weather\n```json\n{}\n```<｜tool▁call▁end｜>"
+                      "<｜tool▁calls▁end｜>"),
+              ElementsAre(Says("Look:"), Calls("add"), With(R"({"a": 1})"), Calls("get_weather"),
+                          With("{}")));
+  EXPECT_THAT(PartsOf(how,
+                      "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\": 1}"
+                      "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+              ElementsAre(Calls("add"), With(R"({"a": 1})")));
+  EXPECT_THAT(PartsOf(how, "<｜tool▁call▁begin｜>other<｜tool▁sep｜>{}"),
+              ElementsAre(Says("<｜tool▁call▁begin｜>other<｜tool▁sep｜>{}")));
+}
+
+TEST(AnswerParserTest, ListsOfCalls) {
+  const Case how{.format = "list"};
+  EXPECT_THAT(
+      PartsOf(how, R"(<|tool_call|>[{"name": "add", "arguments": {"a": 1}}]<|/tool_call|>)"),
+      ElementsAre(Calls("add"), With(R"({"a": 1})")));
+  EXPECT_THAT(
+      PartsOf(how,
+              R"(functools[{"name": "add", "arguments": {}}, {"name": "add", "arguments": {}}])"),
+      ElementsAre(Calls("add"), With("{}"), Calls("add"), With("{}")));
+  EXPECT_THAT(PartsOf(how, "functools[1]"), ElementsAre(Says("functools[1]")));
+}
+
+TEST(AnswerParserTest, ReasoningIsSplitOff) {
+  const Case how{.format = "hermes", .tags = "deepseek"};
+  EXPECT_THAT(PartsOf(how, "<think>\nHm, <b>.\n</think>\n\nYes.\n"),
+              ElementsAre(Thinks("Hm, <b>."), Says("Yes.\n")));
+  EXPECT_THAT(PartsOf(how, "\n<think></think>\n\n<tool_call>{\"name\": \"add\"}</tool_call>"),
+              ElementsAre(Calls("add"), With("{}")));
+  EXPECT_THAT(PartsOf(how, "<think>so <tool_call>"), ElementsAre(Thinks("so <tool_call>")));
+  EXPECT_THAT(PartsOf(how, " No <think> here"), ElementsAre(Says(" No <think> here")));
+  EXPECT_THAT(PartsOf(how, "<th"), ElementsAre(Says("<th")));
+  EXPECT_THAT(PartsOf(how, "\n"), ElementsAre(Says("\n")));
+  EXPECT_THAT(PartsOf({.tags = "deepseek", .begin = BeginsIn::kReasoning}, "Hm.</think>Yes."),
+              ElementsAre(Thinks("Hm."), Says("Yes.")));
+  EXPECT_THAT(PartsOf({.tags = "deepseek", .begin = BeginsIn::kContent}, "<think>Yes."),
+              ElementsAre(Says("<think>Yes.")));
+  EXPECT_THAT(PartsOf({.tags = "mistral"}, "[THINK]Hm.[/THINK]Yes."),
+              ElementsAre(Thinks("Hm."), Says("Yes.")));
+  EXPECT_THAT(PartsOf(how, ""), IsEmpty());
+}
+
+TEST(AnswerParserTest, OneCallIsTheFirst) {
+  const Case how{.format = "llama", .one_call = true};
+  EXPECT_THAT(
+      PartsOf(how, R"({"name": "add", "parameters": {}}; {"name": "add", "parameters": {}})"),
+      ElementsAre(Calls("add"), With("{}")));
+}
+
+TEST(AnswerParserTest, APromptSaysHowTheAnswerBegins) {
+  const ReasoningTags& tags = **ReasoningTagsNamed("deepseek");
+  EXPECT_EQ(FindBegin(tags, "<|assistant|><think>\n"), BeginsIn::kReasoning);
+  EXPECT_EQ(FindBegin(tags, "<|assistant|>\n<think>\n\n</think>\n\n"), BeginsIn::kContent);
+  EXPECT_EQ(FindBegin(tags, "say <think> now<|assistant|>\n"), BeginsIn::kAnything);
+  EXPECT_EQ(FindBegin(tags, ""), BeginsIn::kAnything);
+}
+
+TEST(CallFormatsTest, AreFoundByWhatTemplatesWrite) {
+  const auto name = [](std::string_view text) {
+    const CallFormat* found = FindCallFormat(text);
+    return found == nullptr ? std::string_view("none") : found->name;
+  };
+  EXPECT_EQ(name("{{- '\\n<tool_call>\\n{\"name\": \"' }}{{ tool_call.arguments | tojson }}"),
+            "hermes");
+  EXPECT_EQ(name("{{ '{\"name\": \"' + c.name + '\", ' }}{{ '\"parameters\": ' }}"), "llama");
+  EXPECT_EQ(name("{{ \"[TOOL_CALLS][\" }}"), "mistral");
+  EXPECT_EQ(name("{{'<｜tool▁calls▁begin｜>'}}"), "deepseek");
+  EXPECT_EQ(name("{{ content }}"), "none");
+  EXPECT_THAT(CallFormatNamed("qwen").status().message(),
+              HasSubstr("hermes, list, pythonic, llama"));
+  EXPECT_THAT(ReasoningTagsNamed("x").status().message(), HasSubstr("deepseek, mistral"));
+}
+
+}  // namespace
+}  // namespace inflight::answer_parts

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formats in which models write calls of tools, a file for each:
+// docs/reference/protocol/openai.md lists them.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "answer_parts/call_reader.h"
+#include "inflight/status.h"
+
+namespace inflight::answer_parts {
+
+// `names` outlives the reader.
+using MakeReader = std::unique_ptr<CallReader>(const FunctionNames& names);
+MakeReader MakeDeepSeekReader, MakeHermesReader, MakeListReader, MakeLlamaReader, MakeMistralReader,
+    MakePythonicReader;
+
+struct CallFormat {
+  std::string_view name;  // of --tool-call-format
+  // Texts that the templates of such models have, all of them.
+  std::array<std::string_view, 2> template_has;
+  // Texts that are special tokens in some models: readers need them told.
+  std::array<std::string_view, 6> markers;
+  MakeReader* make;
+  bool short_ids = false;  // of calls: templates take none but those of nine letters and digits
+};
+
+std::span<const CallFormat> CallFormats();
+
+// Of a model, by the text of its chat template; null where it shows none that is known.
+const CallFormat* FindCallFormat(std::string_view chat_template);
+
+// By name; kInvalidArgument lists the names.
+Result<const CallFormat*> CallFormatNamed(std::string_view name);
+
+}  // namespace inflight::answer_parts

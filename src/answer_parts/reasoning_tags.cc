@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "answer_parts/reasoning_tags.h"
+
+#include <algorithm>
+#include <string>
+
+namespace inflight::answer_parts {
+namespace {
+
+constexpr ReasoningTags kTags[] = {
+    {.name = "deepseek", .begin = "<think>", .end = "</think>"},
+    {.name = "mistral", .begin = "[THINK]", .end = "[/THINK]"},
+};
+
+}  // namespace
+
+std::span<const ReasoningTags> AllReasoningTags() { return kTags; }
+
+const ReasoningTags* FindReasoningTags(std::string_view chat_template) {
+  const auto* const found = std::ranges::find_if(kTags, [&](const ReasoningTags& tags) {
+    return chat_template.find(tags.end) != chat_template.npos;
+  });
+  return found == std::end(kTags) ? nullptr : found;
+}
+
+Result<const ReasoningTags*> ReasoningTagsNamed(std::string_view name) {
+  std::string names;
+  for (const ReasoningTags& tags : kTags) {
+    if (tags.name == name) return &tags;
+    names.append(names.empty() ? "" : ", ").append(tags.name);
+  }
+  return InvalidArgument("got '" + std::string(name.substr(0, 64)) + "', the formats are " + names);
+}
+
+BeginsIn FindBegin(const ReasoningTags& tags, std::string_view prompt) {
+  const size_t last = prompt.find_last_not_of(" \n\r\t");
+  prompt = prompt.substr(0, last == prompt.npos ? 0 : last + 1);
+  if (prompt.ends_with(tags.end)) return BeginsIn::kContent;
+  return prompt.ends_with(tags.begin) ? BeginsIn::kReasoning : BeginsIn::kAnything;
+}
+
+}  // namespace inflight::answer_parts

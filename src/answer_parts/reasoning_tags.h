@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tags between which models reason before they answer.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "inflight/status.h"
+
+namespace inflight::answer_parts {
+
+struct ReasoningTags {
+  std::string_view name;  // of --reasoning-format
+  std::string_view begin;
+  std::string_view end;
+};
+
+std::span<const ReasoningTags> AllReasoningTags();
+
+// Of a model, by the text of its chat template; null where it shows none.
+const ReasoningTags* FindReasoningTags(std::string_view chat_template);
+
+// By name; kInvalidArgument lists the names.
+Result<const ReasoningTags*> ReasoningTagsNamed(std::string_view name);
+
+// How the text of an answer begins, by the end of its prompt: a template may open the reasoning
+// itself, or close it at once, for a model that is not to reason.
+enum class BeginsIn { kAnything, kReasoning, kContent };
+BeginsIn FindBegin(const ReasoningTags& tags, std::string_view prompt);
+
+}  // namespace inflight::answer_parts
