@@ -48,7 +48,7 @@ void AnswerParser::AddOne(char c) {
     scan_.emplace(std::vector{format_.reasoning->end});
     return;
   }
-  const bool is_blank = passed.find_first_not_of(" \n\r\t") == passed.npos;
+  const bool is_blank = passed.find_first_not_of(" \n\r\t") == std::string::npos;
   if (!is_blank) state_ = State::kContent;
   AddOfContent(passed);
 }

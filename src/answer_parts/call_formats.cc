@@ -45,7 +45,7 @@ std::span<const CallFormat> CallFormats() { return kFormats; }
 const CallFormat* FindCallFormat(std::string_view chat_template) {
   const auto shows = [&](const CallFormat& format) {
     return std::ranges::all_of(format.template_has, [&](std::string_view text) {
-      return chat_template.find(text) != chat_template.npos;
+      return chat_template.find(text) != std::string::npos;
     });
   };
   const auto* const found = std::ranges::find_if(kFormats, shows);
@@ -56,7 +56,7 @@ Result<const CallFormat*> CallFormatNamed(std::string_view name) {
   std::string names;
   for (const CallFormat& format : kFormats) {
     if (format.name == name) return &format;
-    if (names.find(format.name) == names.npos)
+    if (names.find(format.name) == std::string::npos)
       names.append(names.empty() ? "" : ", ").append(format.name);
   }
   return InvalidArgument("got '" + std::string(name.substr(0, 64)) + "', the formats are " + names);

@@ -116,7 +116,7 @@ class ListReader final : public CallReader {
   }
 
   void TellList(Parts& out, const std::string& untold) {
-    if (untold.find_first_not_of(" \n\r\t") == untold.npos) return;
+    if (untold.find_first_not_of(" \n\r\t") == std::string::npos) return;
     std::string_view marker = marker_;
     if (marker == kFunctools) marker.remove_suffix(1);  // the list has its bracket
     out.Add(Part::Kind::kContent, std::string(marker) + untold);

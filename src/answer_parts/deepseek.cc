@@ -68,7 +68,7 @@ class DeepSeekReader final : public CallReader {
 
   void AddOfHead(char c, Parts& out) {
     const size_t separator = head_.find(kSeparator);
-    const bool ends = c == '{' && separator != head_.npos;
+    const bool ends = c == '{' && separator != std::string::npos;
     if (ends) {
       if (const std::string name = NameOf(separator); names_.contains(name)) {
         out.Add(Part::Kind::kCall, name);
@@ -87,19 +87,19 @@ class DeepSeekReader final : public CallReader {
 
   // "function<sep>f\n```json\n" or "f<sep>".
   std::string NameOf(size_t separator) const {
-    const std::string before = Trimmed(head_.substr(0, separator));
+    std::string before = Trimmed(head_.substr(0, separator));
     std::string behind = head_.substr(separator + kSeparator.size());
     if (Trimmed(behind).empty()) return before;
     constexpr std::string_view kFence = "```json";
     const size_t fence = behind.find(kFence);
-    if (fence != behind.npos && Trimmed(behind.substr(fence + kFence.size())).empty())
+    if (fence != std::string::npos && Trimmed(behind.substr(fence + kFence.size())).empty())
       behind.resize(fence);
     return Trimmed(behind);
   }
 
   static std::string Trimmed(const std::string& text) {
     const size_t begin = text.find_first_not_of(" \n\r\t");
-    if (begin == text.npos) return {};
+    if (begin == std::string::npos) return {};
     return text.substr(begin, text.find_last_not_of(" \n\r\t") + 1 - begin);
   }
 
@@ -117,7 +117,7 @@ class DeepSeekReader final : public CallReader {
   }
 
   void TellBetween(Parts& out) {
-    if (between_.find_first_not_of("` \n\r\t") != between_.npos)
+    if (between_.find_first_not_of("` \n\r\t") != std::string::npos)
       out.Add(Part::Kind::kContent, between_);
     between_.clear();
   }

@@ -104,7 +104,7 @@ class HermesReader final : public CallReader {
 
   void TellBehind(Parts& out, const std::string& rest) {
     behind_.append(rest);
-    if (behind_.find_first_not_of(" \n\r\t") != behind_.npos)
+    if (behind_.find_first_not_of(" \n\r\t") != std::string::npos)
       out.Add(Part::Kind::kContent, behind_);
   }
 

@@ -81,7 +81,7 @@ JsonCall::Step JsonCall::End(Parts& out) {
 
 std::string JsonCall::WholeArguments() const {
   if (arguments_end_ <= arguments_begin_) return "{}";
-  const std::string written = text_.substr(arguments_begin_, arguments_end_ - arguments_begin_);
+  std::string written = text_.substr(arguments_begin_, arguments_end_ - arguments_begin_);
   if (written.front() == '{') return written;
   return Unescaped(written.substr(1, written.size() - 2));  // JSON in a text
 }

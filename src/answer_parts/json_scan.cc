@@ -50,7 +50,7 @@ JsonScan::Step JsonScan::AddOfString(char c) {
     if (--hex_left_ == 0) state_ = State::kString;
   } else if (state_ == State::kEscape) {
     constexpr std::string_view kEscapes = "\"\\/bfnrtu";
-    if (kEscapes.find(c) == kEscapes.npos) return Bad();
+    if (kEscapes.find(c) == std::string::npos) return Bad();
     hex_left_ = 4;
     state_ = c == 'u' ? State::kHex : State::kString;
   } else if (c == '"') {

@@ -64,7 +64,7 @@ class MistralReader final : public CallReader {
 
   // What stands between the marker and a list or arguments.
   void AddOfHead(char c, Parts& out) {
-    const bool is_empty = head_.find_first_not_of(" \n\r\t") == head_.npos;
+    const bool is_empty = head_.find_first_not_of(" \n\r\t") == std::string::npos;
     if ((c == '[' || c == '{') && is_empty) {
       list_.emplace(names_);
       state_ = State::kList;
@@ -129,7 +129,7 @@ class MistralReader final : public CallReader {
   }
 
   void TellHead(Parts& out, const std::string& text) {
-    if (text.find_first_not_of(" \n\r\t") != text.npos)
+    if (text.find_first_not_of(" \n\r\t") != std::string::npos)
       out.Add(Part::Kind::kContent, std::string(kMistralBegin) + text);
   }
 

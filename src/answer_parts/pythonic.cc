@@ -155,7 +155,7 @@ class ListParser {
     } else {
       if (!word.empty() && word.front() == '+') word.erase(0, 1);
       const auto value = json::Value::Parse("[" + word + "]");
-      const bool is_number = word.find_first_not_of("0123456789+-.eE") == word.npos;
+      const bool is_number = word.find_first_not_of("0123456789+-.eE") == std::string::npos;
       if (word.empty() || !is_number || !value.ok()) return false;
       out += word;
     }
@@ -178,7 +178,7 @@ class ListParser {
         }
         constexpr std::string_view kNames = "nrtbfv0a";
         constexpr std::string_view kValues("\n\r\t\b\f\v\0\a", 8);
-        if (const size_t index = kNames.find(c); index != kNames.npos) {
+        if (const size_t index = kNames.find(c); index != std::string::npos) {
           c = kValues[index];
         } else if (c != '\\' && c != '\'' && c != '"') {
           text += '\\';  // Python keeps the backslash
@@ -197,7 +197,7 @@ class ListParser {
       char c = text_[++at_];
       if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
       const size_t digit = kDigits.find(c);
-      if (digit == kDigits.npos) return false;
+      if (digit == std::string::npos) return false;
       code = code * 16 + static_cast<uint32_t>(digit);
     }
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return false;

@@ -18,7 +18,7 @@ std::span<const ReasoningTags> AllReasoningTags() { return kTags; }
 
 const ReasoningTags* FindReasoningTags(std::string_view chat_template) {
   const auto* const found = std::ranges::find_if(kTags, [&](const ReasoningTags& tags) {
-    return chat_template.find(tags.end) != chat_template.npos;
+    return chat_template.find(tags.end) != std::string::npos;
   });
   return found == std::end(kTags) ? nullptr : found;
 }
@@ -34,7 +34,7 @@ Result<const ReasoningTags*> ReasoningTagsNamed(std::string_view name) {
 
 BeginsIn FindBegin(const ReasoningTags& tags, std::string_view prompt) {
   const size_t last = prompt.find_last_not_of(" \n\r\t");
-  prompt = prompt.substr(0, last == prompt.npos ? 0 : last + 1);
+  prompt = prompt.substr(0, last == std::string::npos ? 0 : last + 1);
   if (prompt.ends_with(tags.end)) return BeginsIn::kContent;
   return prompt.ends_with(tags.begin) ? BeginsIn::kReasoning : BeginsIn::kAnything;
 }

@@ -66,7 +66,8 @@ std::vector<openai::ModelAlias> ModelAliases(const ServeOptions& options) {
   constexpr std::string_view kHub = "models--";
   if (name.starts_with(kHub)) {
     name.erase(0, kHub.size());
-    if (const size_t dashes = name.find("--"); dashes != name.npos) name.replace(dashes, 2, "/");
+    if (const size_t dashes = name.find("--"); dashes != std::string::npos)
+      name.replace(dashes, 2, "/");
   }
   aliases.push_back({name, kEnsemble});
   return aliases;
@@ -84,7 +85,7 @@ void LogHowToAsk(serving::Server& server, const ServeOptions& options, int http_
   const std::string url = fmt::format(
       "{}://{}:{}", scheme,
       is_everywhere ? "127.0.0.1"
-                    : (address.find(':') != address.npos ? "[" + address + "]" : address),
+                    : (address.find(':') != std::string::npos ? "[" + address + "]" : address),
       is_own ? openai_port : http_port);
   const std::string name = nlohmann::json(models.front().name).dump();
   const bool has_template = models.front().text->chat_template.has_value();

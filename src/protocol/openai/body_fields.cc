@@ -18,7 +18,6 @@ namespace {
 using json::Value;
 using Kind = Value::Kind;
 
-constexpr double kAny = std::numeric_limits<double>::infinity();
 constexpr double kMostInt = std::numeric_limits<int>::max();
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxBiases = 1024;

@@ -30,7 +30,7 @@ Result<std::string> UnusedMark(std::string_view body) {
     escaped[4] = i < 16 ? 'd' : 'e';
     escaped[5] = kHex[static_cast<size_t>(i) % 16];
     const auto has_escaped = [&] {
-      for (size_t at = body.find('\\'); at != body.npos; at = body.find('\\', at + 1)) {
+      for (size_t at = body.find('\\'); at != std::string::npos; at = body.find('\\', at + 1)) {
         std::string part(body.substr(at, escaped.size()));
         for (char& c : part)
           if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
@@ -38,7 +38,7 @@ Result<std::string> UnusedMark(std::string_view body) {
       }
       return false;
     };
-    if (body.find(mark) == body.npos && !has_escaped()) return mark;
+    if (body.find(mark) == std::string::npos && !has_escaped()) return mark;
   }
   return InvalidArgument("messages", "have all of U+FDD0 to U+FDEF, which are no characters");
 }
@@ -112,7 +112,7 @@ class Reader {
         return Status::Ok();
       case Kind::kNumber: {
         const std::string_view text = value.text();
-        if (text.find_first_not_of("+-.0123456789eE") != text.npos)
+        if (text.find_first_not_of("+-.0123456789eE") != std::string::npos)
           return InvalidArgument(where, "has a number that is none");
         writer_.Raw(text);
         return Status::Ok();

@@ -87,7 +87,7 @@ bool KnowsTools(std::string_view source) {
   const auto is_of_name = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
   };
-  for (size_t at = source.find(kWord); at != source.npos; at = source.find(kWord, at + 1)) {
+  for (size_t at = source.find(kWord); at != std::string::npos; at = source.find(kWord, at + 1)) {
     const size_t end = at + kWord.size();
     if ((at == 0 || !is_of_name(source[at - 1])) &&
         (end == source.size() || !is_of_name(source[end])))
