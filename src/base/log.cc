@@ -288,6 +288,16 @@ void Log(Level level, std::string_view message, std::initializer_list<Field> fie
   if (!Enabled(level)) return;
   try {
     if (level != Level::kVerbose && !HasRoom(where)) return;
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  LogEach(level, message, fields, where);
+}
+
+void LogEach(Level level, std::string_view message, std::initializer_list<Field> fields,
+             Where where) {
+  if (!Enabled(level)) return;
+  try {
     std::string text(message);
     if (fields.size() > 0) text += " " + FormatFields(fields);
     if (!WriteToHost(level, where, text)) Print(level, Placed(where, text));

@@ -51,6 +51,10 @@ using Where = std::source_location;
 void Log(Level level, std::string_view message, std::initializer_list<Field> fields = {},
          Where where = Where::current());
 
+// The same without a bound on the place's lines: where the operator asks for one of each event.
+void LogEach(Level level, std::string_view message, std::initializer_list<Field> fields,
+             Where where);
+
 inline void Verbose(std::string_view m, std::initializer_list<Field> f = {},
                     Where where = Where::current()) {
   Log(Level::kVerbose, m, f, where);

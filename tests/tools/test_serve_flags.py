@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+import requests
 from command import INFLIGHT
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "protocol"))
@@ -174,6 +175,15 @@ def test_a_port_that_is_off_is_at_no_place(tmp_path, repository):
     server = start_server(tmp_path, None, *flags, max_kv_tokens=None)
     assert server.http == f"127.0.0.1:{port}" and server.grpc is None
     assert server.stop() == 0
+
+
+def test_boolean_flags_stand_alone_or_negated(tmp_path, repository):
+    flags = ("--no-allow-grpc", "--http-metrics", "--model-repository", repository, "--allow-cpu-metrics")
+    server = start_server(tmp_path, None, *flags, max_kv_tokens=None)
+    assert server.grpc is None
+    assert requests.get(f"http://{server.http}/metrics", timeout=30).ok
+    assert server.stop() == 0
+    assert "--no-nothing" in error_of(repository, "--no-nothing")
 
 
 def test_a_pattern_of_headers_ends_the_start_by_its_flag(repository):

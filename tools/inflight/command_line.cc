@@ -95,11 +95,36 @@ namespace {
 // from the next argument: to it an empty value is one that is left out.
 constexpr char kEmptyValue[] = "\x1f";
 
+// A boolean flag may stand without a value before another flag or at the end, or as "--no-flag":
+// both become "--flag=VALUE". `next` is the word behind it.
+std::string WithValue(const std::string& word, std::string_view next,
+                      const std::vector<config::OptionInfo>& infos) {
+  if (!word.starts_with("--") || word.find('=') != std::string::npos) return word;
+  std::string name = word.substr(2);
+  std::ranges::replace(name, '-', '_');
+  const auto find = [&](std::string_view wanted) {
+    return std::ranges::find_if(infos, [&](const config::OptionInfo& info) {
+      return info.name == wanted && info.type == "boolean" && !info.constraint.is_switch;
+    });
+  };
+  constexpr std::string_view kNegation = "no_";
+  const bool is_known =
+      std::ranges::any_of(infos, [&](const config::OptionInfo& info) { return info.name == name; });
+  if (!is_known && name.starts_with(kNegation)) {
+    const auto negated = find(std::string_view(name).substr(kNegation.size()));
+    return negated == infos.end() ? word : negated->flag() + "=false";
+  }
+  const bool has_value = !next.empty() && !next.starts_with('-');
+  return has_value || find(name) == infos.end() ? word : word + "=true";
+}
+
 // "--flag=" as two arguments.
-std::vector<std::string> WithEmptyValues(std::span<char* const> args, const Aliases& aliases) {
+std::vector<std::string> WithEmptyValues(std::span<char* const> args, const Aliases& aliases,
+                                         const std::vector<config::OptionInfo>& infos) {
   std::vector<std::string> words;
-  for (const char* const arg : args) {
-    std::string word = WithoutShortAlias(arg, aliases);
+  for (size_t i = 0; i < args.size(); ++i) {
+    std::string word = WithValue(WithoutShortAlias(args[i], aliases),
+                                 i + 1 < args.size() ? args[i + 1] : std::string_view(), infos);
     const bool lacks_value = word.starts_with("--") && word.find('=') == word.size() - 1;
     if (lacks_value) word.pop_back();
     words.push_back(word.empty() ? kEmptyValue : std::move(word));
@@ -164,7 +189,7 @@ Result<Arguments> ParseArguments(std::span<char* const> args,
     if (!alias.starts_with('-')) add(alias, IsValueOptional(infos, target));
   add("config", /*is_value_optional=*/false);
 
-  std::vector<std::string> words = WithEmptyValues(args, aliases);
+  std::vector<std::string> words = WithEmptyValues(args, aliases, infos);
   std::ranges::reverse(words);  // as the parser takes them
   try {
     app.parse(std::move(words));

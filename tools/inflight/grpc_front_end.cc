@@ -8,6 +8,7 @@ Result<std::unique_ptr<kserve_grpc::GrpcServer>> StartGrpc(serving::Server& serv
                                                            const ServeOptions& options) {
   kserve_grpc::GrpcOptions grpc = options.grpc;
   grpc.policy = options.policy;
+  grpc.request_log = options.request_log;
   ASSIGN_OR_RETURN(grpc.header_forward,
                    kserve::HeaderForward::Make(options.grpc_header_forward_pattern));
   return kserve_grpc::GrpcServer::Start(server, grpc);

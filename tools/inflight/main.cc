@@ -26,9 +26,10 @@ int PrintConfigurationPage() {
   std::printf(
       "# Configuration\n\nMade by `inflight options` from the schemas that parse them; do not "
       "edit.\n\n"
-      "A flag is `--name value` or `--name=value`. With `--config FILE` the same options are read "
-      "from a JSON object under\n"
-      "their file keys; flags win over the file.\n");
+      "A flag is `--name value` or `--name=value`; a boolean one may also stand alone, or as "
+      "`--no-name`. With `--config FILE`\n"
+      "the same options are read from a JSON object under their file keys; flags win over the "
+      "file.\n");
   for (const Command& command : Commands()) {
     const std::vector<config::OptionInfo> options = command.manual().options;
     if (!options.empty())

@@ -287,6 +287,7 @@ void SetRequestMemory(ServeOptions& options) {
 Status Serve(ServeOptions& options) {
   RaiseFileLimit();
   SetRequestMemory(options);
+  options.http.request_log = options.request_log;
   launch::World world;
   if (options.ranks == "wait") {
     ASSIGN_OR_RETURN(world, WorldOfThisProcess());
@@ -462,6 +463,7 @@ int TritonserverMain(Args args) {
   for (std::string& arg : *full) spelt_out.push_back(arg.data());
   ServeOptions options;
   options.http.address = options.grpc.address = kEveryInterface;
+  options.request_log = false;
   return Main(Args(spelt_out), std::move(options));
 }
 

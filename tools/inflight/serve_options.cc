@@ -482,6 +482,10 @@ void AddOperation(Schema& schema) {
       "File to whose end the log is written; without it information goes to standard output, "
       "warnings and errors to standard error.");
   schema.Add(
+      "request_log", [](ServeOptions& o) -> auto& { return o.request_log; },
+      "A line of the log for each request: method, path, model, status, tokens, times, client; off "
+      "by default where the program is called tritonserver.");
+  schema.Add(
       "port_file", [](ServeOptions& o) -> auto& { return o.port_file; },
       "JSON file that gets the ports in use once the server is ready.");
   schema.Add(

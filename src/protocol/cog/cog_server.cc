@@ -313,6 +313,7 @@ class CogServer::Handler : public http_listener::HttpHandler {
     asked.received_ns = Clock::System().NowNs();
     asked.memory = request.memory;
     asked.client = request.caller;
+    asked.tally = request.tally;
     asked.charge = std::make_shared<const MemoryCharge>(std::move(charge));
     asked.wants_one_response = !model.decoupled();
     asked.trace = kserve_http::SampleTrace(server_, model.name(), request);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/memory_account.h"
+#include "base/request_tally.h"
 #include "inflight/status.h"
 
 namespace inflight::grpc_listener {
@@ -47,6 +48,8 @@ class Rpc {
   virtual const std::string& client() const = 0;  // its IP address, "127.0.0.1"
   // Of the connection: what handling the call takes is charged to it.
   virtual const std::shared_ptr<AccountShare>& share() const = 0;
+  // For its line of the request log; null where that is off.
+  virtual std::shared_ptr<RequestTally> tally() const = 0;
   // Of those that the client takes (`grpc-accept-encoding`), in its order, without identity.
   virtual const std::vector<Coding>& accepted_codings() const = 0;
   // When the first bytes of the message that OnMessage brought last came; monotonic clock.

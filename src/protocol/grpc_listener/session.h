@@ -29,6 +29,7 @@ struct SessionOptions {
   size_t max_message_bytes = 64 << 20;
   std::optional<int> max_concurrent_streams;
   KeepaliveOptions keepalive;
+  bool request_log = false;  // a line for each call that ends
 };
 
 // What the sessions of a listener share.

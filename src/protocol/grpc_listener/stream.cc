@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "protocol/grpc_listener/session.h"
 
 namespace inflight::grpc_listener {
@@ -149,6 +150,11 @@ void Stream::CountWaiting() {
 }
 
 void Stream::OnHeadComplete() {
+  if (session_->context_.options.request_log)
+    logged_ = LoggedRequest{.method = "gRPC",
+                            .path = head_.path,
+                            .client = client_,
+                            .started_ns = Clock::System().NowNs()};
   Coding coding = Coding::kIdentity;
   if (head_.method != "POST" || !head_.content_type.starts_with("application/grpc")) {
     const char* status = head_.method != "POST" ? "405" : "415";
@@ -393,7 +399,12 @@ void Stream::Tell() {
 }
 
 void Stream::TellDone() {
-  if (const auto reactor = std::exchange(reactor_, nullptr)) reactor->OnDone();
+  const auto reactor = std::exchange(reactor_, nullptr);
+  if (reactor == nullptr) return;
+  reactor->OnDone();
+  if (!logged_) return;
+  const StatusCode code = end_ ? end_->code() : StatusCode::kCancelled;
+  LogRequest(*logged_, static_cast<int>(code), code != StatusCode::kOk);
 }
 
 }  // namespace inflight::grpc_listener

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/request_log.h"
 #include "protocol/grpc_listener/message_reader.h"
 #include "protocol/grpc_listener/rpc.h"
 
@@ -60,6 +61,9 @@ class Stream final : public Rpc, public std::enable_shared_from_this<Stream> {
   const Metadata& metadata() const override { return head_.metadata; }
   const std::string& client() const override { return client_; }
   const std::shared_ptr<AccountShare>& share() const override { return share_; }
+  std::shared_ptr<RequestTally> tally() const override {
+    return logged_ ? logged_->tally : nullptr;
+  }
   const std::vector<Coding>& accepted_codings() const override { return head_.accepted_codings; }
   int64_t read_started_ns() const override { return read_started_ns_; }
   void SetResponseCoding(Coding coding) override { response_coding_ = coding; }
@@ -111,6 +115,7 @@ class Stream final : public Rpc, public std::enable_shared_from_this<Stream> {
   const std::string client_;
   const std::shared_ptr<AccountShare> share_;
   Head head_;
+  std::optional<LoggedRequest> logged_;  // where the call has a line of the request log
   Time deadline_ = Time::max();
   int64_t read_started_ns_ = 0;
 

@@ -124,7 +124,18 @@ void Connection::OnClosed() {
   if (const auto exchange = std::move(exchange_)) exchange->MarkGone();
 }
 
+// What the request log says of the request; none where that is off.
+std::optional<LoggedRequest> Connection::Logged() const {
+  if (!context_->options.request_log) return std::nullopt;
+  return LoggedRequest{.method = request_.method,
+                       .path = std::string(request_.path()),
+                       .client = client_name(),
+                       .started_ns = head_started_ns_};
+}
+
 void Connection::Reject(HttpResponse response) {
+  if (const auto logged = request_.method.empty() ? std::nullopt : Logged())
+    LogRequest(*logged, response.status, /*has_failed=*/true);
   response.close = true;
   parser_.reset();  // with what came of the body, which nobody waits for any more
   body_charge_.Release();
@@ -328,7 +339,9 @@ void Connection::Dispatch() {
   request_.receive_started_ns = head_started_ns_;
   request_.received_ns = Clock::System().NowNs();
   parser_.reset();
-  exchange_ = std::make_shared<Exchange>(self());
+  std::optional<LoggedRequest> logged = Logged();
+  if (logged) request_.tally = logged->tally;
+  exchange_ = std::make_shared<Exchange>(self(), std::move(logged));
   auto responder = std::make_shared<Responder>(exchange_);
   ShrinkBuffer();
   ReadAhead();

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "base/memory_account.h"
+#include "base/request_log.h"
 #include "protocol/http_listener/growing_body.h"
 #include "protocol/http_listener/http_listener.h"
 #include "protocol/tcp_listener/connection.h"
@@ -84,6 +85,7 @@ class Connection final : public tcp_listener::Connection {
     }
   }
   void Lose(const std::exception& error);
+  std::optional<LoggedRequest> Logged() const;
   void Reject(HttpResponse response);  // answer without reading further, close
   void ReadRequest();
   void ReadHead();

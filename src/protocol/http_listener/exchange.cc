@@ -9,6 +9,8 @@
 namespace inflight::http_listener {
 namespace {
 
+constexpr int kClientGone = 499;
+
 // chunk = size in hex CRLF data CRLF       RFC 9112, section 7.1
 void AppendChunk(std::string& out, std::string_view bytes) {
   char size[16];
@@ -34,6 +36,7 @@ void Exchange::StartStream(int status, const Headers& headers) {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kOpen) return;
   pending_ = connection_->StreamHead(status, headers);
+  status_ = status;
   ScheduleFlush();
   state_ = State::kStreaming;
 }
@@ -99,6 +102,7 @@ void Exchange::PostResponse(HttpResponse response) {
   response_charge_ = MemoryCharge(connection_->share());
   const Status status = response_charge_.Resize(response.num_bytes());
   response_ = status.ok() ? std::move(response) : Overloaded(status.message());
+  status_ = response_.status;
   boost::asio::post(connection_->thread().io, [self = shared_from_this()] {
     Connection& connection = *self->connection_;
     if (connection.exchange_ != self) return;
@@ -139,13 +143,16 @@ bool Exchange::TakePending(std::string& bytes) {
 
 void Exchange::MarkDone() {
   std::function<void()> dropped, sent;  // destroyed without the mutex
+  int status = 0;
   {
     const std::lock_guard lock(mutex_);
     state_ = State::kGone;
+    status = status_;
     dropped.swap(on_disconnect_);
     sent.swap(on_sent_);
   }
   if (sent) sent();
+  if (logged_) LogRequest(*logged_, status, status >= 400);
 }
 
 void Exchange::MarkGone() {
@@ -157,6 +164,7 @@ void Exchange::MarkGone() {
     dropped.swap(on_sent_);
   }
   if (callback) callback();
+  if (logged_) LogRequest(*logged_, kClientGone, /*has_failed=*/true);
 }
 
 }  // namespace inflight::http_listener

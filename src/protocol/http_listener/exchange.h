@@ -9,17 +9,22 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>  // before Boost 1.74 under C++20
 
+#include "base/request_log.h"
 #include "protocol/http_listener/connection.h"
 
 namespace inflight::http_listener {
 
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
-  explicit Exchange(std::shared_ptr<Connection> connection)
-      : connection_(std::move(connection)), pending_charge_(connection_->share()) {}
+  // `logged`: the request, where it has a line of the request log.
+  Exchange(std::shared_ptr<Connection> connection, std::optional<LoggedRequest> logged)
+      : connection_(std::move(connection)),
+        pending_charge_(connection_->share()),
+        logged_(std::move(logged)) {}
 
   // Any thread.
   void Send(HttpResponse response);
@@ -50,6 +55,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   std::string pending_;
   MemoryCharge pending_charge_;  // for twice as much: what was taken is being written meanwhile
   bool flush_scheduled_ = false;
+  int status_ = 0;  // of the answer, once it has begun
+  const std::optional<LoggedRequest> logged_;
   // What was sent, from kAnswered on the I/O thread's.
   HttpResponse response_;
   MemoryCharge response_charge_;

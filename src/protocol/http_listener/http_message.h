@@ -15,6 +15,7 @@
 
 #include "base/client.h"
 #include "base/memory_account.h"
+#include "base/request_tally.h"
 #include "inflight/status.h"
 
 namespace inflight::http_listener {
@@ -38,6 +39,8 @@ struct HttpRequest {
   std::shared_ptr<AccountShare> memory;
   // Whose key it came with, set by a handler that asks for keys. Null: nobody's.
   std::shared_ptr<const Client> caller;
+  // For its line of the request log; null where that is off.
+  std::shared_ptr<RequestTally> tally;
   // The first bytes of its head, and the last of its body; monotonic clock.
   int64_t receive_started_ns = 0;
   int64_t received_ns = 0;

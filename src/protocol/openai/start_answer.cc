@@ -59,6 +59,7 @@ Result<std::vector<serving::Request>> MakeRequests(const Context& context,
     made.received_ns = received_ns;
     made.memory = request.memory;
     made.client = request.caller;
+    made.tally = request.tally;
     made.charge = shared_charge;
     made.is_of_stream = i > 0;  // the client's rate counted the first one when it came in
     if (i == 0) made.trace = kserve_http::SampleTrace(context.server, made.model_name, request);
@@ -71,6 +72,7 @@ Result<std::vector<serving::Request>> MakeRequests(const Context& context,
 void StartAnswer(const Context& context, const ServedModel& served, const Asked& asked,
                  std::vector<PromptSource> prompts, AnswerForm form, const HttpRequest& request,
                  std::shared_ptr<HttpResponder> responder) {
+  if (request.tally != nullptr) request.tally->SetModel(served.name);
   const uint64_t seed = asked.seed.value_or(RandomSeed());
   auto requests = MakeRequests(context, served, asked, std::move(prompts), form, seed, request);
   if (!requests.ok()) return responder->Send(Error(requests.status()));

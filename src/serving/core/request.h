@@ -18,6 +18,7 @@
 
 #include "base/client.h"
 #include "base/memory_account.h"
+#include "base/request_tally.h"
 #include "serving/core/output_rule.h"
 #include "serving/memory/shared_memory.h"
 #include "serving/tensors/tensor.h"
@@ -84,6 +85,7 @@ struct Request {
   std::optional<BatchRow> row;      // none = the request is a whole
   std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();  // never null
   std::shared_ptr<const Client> client;  // null: nobody who is told from others
+  std::shared_ptr<RequestTally> tally;   // of the request log; null where that is off
   // Of the connection that it came on: what is made of it is charged to it. Null: counts for
   // nobody.
   std::shared_ptr<AccountShare> memory;

@@ -205,6 +205,7 @@ void EnsembleRun::IssueLocked(size_t index, Round round) {
   request.is_step = true;
   request.parameters = request_.parameters;
   request.client = request_.client;
+  request.tally = request_.tally;
   request.priority = request_.priority;
   request.timeout_us = request_.timeout_us;
   request.sequence_id = request_.sequence_id;

@@ -142,11 +142,14 @@ void LlmCall::ExpectSequences(const SamplingParams& sampling) {
 }
 
 void LlmCall::Observe(const inflight::Response& response, int64_t now_ns) {
-  num_output_tokens_ += static_cast<int64_t>(response.output_ids.size());
+  auto num_tokens = static_cast<int64_t>(response.output_ids.size());
   if (response.is_final) {
-    for (const Beam& beam : response.beams) {
-      num_output_tokens_ += static_cast<int64_t>(beam.output_ids.size());
-    }
+    for (const Beam& beam : response.beams) num_tokens += std::ssize(beam.output_ids);
+  }
+  num_output_tokens_ += num_tokens;
+  if (request_.tally != nullptr) {
+    const int64_t first_ns = response.times.first_token_ns;
+    request_.tally->AddOutput(num_tokens, !streaming && first_ns != 0 ? first_ns : now_ns);
   }
   const bool has_tokens = !response.output_ids.empty() || num_beams_ > 0;
   int64_t& last_token_ns = last_token_ns_[static_cast<size_t>(response.sequence_index)];

@@ -279,6 +279,7 @@ Status LlmModel::Admit(LlmCall& call, inflight::Request* request) {
   request->salt_covers_prompt_table = !call.prompt_contents.empty();
   RETURN_IF_ERROR(ChooseAdapter(from, *request, &call.lora_name));
   call.num_prompt_tokens = static_cast<int64_t>(request->input_ids.size());
+  if (from.tally != nullptr) from.tally->AddPrompt(call.num_prompt_tokens);
   call.ExpectSequences(request->sampling);
   call.enqueued_ns = clock_.NowNs();
   ASSIGN_OR_RETURN(call.tokens,

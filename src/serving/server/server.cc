@@ -374,6 +374,7 @@ Result<ClientPlace> PlaceFor(const Model& model, const Request& request) {
 }
 
 void ServerImpl::Infer(std::shared_ptr<Model> model, Request request, ResponseHandler handler) {
+  if (request.tally != nullptr) request.tally->SetModel(model->name());
   if (request.generation == nullptr) {
     if (const Status valid = ValidateRequest(model->config(), request); !valid.ok())
       return RejectRequest(request, handler, valid);

@@ -53,6 +53,7 @@ struct GrpcOptions {
   int max_pending_responses = 16384;
   int64_t max_pending_response_bytes = int64_t{256} << 20;
 
+  bool request_log = false;      // a line for each call that ends
   bool with_reflection = false;  // the services describe themselves to whoever asks
 
   std::shared_ptr<kserve::AccessPolicy> policy = std::make_shared<kserve::AccessPolicy>();

@@ -102,7 +102,8 @@ class GrpcServer::Impl {
                    .max_connections = options.max_connections,
                    .session = {.max_message_bytes = static_cast<size_t>(options.max_message_bytes),
                                .max_concurrent_streams = options.max_concurrent_streams,
-                               .keepalive = ToKeepalive(options)},
+                               .keepalive = ToKeepalive(options),
+                               .request_log = options.request_log},
                    .memory = options.memory,
                    .tls = std::move(tls)});
     if (!listener.ok()) {

@@ -85,6 +85,7 @@ class InferCall final : public UnaryReactor, public std::enable_shared_from_this
     parsed.request.cancel = cancel_;
     parsed.request.wants_one_response = true;
     parsed.request.client = metadata_.caller;
+    parsed.request.tally = rpc_->tally();
     for (auto& [name, value] : metadata_.parameters) {
       parsed.request.parameters[name] = std::move(value);
     }

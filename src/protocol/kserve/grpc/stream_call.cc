@@ -178,6 +178,7 @@ void StreamCall::Handle(const std::shared_ptr<const ModelInferRequest>& message,
   request->enable_empty_final = parsed->enable_empty_final;
   parsed->request.cancel = request->cancel;
   parsed->request.client = metadata_.caller;
+  parsed->request.tally = rpc_->tally();
   parsed->request.is_of_stream = true;
   for (const auto& [name, value] : metadata_.parameters) parsed->request.parameters[name] = value;
   request->trace = server_.tracer().Sample((*model)->name(), metadata_.trace);

@@ -147,6 +147,7 @@ void Generate(const Context& context, const Route& route, bool is_stream,
   parsed->received_ns = received_ns;
   parsed->memory = request.memory;
   parsed->client = request.caller;
+  parsed->tally = request.tally;
   parsed->charge = std::make_shared<const MemoryCharge>(std::move(charge));
   parsed->wants_one_response = !is_stream;
   parsed->trace = SampleTrace(context.server, route.model, request);

@@ -126,6 +126,7 @@ void HandleInfer(const Context& context, const Route& route,
   parsed->request.received_ns = received_ns;
   parsed->request.memory = request.memory;
   parsed->request.client = request.caller;
+  parsed->request.tally = request.tally;
   parsed->request.wants_one_response = true;
   const Status forwarded = ForwardHeaders(context.header_forward, request, parsed->request);
   if (!forwarded.ok()) return responder->Send(Error(forwarded));
