@@ -48,8 +48,7 @@ void AnswerParser::AddOne(char c) {
     scan_.emplace(std::vector{format_.reasoning->end});
     return;
   }
-  const bool is_blank = passed.find_first_not_of(" \n\r\t") == std::string::npos;
-  if (!is_blank) state_ = State::kContent;
+  if (!IsBlank(passed)) state_ = State::kContent;
   AddOfContent(passed);
 }
 
@@ -82,10 +81,10 @@ void AnswerParser::Tell(Kind kind, std::string_view text, Parts& out) {
   const bool follows_another = last_ ? *last_ != kind : kind == Kind::kReasoning;
   if (follows_another) {
     blanks_.clear();
-    text.remove_prefix(std::min(text.find_first_not_of(" \n\r\t"), text.size()));
+    text.remove_prefix(std::min(text.find_first_not_of(kBlankBytes), text.size()));
     if (text.empty()) return;
   }
-  const size_t end = text.find_last_not_of(" \n\r\t") + 1;  // 0 where all are blanks
+  const size_t end = WithoutBlanksBehind(text).size();
   if (end > 0) {
     out.Add(kind, blanks_);
     out.Add(kind, text.substr(0, end));

@@ -10,52 +10,41 @@ namespace inflight::answer_parts {
 
 CallList::Step CallList::Add(char c, Parts& out) {
   if (state_ == State::kCall) return AddOfCall(c, out);
-  if (state_ == State::kComma && !is_array_) return Step::kDoneBefore;
-  text_.push_back(c);
-  if (IsBlank(c)) return Step::kMore;
-  if (state_ == State::kComma) {
-    if (c == ']') return Step::kDone;
-    state_ = State::kElement;
-    if (c == ',') return Step::kMore;
-    text_.pop_back();
-    return Step::kDoneBefore;
-  }
-  if (state_ == State::kBegin && c == '[') {
-    is_array_ = true;
-    state_ = State::kElement;
+  if (state_ == State::kComma && !is_array_) return EndBefore(out);
+  const bool opens = state_ == State::kBegin && c == '[';
+  const bool separates = state_ == State::kComma && c == ',';
+  if (IsBlank(c) || opens || separates) {
+    text_.push_back(c);
+    if (opens) is_array_ = true;
+    if (opens || separates) state_ = State::kElement;
     return Step::kMore;
   }
-  if (c == ']' && is_array_) return call_ ? Step::kDone : Step::kNone;
-  if (c != '{') return Step::kNone;
-  text_.pop_back();
+  if (c == ']' && is_array_ && call_) return Step::kDone;
+  if (c != '{' || state_ == State::kComma) return EndBefore(out);
   call_.emplace(names_);
   state_ = State::kCall;
   return AddOfCall(c, out);
 }
 
 CallList::Step CallList::AddOfCall(char c, Parts& out) {
-  switch (call_->Add(c, out)) {
-    case JsonCall::Step::kMore:
-      return Step::kMore;
-    case JsonCall::Step::kDone:
-      text_.clear();
-      state_ = State::kComma;
-      return Step::kMore;
-    case JsonCall::Step::kDoneBefore:
-      text_.clear();
-      state_ = State::kComma;
-      return Add(c, out);
-    case JsonCall::Step::kNone:
-      return Step::kNone;
-    case JsonCall::Step::kBroken:
-      return Step::kBroken;
-  }
-  return Step::kNone;
+  const JsonCall::Step step = call_->Add(c, out);
+  if (step == JsonCall::Step::kMore) return Step::kMore;
+  if (step == JsonCall::Step::kBroken) return Step::kBroken;
+  if (step == JsonCall::Step::kNone) return EndBefore(out);
+  text_.clear();
+  state_ = State::kComma;
+  return step == JsonCall::Step::kDone ? Step::kMore : Add(c, out);
 }
 
-std::string CallList::untold() const {
-  if (state_ != State::kCall) return text_;
-  return call_->has_begun() ? std::string() : text_ + call_->text();
+CallList::Step CallList::EndBefore(Parts& out) const {
+  Finish(out);
+  return Step::kDoneBefore;
+}
+
+void CallList::Finish(Parts& out) const {
+  if (state_ == State::kCall && call_->has_begun()) return;
+  const std::string untold = state_ == State::kCall ? text_ + call_->text() : text_;
+  if (!IsBlank(untold)) out.Add(Part::Kind::kContent, std::string(marker_) + untold);
 }
 
 namespace {
@@ -74,14 +63,16 @@ class ListReader final : public CallReader {
       if (marker) state_ = State::kText;
       return;
     }
-    marker_ = *marker;
-    list_.emplace(names_);
+    std::string_view before = *marker;
+    const bool has_bracket = before == kFunctools;
+    if (has_bracket) before.remove_suffix(1);  // it is the list's
+    list_.emplace(names_, before);
     state_ = State::kList;
-    if (marker_ == kFunctools) AddOfList('[', out);
+    if (has_bracket) AddOfList('[', out);
   }
 
   void Finish(Parts& out) override {
-    if (state_ == State::kList) return TellList(out, list_->untold());
+    if (state_ == State::kList) return list_->Finish(out);
     out.Add(state_ == State::kBroken ? Part::Kind::kArguments : Part::Kind::kContent,
             scan_.TakeHeld());
   }
@@ -93,39 +84,15 @@ class ListReader final : public CallReader {
   static constexpr std::string_view kFunctools = "functools[";
 
   void AddOfList(char c, Parts& out) {
-    switch (list_->Add(c, out)) {
-      case CallList::Step::kMore:
-        return;
-      case CallList::Step::kDone:
-        state_ = State::kText;
-        return;
-      case CallList::Step::kDoneBefore:
-        state_ = State::kText;
-        return Add(c, out);
-      case CallList::Step::kBroken:
-        state_ = State::kBroken;
-        return;
-      case CallList::Step::kNone: {
-        std::string text = list_->untold();
-        text.pop_back();
-        TellList(out, text);
-        state_ = State::kText;
-        return Add(c, out);
-      }
-    }
-  }
-
-  void TellList(Parts& out, const std::string& untold) {
-    if (untold.find_first_not_of(" \n\r\t") == std::string::npos) return;
-    std::string_view marker = marker_;
-    if (marker == kFunctools) marker.remove_suffix(1);  // the list has its bracket
-    out.Add(Part::Kind::kContent, std::string(marker) + untold);
+    const CallList::Step step = list_->Add(c, out);
+    if (step == CallList::Step::kMore) return;
+    state_ = step == CallList::Step::kBroken ? State::kBroken : State::kText;
+    if (step == CallList::Step::kDoneBefore) Add(c, out);
   }
 
   const FunctionNames& names_;
   State state_ = State::kText;
   MarkerScan scan_{{kBegin, kEnd, kFunctools}};
-  std::string_view marker_;
   std::optional<CallList> list_;
 };
 

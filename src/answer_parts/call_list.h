@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "answer_parts/json_call.h"
 
@@ -15,24 +16,24 @@ class CallList {
   enum class Step {
     kMore,
     kDone,        // the closing bracket
-    kDoneBefore,  // the list was over before this byte
-    kNone,        // `untold` is no call, nor what follows it
+    kDoneBefore,  // this byte is not of the list
     kBroken,      // the last arguments were no JSON; what follows belongs to them
   };
 
-  explicit CallList(const FunctionNames& names) : names_(names) {}
+  // `marker` stood before it, and is told with what turns out to be no call.
+  CallList(const FunctionNames& names, std::string_view marker) : names_(names), marker_(marker) {}
 
   Step Add(char c, Parts& out);
-
-  // What was added and is in no part: all of it up to the first call, or behind the last.
-  std::string untold() const;
+  void Finish(Parts& out) const;  // the text ended
 
  private:
   enum class State { kBegin, kElement, kCall, kComma };
 
   Step AddOfCall(char c, Parts& out);
+  Step EndBefore(Parts& out) const;
 
   const FunctionNames& names_;
+  const std::string_view marker_;
   State state_ = State::kBegin;
   bool is_array_ = false;
   std::string text_;  // outside calls, since the last one

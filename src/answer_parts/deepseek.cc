@@ -70,7 +70,7 @@ class DeepSeekReader final : public CallReader {
     const size_t separator = head_.find(kSeparator);
     const bool ends = c == '{' && separator != std::string::npos;
     if (ends) {
-      if (const std::string name = NameOf(separator); names_.contains(name)) {
+      if (const std::string_view name = NameOf(separator); names_.contains(name)) {
         out.Add(Part::Kind::kCall, name);
         arguments_.emplace();
         state_ = State::kArguments;
@@ -86,34 +86,20 @@ class DeepSeekReader final : public CallReader {
   }
 
   // "function<sep>f\n```json\n" or "f<sep>".
-  std::string NameOf(size_t separator) const {
-    std::string before = Trimmed(head_.substr(0, separator));
-    std::string behind = head_.substr(separator + kSeparator.size());
-    if (Trimmed(behind).empty()) return before;
+  std::string_view NameOf(size_t separator) const {
+    const std::string_view head = head_;
+    const std::string_view before = Trimmed(head.substr(0, separator));
+    std::string_view behind = Trimmed(head.substr(separator + kSeparator.size()));
+    if (behind.empty()) return before;
     constexpr std::string_view kFence = "```json";
-    const size_t fence = behind.find(kFence);
-    if (fence != std::string::npos && Trimmed(behind.substr(fence + kFence.size())).empty())
-      behind.resize(fence);
+    if (behind.ends_with(kFence)) behind.remove_suffix(kFence.size());
     return Trimmed(behind);
   }
 
-  static std::string Trimmed(const std::string& text) {
-    const size_t begin = text.find_first_not_of(" \n\r\t");
-    if (begin == std::string::npos) return {};
-    return text.substr(begin, text.find_last_not_of(" \n\r\t") + 1 - begin);
-  }
-
   void AddOfArguments(char c, Parts& out) {
-    switch (arguments_->Add(c, out)) {
-      case JsonScan::Step::kMore:
-        return;
-      case JsonScan::Step::kDone:
-        state_ = State::kBetween;
-        return;
-      case JsonScan::Step::kBad:
-        state_ = State::kBroken;
-        return;
-    }
+    const JsonScan::Step step = arguments_->Add(c, out);
+    if (step == JsonScan::Step::kMore) return;
+    state_ = step == JsonScan::Step::kBad ? State::kBroken : State::kBetween;
   }
 
   void TellBetween(Parts& out) {

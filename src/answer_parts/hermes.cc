@@ -78,13 +78,10 @@ class HermesReader final : public CallReader {
         return Add(c, out);
       case JsonCall::Step::kBroken:
         return Enter(State::kBroken);
-      case JsonCall::Step::kNone: {
-        std::string text = std::string(kHermesBegin) + blanks_ + call_->text();
-        text.pop_back();
-        out.Add(Part::Kind::kContent, text);
+      case JsonCall::Step::kNone:
+        out.Add(Part::Kind::kContent, std::string(kHermesBegin) + blanks_ + call_->text());
         Enter(State::kText);
         return Add(c, out);  // it may begin a marker
-      }
     }
   }
 
@@ -104,8 +101,7 @@ class HermesReader final : public CallReader {
 
   void TellBehind(Parts& out, const std::string& rest) {
     behind_.append(rest);
-    if (behind_.find_first_not_of(" \n\r\t") != std::string::npos)
-      out.Add(Part::Kind::kContent, behind_);
+    if (!IsBlank(behind_)) out.Add(Part::Kind::kContent, behind_);
   }
 
   const FunctionNames& names_;

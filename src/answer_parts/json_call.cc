@@ -21,6 +21,12 @@ bool IsArguments(std::string_view key) { return key == "arguments" || key == "pa
 
 JsonCall::Step JsonCall::Add(char c, Parts& out) {
   text_.push_back(c);
+  const Step step = Take(c, out);
+  if (step == Step::kNone) text_.pop_back();
+  return step;
+}
+
+JsonCall::Step JsonCall::Take(char c, Parts& out) {
   const size_t depth = scan_.depth();
   const JsonScan::Step step = scan_.Add(c);
   if (is_in_arguments_) {

@@ -17,7 +17,7 @@ class JsonCall {
     kMore,
     kDone,        // the call is told
     kDoneBefore,  // it is, and this byte is not of it
-    kNone,        // it is no call: `text` is all of it
+    kNone,        // it is no call, and this byte is not of `text`
     kBroken,      // its arguments were no JSON; what follows belongs to them
   };
 
@@ -29,6 +29,7 @@ class JsonCall {
   bool has_begun() const { return has_begun_; }      // its name is told
 
  private:
+  Step Take(char c, Parts& out);
   Step Follow(char c, Parts& out);
   Step End(Parts& out);
   bool TakeName();

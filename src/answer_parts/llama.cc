@@ -67,13 +67,10 @@ class LlamaReader final : public CallReader {
       case JsonCall::Step::kBroken:
         state_ = State::kBroken;
         return;
-      case JsonCall::Step::kNone: {
+      case JsonCall::Step::kNone:
         TellText(out);
-        std::string text = call_->text();
-        text.pop_back();
-        out.Add(Part::Kind::kContent, text);
+        out.Add(Part::Kind::kContent, call_->text());
         return Add(c, out);
-      }
     }
   }
 

@@ -46,9 +46,9 @@ class MistralReader final : public CallReader {
       case State::kBroken:
         return out.Add(Part::Kind::kArguments, scan_.TakeHeld());
       case State::kHead:
-        return TellHead(out, head_);
+        return TellHead(out);
       case State::kList:
-        return TellHead(out, list_->untold());
+        return list_->Finish(out);
       case State::kArguments:
         return;
     }
@@ -64,25 +64,23 @@ class MistralReader final : public CallReader {
 
   // What stands between the marker and a list or arguments.
   void AddOfHead(char c, Parts& out) {
-    const bool is_empty = head_.find_first_not_of(" \n\r\t") == std::string::npos;
-    if ((c == '[' || c == '{') && is_empty) {
-      list_.emplace(names_);
+    if ((c == '[' || c == '{') && IsBlank(head_)) {
+      list_.emplace(names_, kMistralBegin);
       state_ = State::kList;
       return AddOfList(c, out);
     }
     if (c != '{') {
       head_.push_back(c);
       if (head_.size() <= kMaxNameBytes && c != '\n') return;
-      TellHead(out, head_);
+      TellHead(out);
       state_ = State::kText;
       return;
     }
-    std::string name = head_.substr(0, head_.find(kCallId));
-    name = name.substr(0, name.find(kArgs));
-    while (!name.empty() && IsBlank(name.back())) name.pop_back();
-    name.erase(0, name.find_first_not_of(" \n\r\t"));
+    std::string_view name = head_;
+    name = name.substr(0, name.find(kCallId));
+    name = Trimmed(name.substr(0, name.find(kArgs)));
     if (!names_.contains(name)) {
-      TellHead(out, head_);
+      TellHead(out);
       state_ = State::kText;
       return Add(c, out);
     }
@@ -93,44 +91,20 @@ class MistralReader final : public CallReader {
   }
 
   void AddOfArguments(char c, Parts& out) {
-    switch (arguments_->Add(c, out)) {
-      case JsonScan::Step::kMore:
-        return;
-      case JsonScan::Step::kDone:
-        state_ = State::kText;
-        return;
-      case JsonScan::Step::kBad:
-        state_ = State::kBroken;
-        return;
-    }
+    const JsonScan::Step step = arguments_->Add(c, out);
+    if (step == JsonScan::Step::kMore) return;
+    state_ = step == JsonScan::Step::kBad ? State::kBroken : State::kText;
   }
 
   void AddOfList(char c, Parts& out) {
-    switch (list_->Add(c, out)) {
-      case CallList::Step::kMore:
-        return;
-      case CallList::Step::kDone:
-        state_ = State::kText;
-        return;
-      case CallList::Step::kDoneBefore:
-        state_ = State::kText;
-        return Add(c, out);
-      case CallList::Step::kBroken:
-        state_ = State::kBroken;
-        return;
-      case CallList::Step::kNone: {
-        std::string text = list_->untold();
-        text.pop_back();
-        TellHead(out, text);
-        state_ = State::kText;
-        return Add(c, out);
-      }
-    }
+    const CallList::Step step = list_->Add(c, out);
+    if (step == CallList::Step::kMore) return;
+    state_ = step == CallList::Step::kBroken ? State::kBroken : State::kText;
+    if (step == CallList::Step::kDoneBefore) Add(c, out);
   }
 
-  void TellHead(Parts& out, const std::string& text) {
-    if (text.find_first_not_of(" \n\r\t") != std::string::npos)
-      out.Add(Part::Kind::kContent, std::string(kMistralBegin) + text);
+  void TellHead(Parts& out) {
+    if (!IsBlank(head_)) out.Add(Part::Kind::kContent, std::string(kMistralBegin) + head_);
   }
 
   const FunctionNames& names_;

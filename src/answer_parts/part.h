@@ -44,6 +44,18 @@ class Parts {
   std::vector<Part> items_;
 };
 
-inline bool IsBlank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+constexpr std::string_view kBlankBytes = " \n\r\t";
+
+inline bool IsBlank(char c) { return kBlankBytes.find(c) != std::string_view::npos; }
+inline bool IsBlank(std::string_view text) {
+  return text.find_first_not_of(kBlankBytes) == std::string_view::npos;
+}
+inline std::string_view WithoutBlanksBehind(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(kBlankBytes) + 1);  // npos + 1 = 0
+}
+inline std::string_view Trimmed(std::string_view text) {
+  text = WithoutBlanksBehind(text);
+  return IsBlank(text) ? std::string_view() : text.substr(text.find_first_not_of(kBlankBytes));
+}
 
 }  // namespace inflight::answer_parts

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "answer_parts/part.h"
+
 namespace inflight::answer_parts {
 namespace {
 
@@ -33,8 +35,7 @@ Result<const ReasoningTags*> ReasoningTagsNamed(std::string_view name) {
 }
 
 BeginsIn FindBegin(const ReasoningTags& tags, std::string_view prompt) {
-  const size_t last = prompt.find_last_not_of(" \n\r\t");
-  prompt = prompt.substr(0, last == std::string::npos ? 0 : last + 1);
+  prompt = WithoutBlanksBehind(prompt);
   if (prompt.ends_with(tags.end)) return BeginsIn::kContent;
   return prompt.ends_with(tags.begin) ? BeginsIn::kReasoning : BeginsIn::kAnything;
 }

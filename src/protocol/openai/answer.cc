@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <random>
+#include <span>
 #include <utility>
 
 #include "json/json_writer.h"
@@ -174,11 +175,12 @@ void Answer::AppendDelta(Choice& choice, const Part& part) {
 
 // Log-probabilities come with the first part, or with an empty text where a text is held back.
 void Answer::AppendPartEvents(size_t index, Choice& choice, const serving::Generated& generated) {
-  Parts parts = ReadParts(choice, generated);
+  const Parts parts = ReadParts(choice, generated);
   bool has_log_probs = options_.logprobs && !generated.response.output_ids.empty();
-  std::vector<Part> items = parts.items();
-  if (items.empty() && has_log_probs) items.push_back({Part::Kind::kContent, ""});
-  for (const Part& part : items) {
+  const Part nothing = {Part::Kind::kContent, ""};
+  std::span<const Part> told = parts.items();
+  if (told.empty() && has_log_probs) told = {&nothing, 1};
+  for (const Part& part : told) {
     BeginEvent(index);
     events_.append(R"(,"delta":)");
     AppendDelta(choice, part);

@@ -20,11 +20,12 @@ constexpr size_t kMaxNameBytes = 128;
 constexpr std::string_view kAuto = "auto";
 constexpr std::string_view kNone = "none";
 
+bool IsOfWord(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
 Status CheckName(const std::string& where, const std::string& name) {
-  const auto is_of_name = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-  };
+  const auto is_of_name = [](char c) { return IsOfWord(c) || c == '-'; };
   if (!name.empty() && name.size() <= kMaxNameBytes && std::ranges::all_of(name, is_of_name))
     return Status::Ok();
   return InvalidArgument(where, "got '" + name.substr(0, 64) + "', must be 1 to " +
@@ -84,13 +85,9 @@ Status CheckChoice(const Asked& asked) {
 // Whether the word `tools` stands in it: a template that has it not shows none to the model.
 bool KnowsTools(std::string_view source) {
   constexpr std::string_view kWord = "tools";
-  const auto is_of_name = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  };
   for (size_t at = source.find(kWord); at != std::string::npos; at = source.find(kWord, at + 1)) {
     const size_t end = at + kWord.size();
-    if ((at == 0 || !is_of_name(source[at - 1])) &&
-        (end == source.size() || !is_of_name(source[end])))
+    if ((at == 0 || !IsOfWord(source[at - 1])) && (end == source.size() || !IsOfWord(source[end])))
       return true;
   }
   return false;
