@@ -219,7 +219,7 @@ TEST(CallFormatsTest, AreFoundByWhatTemplatesWrite) {
   EXPECT_EQ(name("{{'<｜tool▁calls▁begin｜>'}}"), "deepseek");
   EXPECT_EQ(name("{{ content }}"), "none");
   EXPECT_THAT(CallFormatNamed("qwen").status().message(),
-              HasSubstr("hermes, list, pythonic, llama"));
+              HasSubstr("deepseek, hermes, list, llama, mistral, pythonic"));
   EXPECT_THAT(ReasoningTagsNamed("x").status().message(), HasSubstr("deepseek, mistral"));
 }
 

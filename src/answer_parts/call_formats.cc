@@ -2,6 +2,7 @@
 #include "answer_parts/call_formats.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 namespace inflight::answer_parts {
@@ -40,7 +41,13 @@ constexpr CallFormat kFormats[] = {
 
 }  // namespace
 
-std::span<const CallFormat> CallFormats() { return kFormats; }
+std::string CallFormatNames() {
+  std::set<std::string_view> names;
+  for (const CallFormat& format : kFormats) names.insert(format.name);
+  std::string list;
+  for (const std::string_view name : names) list.append(list.empty() ? "" : ", ").append(name);
+  return list;
+}
 
 const CallFormat* FindCallFormat(std::string_view chat_template) {
   const auto shows = [&](const CallFormat& format) {
@@ -53,13 +60,10 @@ const CallFormat* FindCallFormat(std::string_view chat_template) {
 }
 
 Result<const CallFormat*> CallFormatNamed(std::string_view name) {
-  std::string names;
-  for (const CallFormat& format : kFormats) {
+  for (const CallFormat& format : kFormats)
     if (format.name == name) return &format;
-    if (names.find(format.name) == std::string::npos)
-      names.append(names.empty() ? "" : ", ").append(format.name);
-  }
-  return InvalidArgument("got '" + std::string(name.substr(0, 64)) + "', the formats are " + names);
+  return InvalidArgument("got '" + std::string(name.substr(0, 64)) + "', the formats are " +
+                         CallFormatNames());
 }
 
 }  // namespace inflight::answer_parts

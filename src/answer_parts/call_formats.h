@@ -5,7 +5,7 @@
 
 #include <array>
 #include <memory>
-#include <span>
+#include <string>
 #include <string_view>
 
 #include "answer_parts/call_reader.h"
@@ -28,7 +28,7 @@ struct CallFormat {
   bool short_ids = false;  // of calls: templates take none but those of nine letters and digits
 };
 
-std::span<const CallFormat> CallFormats();
+std::string CallFormatNames();  // "deepseek, hermes"
 
 // Of a model, by the text of its chat template; null where it shows none that is known.
 const CallFormat* FindCallFormat(std::string_view chat_template);

@@ -16,7 +16,11 @@ constexpr ReasoningTags kTags[] = {
 
 }  // namespace
 
-std::span<const ReasoningTags> AllReasoningTags() { return kTags; }
+std::string ReasoningTagNames() {
+  std::string names;
+  for (const ReasoningTags& tags : kTags) names.append(names.empty() ? "" : ", ").append(tags.name);
+  return names;
+}
 
 const ReasoningTags* FindReasoningTags(std::string_view chat_template) {
   const auto* const found = std::ranges::find_if(kTags, [&](const ReasoningTags& tags) {
@@ -26,12 +30,10 @@ const ReasoningTags* FindReasoningTags(std::string_view chat_template) {
 }
 
 Result<const ReasoningTags*> ReasoningTagsNamed(std::string_view name) {
-  std::string names;
-  for (const ReasoningTags& tags : kTags) {
+  for (const ReasoningTags& tags : kTags)
     if (tags.name == name) return &tags;
-    names.append(names.empty() ? "" : ", ").append(tags.name);
-  }
-  return InvalidArgument("got '" + std::string(name.substr(0, 64)) + "', the formats are " + names);
+  return InvalidArgument("got '" + std::string(name.substr(0, 64)) + "', the formats are " +
+                         ReasoningTagNames());
 }
 
 BeginsIn FindBegin(const ReasoningTags& tags, std::string_view prompt) {

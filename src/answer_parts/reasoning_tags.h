@@ -2,7 +2,7 @@
 // The tags between which models reason before they answer.
 #pragma once
 
-#include <span>
+#include <string>
 #include <string_view>
 
 #include "inflight/status.h"
@@ -15,7 +15,7 @@ struct ReasoningTags {
   std::string_view end;
 };
 
-std::span<const ReasoningTags> AllReasoningTags();
+std::string ReasoningTagNames();  // "deepseek, mistral"
 
 // Of a model, by the text of its chat template; null where it shows none.
 const ReasoningTags* FindReasoningTags(std::string_view chat_template);

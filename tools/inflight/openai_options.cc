@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "answer_parts/call_formats.h"
+#include "answer_parts/reasoning_tags.h"
 #include "base/log_table.h"
 #include "protocol/openai/served_models.h"
 #include "serving/repository/repository_layout.h"
@@ -37,12 +39,12 @@ void AddOpenAiOptions(config::Schema<ServeOptions>& schema) {
       "File with a chat template, instead of the models' own.");
   schema.Add(
       "tool_call_format", [](ServeOptions& o) -> auto& { return o.message_formats.tool_calls; },
-      "How models write calls of tools: auto (by their chat template), none, or deepseek, hermes, "
-      "list, llama, mistral, pythonic.");
+      "How models write calls of tools: auto (by their chat template), none, or " +
+          answer_parts::CallFormatNames() + ".");
   schema.Add(
       "reasoning_format", [](ServeOptions& o) -> auto& { return o.message_formats.reasoning; },
-      "How models mark their reasoning: auto (by their chat template), none (it is content), or "
-      "deepseek, mistral.");
+      "How models mark their reasoning: auto (by their chat template), none (it is content), or " +
+          answer_parts::ReasoningTagNames() + ".");
 }
 
 std::vector<openai::ModelAlias> ModelAliases(const ServeOptions& options) {
