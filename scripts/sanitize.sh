@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds with a sanitizer preset and runs its tests.
 #   asan  AddressSanitizer and UBSan: all but what takes minutes over code that others run too: tests of arithmetic (kernels
-#         are not instrumented here), the tables of tokenizers, templates and torch files (the fuzzers run that code), and most roads of
-#         the matrix: three of its 24 see every parameter
+#         are not instrumented here), the tables of tokenizers, templates and torch files (the fuzzers run that code), guides and
+#         files of ranks (commands that other tests give, too), and most roads of the matrix: three of its 24 see every parameter
 #   tsan  ThreadSanitizer, without the client of gRPC (Debian's is not instrumented): what has more than one thread, and the
 #         Python tests with crowds
 set -euo pipefail
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 preset=$1
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$PWD/tests/tsan.supp"
-export INFLIGHT_SIMULATION_ARRIVALS=100000 INFLIGHT_SERVER_SIMULATION_ARRIVALS=3000 INFLIGHT_RANK_ARRIVALS=2000 INFLIGHT_GOLDEN_MODELS=gpt2_untied
+export INFLIGHT_SIMULATION_ARRIVALS=30000 INFLIGHT_SERVER_SIMULATION_ARRIVALS=3000 INFLIGHT_RANK_ARRIVALS=2000 INFLIGHT_GOLDEN_MODELS=gpt2_untied
 targets=(all)
 suites=(unit simulation golden python)
 if [ "$preset" = tsan ]; then
@@ -27,9 +27,11 @@ else
   export GTEST_FILTER="-DistributionTest.AMillionDraws*:*DeterminismTest.*:*SixteenBitLogits*:PauseTest.*:*TwoHundredPrompts*"
   # The longest of those that answer the same requests again under other options.
   GTEST_FILTER+=":LoraGoldenTest.EachAdapterEqualsMergedWeights:*EagleGoldenTest.AlsoInChunks*:SpeculationTest.OutputsThatEnded*:*RanksDemoTest.DraftsChunks*"
+  GTEST_FILTER+=":*RanksDemoTest.Quantised*"
   roads="http-bls-stream-3 or http-tensorrt_llm-whole-1 or grpc-ensemble-stream-1"
   export PYTEST_ADDOPTS="-m 'not arithmetic' -k 'not test_matrix or $roads' --ignore=tests/tokenizer --ignore=tests/chat_template
-    --ignore=tests/tools/test_torch_files.py"
+    --ignore=tests/compat --ignore=tests/tools/test_torch_files.py --ignore=tests/tools/test_convert_ranks.py
+    --ignore=tests/tools/test_upstream_flags.py --ignore=tests/protocol/test_rank_engines.py --ignore=tests/protocol/test_medusa.py"
 fi
 cmake --preset "$preset"
 started=$SECONDS

@@ -312,14 +312,12 @@ TEST_F(SpeculationTest, TwoHundredPromptsAreAnsweredTheSame) {
     options.drafts = proposer.source;
     draft = proposer.draft;
     if (proposer.engine != nullptr) engine = proposer.engine;
-    for (const bool is_streamed : {false, true}) {
-      for (Request& request : requests) request.streaming = is_streamed;
-      for (const int batch_size : {1, 8}) {
-        options.max_batch_size = batch_size;
-        const Sinks actual = Run(options, requests);
-        for (size_t i = 0; i < requests.size(); ++i)
-          EXPECT_EQ(actual[i]->ids, expected[i]->ids) << "prompt " << i;
-      }
+    for (const int batch_size : {1, 8}) {
+      options.max_batch_size = batch_size;
+      for (Request& request : requests) request.streaming = batch_size > 1;
+      const Sinks actual = Run(options, requests);
+      for (size_t i = 0; i < requests.size(); ++i)
+        EXPECT_EQ(actual[i]->ids, expected[i]->ids) << "prompt " << i;
     }
     // A busy machine may have found each draft too dear above.
     has_even_clock = true;
