@@ -24,7 +24,7 @@ struct GuideSpec {
     kRegex,       // `text` matches whole
     kChoice,      // `text` is a JSON array of the texts to choose from
     kGrammar,     // `text` is a grammar in GBNF or EBNF; the rule `root` is the whole
-    kTagged       // `text` is a JSON object that docs/reference/structured-output.md, "Tagged" gives
+    kTagged  // `text` is a JSON object that docs/reference/structured-output.md, "Tagged" gives
   };
   Kind kind = Kind::kJson;
   std::string text = {};
