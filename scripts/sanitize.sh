@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds with a sanitizer preset and runs its tests.
-#   asan  AddressSanitizer and UBSan: all but what takes minutes over code that others run too: tests of arithmetic (kernels
-#         are not instrumented here), the tables of tokenizers, templates and torch files (the fuzzers run that code), guides and
-#         files of ranks (commands that other tests give, too), and most roads of the matrix: three of its 24 see every parameter
+#   asan  AddressSanitizer and UBSan: every unit test but those of arithmetic (kernels are not instrumented here), and of the
+#         Python tests those of a server that clients talk to. The rest gives the same commands to the same code, or the fuzzers
+#         run it. Of the matrix three roads of 24 see every parameter.
 #   tsan  ThreadSanitizer, without the client of gRPC (Debian's is not instrumented): what has more than one thread, and the
 #         Python tests with crowds
 set -euo pipefail
@@ -29,9 +29,9 @@ else
   GTEST_FILTER+=":LoraGoldenTest.EachAdapterEqualsMergedWeights:*EagleGoldenTest.AlsoInChunks*:SpeculationTest.OutputsThatEnded*:*RanksDemoTest.DraftsChunks*"
   GTEST_FILTER+=":*RanksDemoTest.Quantised*"
   roads="http-bls-stream-3 or http-tensorrt_llm-whole-1 or grpc-ensemble-stream-1"
-  export PYTEST_ADDOPTS="-m 'not arithmetic' -k 'not test_matrix or $roads' --ignore=tests/tokenizer --ignore=tests/chat_template
-    --ignore=tests/compat --ignore=tests/tools/test_torch_files.py --ignore=tests/tools/test_convert_ranks.py
-    --ignore=tests/tools/test_upstream_flags.py --ignore=tests/protocol/test_rank_engines.py --ignore=tests/protocol/test_medusa.py"
+  export INFLIGHT_PYTHON_TESTS="tests/demo tests/load tests/object_store tests/protocol"
+  export PYTEST_ADDOPTS="-m 'not arithmetic' -k 'not test_matrix or $roads' --ignore=tests/protocol/test_rank_engines.py
+    --ignore=tests/protocol/test_medusa.py"
 fi
 cmake --preset "$preset"
 started=$SECONDS
