@@ -9,7 +9,7 @@ set -eu
 deb=$(realpath "$1")
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends "$deb" ca-certificates libcurl4 libzmq5 python3
+apt-get install -y -qq --no-install-recommends "$deb" ca-certificates libcurl4 libedit2 libzmq5 python3
 mkdir -p /opt/tritonserver/bin /opt/tritonserver/backends/tensorrtllm
 ln -sf /usr/bin/inflight /opt/tritonserver/bin/tritonserver
 inflight compat install /app
