@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a page of a listing of each kind of store, or as an error of it: an error, or paths
-// that stay below their folder.
+// Any bytes as a page of a listing of each kind of store, as an error of it, or as a hub's list of
+// files: an error, or paths that stay below their folder.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 
 #include "base/check.h"
+#include "hub/listing.h"
 #include "object_store/address.h"
 #include "object_store/local_tree.h"
 #include "object_store/service.h"
@@ -31,6 +32,14 @@ void CheckTree(const Listing& listing) {
   }
 }
 
+// The same of a hub's answer.
+void CheckHub(const std::string& body) {
+  const auto listed = inflight::hub::ParseListing(body);
+  if (!listed.ok()) return;
+  for (const auto& file : listed->files) CHECK(IsRelativePath(file.path));
+  (void)inflight::hub::ChooseFiles(*listed, "Q4_K_M");
+}
+
 void CheckPage(const Service& service, const std::string& body) {
   Listing listing;
   const auto next = service.ReadPage(body, listing);
@@ -48,5 +57,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckPage(*s3, body);
   CheckPage(*gs, body);
   CheckPage(*as, body);
+  CheckHub(body);
   return 0;
 }

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// anyOf and oneOf: a value of one of several schemas. oneOf is taken where no value is of two.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/status_macros.h"
+#include "grammar/schema_translator.h"
+
+namespace inflight::grammar {
+namespace {
+
+constexpr size_t kMaxOneOf = 256;  // branches, each of which is compared with each
+
+// The schema of a property where a schema requires it; null: it does not.
+std::optional<json::Value> RequiredProperty(const Schema& schema, std::string_view name) {
+  const auto& properties = schema[Keyword::kProperties];
+  if (!properties || properties->kind() != json::Value::Kind::kObject) return std::nullopt;
+  return properties->Pick<1>({name})[0];
+}
+
+// Names that a conjunction requires, as far as they can be read.
+std::vector<std::string> RequiredNames(const Conjunction& all) {
+  std::vector<std::string> names;
+  for (const Conjunct& one : all) {
+    const auto& required = (*one.schema)[Keyword::kRequired];
+    if (!required || required->kind() != json::Value::Kind::kArray) continue;
+    (void)required->ForEachElement([&](const json::Value& name) {
+      if (auto text = name.AsString(); text.ok()) names.push_back(*std::move(text));
+      return Status::Ok();
+    });
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace
+
+Result<std::optional<NodeId>> SchemaTranslator::Distributed(const Conjunction& all) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Schema& schema = *all[i].schema;
+    for (const auto& [keyword, bit] : {std::pair(Keyword::kAnyOf, Conjunct::kWithoutAnyOf),
+                                       std::pair(Keyword::kOneOf, Conjunct::kWithoutOneOf)}) {
+      if (!schema[keyword] || (all[i].without & bit) != 0) continue;
+      ASSIGN_OR_RETURN(const auto branches, document_.AllOf(schema, keyword));
+      if (branches.empty()) return SchemaError(schema, keyword, "must have one schema at least");
+      Conjunction rest = all;
+      rest[i].without |= bit;
+      if (keyword == Keyword::kOneOf) {
+        RETURN_IF_ERROR(CheckOneOf(rest, schema, branches));
+      }
+      std::vector<NodeId> choices;
+      for (const Schema* branch : branches) {
+        Conjunction chosen = rest;
+        chosen.push_back({branch});
+        ASSIGN_OR_RETURN(choices.emplace_back(), NodeOf(chosen));
+      }
+      return std::optional(grammar_.Choice(choices));
+    }
+  }
+  return std::optional<NodeId>();
+}
+
+Status SchemaTranslator::CheckOneOf(const Conjunction& all, const Schema& schema,
+                                    const std::vector<const Schema*>& branches) {
+  if (branches.size() > kMaxOneOf) {
+    return SchemaError(schema, Keyword::kOneOf,
+                       fmt::format("has {} schemas, at most {} are supported (write anyOf)",
+                                   branches.size(), kMaxOneOf));
+  }
+  std::vector<Conjunction> whole;
+  for (const Schema* branch : branches) {
+    Conjunction chosen = all;
+    chosen.push_back({branch});
+    ASSIGN_OR_RETURN(whole.emplace_back(), document_.Flattened(chosen));
+  }
+  for (size_t i = 0; i < whole.size(); ++i) {
+    for (size_t j = i + 1; j < whole.size(); ++j) {
+      ASSIGN_OR_RETURN(const bool are_disjoint, AreDisjoint(whole[i], whole[j]));
+      if (are_disjoint) continue;
+      return SchemaError(
+          schema, Keyword::kOneOf,
+          fmt::format("schemas {} and {} may both be valid; supported are schemas of "
+                      "different types, constants, or values of a required property "
+                      "(write anyOf)",
+                      i, j));
+    }
+  }
+  return Status::Ok();
+}
+
+// Whether no value is valid for both, by their types and the values that are listed.
+Result<bool> SchemaTranslator::DifferInValues(const Conjunction& a, const Conjunction& b) {
+  if (!budget_.Spend(16 * (a.size() + b.size()))) return OutOfSteps();
+  ASSIGN_OR_RETURN(const Types types_a, SaidTypes(a));
+  ASSIGN_OR_RETURN(const Types types_b, SaidTypes(b));
+  if ((types_a & types_b) == 0) return true;
+  ASSIGN_OR_RETURN(const auto values_a, AllowedValues(a));
+  ASSIGN_OR_RETURN(const auto values_b, AllowedValues(b));
+  if (!values_a || !values_b) return false;
+  std::vector<std::string> texts;
+  for (const json::Value& value : *values_a) texts.push_back(ComparableText(value));
+  std::ranges::sort(texts);
+  return std::ranges::none_of(*values_b, [&](const json::Value& value) {
+    return std::ranges::binary_search(texts, ComparableText(value));
+  });
+}
+
+// The same, and by the values of a property that both require.
+Result<bool> SchemaTranslator::AreDisjoint(const Conjunction& a, const Conjunction& b) {
+  ASSIGN_OR_RETURN(const bool differ, DifferInValues(a, b));
+  if (differ) return true;
+  ASSIGN_OR_RETURN(const Types types_a, SaidTypes(a));
+  ASSIGN_OR_RETURN(const Types types_b, SaidTypes(b));
+  if ((types_a & types_b) != kObjects) return false;
+  const std::vector<std::string> names_a = RequiredNames(a);
+  const std::vector<std::string> names_b = RequiredNames(b);
+  std::vector<std::string> names;
+  std::ranges::set_intersection(names_a, names_b, std::back_inserter(names));
+  for (const std::string& name : names) {
+    Conjunction property_a;
+    Conjunction property_b;
+    for (const auto& [all, property] : {std::pair(&a, &property_a), std::pair(&b, &property_b)}) {
+      for (const Conjunct& one : *all) {
+        const auto value = RequiredProperty(*one.schema, name);
+        if (!value) continue;
+        ASSIGN_OR_RETURN(const Schema* schema,
+                         document_.At(*value, fmt::format("{}/properties/{}", one.schema->pointer,
+                                                          EscapedForPointer(name))));
+        property->push_back({schema});
+      }
+    }
+    ASSIGN_OR_RETURN(property_a, document_.Flattened(property_a));
+    ASSIGN_OR_RETURN(property_b, document_.Flattened(property_b));
+    ASSIGN_OR_RETURN(const bool property_differs, DifferInValues(property_a, property_b));
+    if (property_differs) return true;
+  }
+  return false;
+}
+
+}  // namespace inflight::grammar

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Guides at the other end of a pipe, for tests: JSON lines in, JSON lines out.
+//
+//   {"op": "guide", "kind": K, "text": T, "begins_after": T, "tokens": [T, ...]}
+//       -> {"num_tokens": n}: the guide that other lines are about. Its vocabulary are the 256
+//          bytes, a token without any, and `tokens`.
+//   {"op": "match", "texts": [T, ...]} -> {"matches": [b, ...]}: read by the longest tokens that
+//          fit; each must be in the mask where it is accepted, and in none where it is not.
+//   {"op": "walk", "seed": n, "count": n, "soft": n, "hard": n} -> {"texts": [T or null, ...]}
+//          each by tokens drawn from the masks; behind `soft` tokens the ones that close come
+//          first, behind `hard` it is given up: null.
+//
+// K is one of json, schema, regex, choice, grammar, tagged. A failure is {"error": message}.
+#include <algorithm>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "inflight/guide.h"
+
+namespace inflight {
+namespace {
+
+using Json = nlohmann::json;
+using Kind = GuideSpec::Kind;
+
+constexpr int kNumBytes = 256;
+// What ends texts of JSON, the innermost part first.
+constexpr std::string_view kClosing = "\"}],:0123456789";
+
+struct Session {
+  std::vector<std::string> vocabulary;
+  std::shared_ptr<const Guide> guide;
+};
+
+Result<Json> Make(const Json& request, Session& session) {
+  static const std::map<std::string, Kind> kinds = {
+      {"json", Kind::kJson},     {"schema", Kind::kJsonSchema}, {"regex", Kind::kRegex},
+      {"choice", Kind::kChoice}, {"grammar", Kind::kGrammar},   {"tagged", Kind::kTagged}};
+  session.vocabulary.clear();
+  for (int byte = 0; byte < kNumBytes; ++byte) {
+    session.vocabulary.emplace_back(1, static_cast<char>(byte));
+  }
+  session.vocabulary.emplace_back();
+  for (const Json& token : request.at("tokens")) session.vocabulary.push_back(token);
+  const GuideSpec spec = {.kind = kinds.at(request.at("kind")),
+                          .text = request.at("text"),
+                          .begins_after = request.at("begins_after")};
+  session.guide = nullptr;
+  ASSIGN_OR_RETURN(session.guide, MakeGuide(spec, MakeTokenTexts(session.vocabulary)));
+  return Json{{"num_tokens", session.guide->num_tokens()}};
+}
+
+std::vector<uint32_t> MaskOf(const Session& session, GuideState& state) {
+  std::vector<uint32_t> mask((session.vocabulary.size() + 31) / 32);
+  CHECK(state.Mask(mask));
+  return mask;
+}
+
+bool Has(const std::vector<uint32_t>& mask, size_t token) {
+  return (mask[token / 32] >> (token % 32) & 1) != 0;
+}
+
+bool Matches(const Session& session, std::string_view text) {
+  const auto state = session.guide->Begin();
+  while (!text.empty()) {
+    size_t token = static_cast<uint8_t>(text[0]);
+    for (size_t i = kNumBytes; i < session.vocabulary.size(); ++i) {
+      const std::string& candidate = session.vocabulary[i];
+      if (candidate.size() > session.vocabulary[token].size() && text.starts_with(candidate))
+        token = i;
+    }
+    const bool is_in_mask = Has(MaskOf(session, *state), token);
+    CHECK_EQ(is_in_mask, state->Accept(static_cast<TokenId>(token)));
+    if (!is_in_mask) return false;
+    text.remove_prefix(session.vocabulary[token].size());
+  }
+  return state->CanEnd();
+}
+
+Json Match(const Json& request, const Session& session) {
+  Json matches = Json::array();
+  for (const Json& text : request.at("texts")) {
+    matches.push_back(Matches(session, text.get<std::string>()));
+  }
+  return {{"matches", matches}};
+}
+
+// Unset where the text has no end within `hard` tokens.
+std::optional<std::string> Walk(const Session& session, std::mt19937& random, int soft, int hard) {
+  const auto state = session.guide->Begin();
+  std::string text;
+  for (int step = 0; step < hard; ++step) {
+    const std::vector<uint32_t> mask = MaskOf(session, *state);
+    std::vector<size_t> allowed;
+    for (size_t token = 0; token < session.vocabulary.size(); ++token) {
+      if (Has(mask, token)) allowed.push_back(token);
+    }
+    CHECK(state->CanEnd() || !allowed.empty());  // no text stands where it cannot go on
+    if (allowed.empty() || (state->CanEnd() && (step > soft || random() % 4 == 0))) return text;
+    size_t token = allowed[random() % allowed.size()];
+    if (step > soft) {
+      const auto closing = std::ranges::find_if(
+          kClosing, [&](char c) { return Has(mask, static_cast<uint8_t>(c)); });
+      if (closing != kClosing.end() && random() % 8 != 0) token = static_cast<uint8_t>(*closing);
+    }
+    CHECK(state->Accept(static_cast<TokenId>(token)));
+    text += session.vocabulary[token];
+  }
+  return std::nullopt;
+}
+
+Json Walks(const Json& request, const Session& session) {
+  std::mt19937 random(request.at("seed").get<uint32_t>());
+  Json texts = Json::array();
+  for (int i = 0; i < request.at("count").get<int>(); ++i) {
+    const auto text = Walk(session, random, request.at("soft"), request.at("hard"));
+    texts.push_back(text ? Json(*text) : Json());
+  }
+  return {{"texts", texts}};
+}
+
+Result<Json> Answer(const Json& request, Session& session) {
+  const std::string op = request.at("op");
+  if (op == "guide") return Make(request, session);
+  if (session.guide == nullptr) return FailedPrecondition("there is no guide");
+  if (op == "match") return Match(request, session);
+  if (op == "walk") return Walks(request, session);
+  return InvalidArgument("op", "must be guide, match or walk");
+}
+
+}  // namespace
+}  // namespace inflight
+
+int main() {
+  inflight::Session session;
+  for (std::string line; std::getline(std::cin, line);) {
+    const auto answer = inflight::Answer(nlohmann::json::parse(line), session);
+    const nlohmann::json reply =
+        answer.ok() ? *answer : nlohmann::json{{"error", answer.status().ToString()}};
+    std::cout << reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+  }
+}

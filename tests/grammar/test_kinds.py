@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guides of other kinds: tags, what stands before a guide, any JSON."""
+
+import json
+
+import jsonschema
+import pytest
+from grammar_driver import Refused
+
+CALL = {"begin": '<tool_call>\n{"name": "f", "arguments": ', "end": "}\n</tool_call>",
+        "schema": {"type": "object", "properties": {"x": {"$ref": "#/$defs/n"}}, "required": ["x"],
+                   "$defs": {"n": {"type": "integer"}}}}
+OTHER = {"begin": "<g>", "end": "</g>", "schema": {"enum": ["<", "</g>"]}}
+
+
+def tagged(**members):
+    return json.dumps({"tags": [CALL, OTHER], **members})
+
+
+def test_sections_are_of_the_tags(driver):
+    driver.guide("tagged", tagged(min=1, max=2, between="\n", before="!", after="."))
+    call = '<tool_call>\n{"name": "f", "arguments": {"x": 12}}\n</tool_call>'
+    assert driver.matches([f"!{call}.", f"!{call}\n<g>\"</g>\"</g>.", '!<g>"<"</g>.']) == [True] * 3
+    assert driver.matches([call, f"!{call}", "!.", f"!{call}{call}.", f"!{call}\n{call}\n{call}.",
+                           '!<g>"x"</g>.', call.replace("12", '"a"')]) == [False] * 7
+
+
+def test_sections_may_be_left_out(driver):
+    driver.guide("tagged", tagged(min=0))
+    assert driver.matches(["", '<g>"<"</g>', '<g>"<"</g><g>"<"</g>', "<g>"]) == [True, True, True, False]
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("[]", "must be a JSON object"), ("{}", "tags: must be an array"), ('{"tags": []}', "must have one at least"),
+    (tagged(min=2, max=1), "min: is above max"), (tagged(mx=1), "mx: is not supported"),
+    (tagged(min=-1), "min: must be an integer"),
+    ('{"tags": [{"begin": "a", "end": "b"}]}', "begin, schema and end"),
+    ('{"tags": [{"begin": "a", "end": "b", "schema": {"not": {}}}]}', "tagged: tags/0: schema: at #: not"),
+])
+def test_refusals_name_the_member(driver, text, words):
+    with pytest.raises(Refused, match="INVALID_ARGUMENT") as refused:
+        driver.guide("tagged", text)
+    assert words in str(refused.value)
+
+
+def test_text_before_the_guide_is_free(driver):
+    driver.guide("choice", '["yes", "no"]', begins_after="</think>")
+    assert driver.matches(["</think>yes", "<think> no\n</thin</think>no", "é</think></think>"]) == [True, True, False]
+    assert all("</think>" in text for text in driver.walks(5, count=20, soft=5, hard=50))
+
+
+def test_json_is_any_object(driver):
+    driver.guide("json", "")
+    texts = driver.walks(2, count=60, soft=25, hard=600)
+    assert texts
+    for text in texts:
+        jsonschema.validate(json.loads(text), {"type": "object"})
