@@ -187,16 +187,8 @@ void DecodeIq4Xs(const std::byte* block, float* values) {
   }
 }
 
-// Twice the values of four bits E2M1, and half of a scale of eight bits E8M0: 2^(e - 128).
-// OCP Microscaling Formats (MX) Specification 1.0, sections 5.3.3 and 5.4.1.
-constexpr std::array<int, 16> kTwiceE2M1 = {0, 1,  2,  3,  4,  6,  8,  12,
-                                            0, -1, -2, -3, -4, -6, -8, -12};
-
 void DecodeMxfp4(const std::byte* block, float* values) {
-  const auto exponent = static_cast<uint32_t>(Byte(block, 0));
-  constexpr uint32_t kLeastBits = 0x00200000;  // 2^-128, below the normal numbers
-  const auto scale =
-      std::bit_cast<float>(exponent < 2 ? kLeastBits << exponent : (exponent - 1) << 23);
+  const float scale = HalfOfE8M0(block[0]);
   for (int i = 0; i < kSmall; ++i)
     values[i] = scale * static_cast<float>(kTwiceE2M1[static_cast<size_t>(Nibble(block + 1, i))]);
 }

@@ -12,6 +12,7 @@
 
 #include "artifact/printable.h"
 #include "base/file.h"
+#include "base/letter_case.h"
 #include "base/status_macros.h"
 
 namespace inflight::artifact {
@@ -22,13 +23,6 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxNameChars = 96;  // of a whole id, as the hub demands
 constexpr uint64_t kMaxRefBytes = 4096;
 constexpr size_t kMaxListed = 5;
-
-struct HubId {
-  std::string org;
-  std::string name;
-  std::string revision = "main";
-  bool has_revision = false;
-};
 
 bool IsNameChar(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
@@ -50,6 +44,8 @@ bool IsRevision(std::string_view text) {
   return has_chars && text.front() != '/' && text.find("..") == std::string_view::npos;
 }
 
+}  // namespace
+
 std::optional<HubId> ParseHubId(std::string_view text) {
   HubId id;
   if (const size_t at = text.find('@'); at != std::string_view::npos) {
@@ -57,6 +53,11 @@ std::optional<HubId> ParseHubId(std::string_view text) {
     id.has_revision = true;
     text = text.substr(0, at);
     if (!IsRevision(id.revision)) return std::nullopt;
+  }
+  if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
+    id.quant = text.substr(colon + 1);
+    text = text.substr(0, colon);
+    if (!IsHubName(id.quant)) return std::nullopt;
   }
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos || text.size() > kMaxNameChars) return std::nullopt;
@@ -66,10 +67,11 @@ std::optional<HubId> ParseHubId(std::string_view text) {
   return id;
 }
 
-struct CachePlace {
-  fs::path dir;
-  std::string why;  // the variable that chose it
-};
+std::string HubId::ToString() const {
+  return repo() + (quant.empty() ? "" : ":" + quant) + (has_revision ? "@" + revision : "");
+}
+
+namespace {
 
 // "~/x" is below the home directory, as the hub's own library reads it.
 fs::path ExpandHome(const std::string& path, const Environment& environment) {
@@ -78,7 +80,9 @@ fs::path ExpandHome(const std::string& path, const Environment& environment) {
   return path;
 }
 
-CachePlace FindCache(const Environment& environment) {
+}  // namespace
+
+HubCache FindHubCache(const Environment& environment) {
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
     if (const std::string value = environment(name); !value.empty())
       return {ExpandHome(value, environment), name};
@@ -90,11 +94,67 @@ CachePlace FindCache(const Environment& environment) {
           "the default; HF_HUB_CACHE and HF_HOME are not set"};
 }
 
+fs::path HubModelFolder(const fs::path& cache, const HubId& id) {
+  return cache / fmt::format("models--{}--{}", id.org, id.name);
+}
+
+bool IsGgufOf(std::string_view file, std::string_view quant) {
+  const std::string name = AsciiLower(file.substr(file.rfind('/') + 1));
+  const std::string wanted = AsciiLower(quant);
+  if (!name.ends_with(".gguf") || name.starts_with("mmproj")) return false;
+  if (name == wanted) return true;
+  const auto is_border = [](char c) { return c == '-' || c == '.'; };
+  for (size_t at = name.find(wanted); at != std::string::npos; at = name.find(wanted, at + 1)) {
+    const bool begins = at == 0 || is_border(name[at - 1]);
+    if (begins && is_border(name[at + wanted.size()])) return true;  // it ends with .gguf
+  }
+  return false;
+}
+
+bool IsGgufPart(std::string_view file) {
+  constexpr std::string_view kForm = "-00001-of-00003.gguf";
+  if (file.size() < kForm.size()) return false;
+  const std::string_view end = file.substr(file.size() - kForm.size());
+  return std::ranges::equal(end, kForm, [](char c, char form) {
+    return form >= '0' && form <= '9' ? c >= '0' && c <= '9' : c == form;
+  });
+}
+
+fs::path ModelsFolder(const Environment& environment) {
+  if (const std::string data = environment("XDG_DATA_HOME"); !data.empty())
+    return fs::path(data) / "inflight/models";
+  const std::string home = environment("HOME");
+  return home.empty() ? fs::path() : fs::path(home) / ".local/share/inflight/models";
+}
+
+namespace {
+
 std::string Download(const HubId& id) {
-  return fmt::format(
-      "download it with `hf download {}/{}{}` (of the Python package "
-      "huggingface_hub), or give a directory",
-      id.org, id.name, id.has_revision ? " --revision " + id.revision : "");
+  return fmt::format("download it with `inflight pull {}`, or give a directory", id.ToString());
+}
+
+// The file that is meant, where the snapshot is of GGUF files.
+Result<fs::path> FindGguf(const HubId& id, const fs::path& snapshot) {
+  std::error_code error;
+  if (id.quant.empty() && fs::exists(snapshot / "config.json", error)) return snapshot;
+  std::vector<std::string> files;
+  std::vector<std::string> others;
+  for (const auto& entry : fs::recursive_directory_iterator(snapshot, error)) {
+    const std::string name = entry.path().lexically_relative(snapshot).string();
+    const bool is_gguf =
+        name.ends_with(".gguf") && IsGgufOf(name, name.substr(name.rfind('/') + 1));
+    if (!is_gguf) continue;
+    (id.quant.empty() || IsGgufOf(name, id.quant) ? files : others).push_back(name);
+  }
+  if (files.size() == 1) return snapshot / files[0];
+  if (files.empty() && id.quant.empty()) return snapshot;
+  std::vector<std::string>& there = files.empty() ? others : files;
+  std::sort(there.begin(), there.end());
+  return NotFound(
+      fmt::format("{}: {} of the GGUF files of {} is meant: {}; {}", id.ToString(),
+                  files.empty() ? "none" : "more than one", snapshot.string(),
+                  there.empty() ? "there is none" : fmt::format("{}", fmt::join(there, ", ")),
+                  files.empty() ? Download(id) : "say which by :QUANT behind the name"));
 }
 
 // The commit that a branch or tag stands for; the revision itself where it is no such name.
@@ -130,10 +190,15 @@ Environment ProcessEnvironment() {
 }
 
 Result<fs::path> ResolveModelDir(const fs::path& argument, const Environment& environment) {
+  if (FileExists(argument)) return argument;
   const std::optional<HubId> id = ParseHubId(argument.string());
-  if (FileExists(argument) || !id) return argument;
-  const CachePlace cache = FindCache(environment);
-  const fs::path model = cache.dir / fmt::format("models--{}--{}", id->org, id->name);
+  if (!id) {
+    const fs::path models = ModelsFolder(environment);
+    const bool is_named = IsHubName(argument.string()) && FileExists(models / argument);
+    return is_named ? models / argument : argument;
+  }
+  const HubCache cache = FindHubCache(environment);
+  const fs::path model = HubModelFolder(cache.dir, *id);
   if (!FileExists(model))
     return NotFound(
         fmt::format("{}: no such directory, and no such model in the Hugging Face cache: looked "
@@ -149,7 +214,7 @@ Result<fs::path> ResolveModelDir(const fs::path& argument, const Environment& en
                     argument.string(), model.string(), id->revision,
                     (model / "refs" / id->revision).string(), snapshot.string(),
                     ListNames(model / "refs"), ListNames(model / "snapshots"), Download(*id)));
-  return snapshot;
+  return FindGguf(*id, snapshot);
 }
 
 Result<fs::path> ResolveModelDir(const fs::path& argument) {

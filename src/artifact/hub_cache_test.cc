@@ -73,7 +73,7 @@ TEST_F(HubCacheTest, RevisionsAreBranchesTagsAndCommits) {
     EXPECT_EQ(Found("org/tiny-1.0@" + revision), snapshot);
   EXPECT_THAT(Resolve("org/tiny-1.0@v2").status().message(),
               AllOf(HasSubstr("has no revision 'v2'"), HasSubstr("refs: main, refs, v1"),
-                    HasSubstr(kCommit), HasSubstr("hf download org/tiny-1.0 --revision v2")));
+                    HasSubstr(kCommit), HasSubstr("`inflight pull org/tiny-1.0@v2`")));
 }
 
 TEST_F(HubCacheTest, WhatIsMissingIsNamedWithThePlaceAndTheRemedy) {
@@ -83,7 +83,7 @@ TEST_F(HubCacheTest, WhatIsMissingIsNamedWithThePlaceAndTheRemedy) {
   EXPECT_THAT(status.message(),
               AllOf(HasSubstr("org/other: no such directory"),
                     HasSubstr((dir() / "hub/models--org--other").string()), HasSubstr("(HF_HOME)"),
-                    HasSubstr("`hf download org/other`")));
+                    HasSubstr("`inflight pull org/other`")));
 }
 
 TEST_F(HubCacheTest, DirectoriesAndOtherPathsStayAsTheyAre) {
@@ -103,6 +103,43 @@ TEST_F(HubCacheTest, ARefCannotLeaveTheCache) {
   ASSERT_TRUE(WriteFile(dir() / "models--org--tiny-1.0/refs/main", "../../../etc").ok());
   EXPECT_THAT(Resolve("org/tiny-1.0").status().message(),
               HasSubstr("got '../../../etc', a commit is needed"));
+}
+
+TEST_F(HubCacheTest, AQuantisationIsAFileOfTheSnapshot) {
+  variables_["HF_HUB_CACHE"] = dir().string();
+  const auto snapshot = AddModel(dir());
+  ASSERT_TRUE(WriteFile(snapshot / "M-Q4_K_M.gguf", "4").ok());
+  EXPECT_EQ(Found("org/tiny-1.0"), snapshot / "M-Q4_K_M.gguf");
+  ASSERT_TRUE(WriteFile(snapshot / "M-Q8_0.gguf", "8").ok());
+  EXPECT_EQ(Found("org/tiny-1.0:q8_0"), snapshot / "M-Q8_0.gguf");
+  EXPECT_EQ(Found("org/tiny-1.0:Q4_K_M@v1"), snapshot / "M-Q4_K_M.gguf");
+  EXPECT_THAT(Resolve("org/tiny-1.0").status().message(), HasSubstr("more than one"));
+  EXPECT_THAT(Resolve("org/tiny-1.0:Q5").status().message(),
+              AllOf(HasSubstr("M-Q8_0.gguf"), HasSubstr("`inflight pull org/tiny-1.0:Q5`")));
+}
+
+TEST_F(HubCacheTest, ANameMayBeOfTheModelsFolder) {
+  variables_["XDG_DATA_HOME"] = dir().string();
+  std::filesystem::create_directories(dir() / "inflight/models/mine");
+  EXPECT_EQ(Found("mine"), dir() / "inflight/models/mine");
+  EXPECT_EQ(Found("yours"), "yours");
+}
+
+TEST(HubIdTest, NamesOfGgufFilesHaveTheirQuantisationAsAPart) {
+  EXPECT_TRUE(IsGgufOf("a/M-Q4_K_M.gguf", "q4_k_m"));
+  EXPECT_TRUE(IsGgufOf("m.Q8_0.gguf", "Q8_0"));
+  EXPECT_FALSE(IsGgufOf("M-Q4_K_M.gguf", "Q4_K"));
+  EXPECT_FALSE(IsGgufOf("M-Q4_K_M.bin", "Q4_K_M"));
+  EXPECT_FALSE(IsGgufOf("mmproj-Q8_0.gguf", "Q8_0"));
+  EXPECT_TRUE(IsGgufPart("M-Q8_0-00002-of-00003.gguf"));
+  EXPECT_FALSE(IsGgufPart("M-Q8_0.gguf"));
+}
+
+TEST(HubIdTest, IdsAreWrittenAsTheyWereRead) {
+  for (const char* text : {"org/name", "org/name:Q4_K_M", "org/name@v1", "org/name:Q4_K_M@v1"})
+    EXPECT_EQ(ParseHubId(text)->ToString(), text);
+  for (const char* text : {"name", "org/name:", "org/name:../x", "a/b/c", "org/name@../x"})
+    EXPECT_FALSE(ParseHubId(text)) << text;
 }
 
 }  // namespace

@@ -30,17 +30,28 @@ Result<TensorSet> TensorSet::OpenTorchFile(const std::filesystem::path& path) {
   return set;
 }
 
-Result<TensorSet> TensorSet::OpenModel(const std::filesystem::path& dir) {
-  struct Kind {
-    const char* single;
-    const char* index;
-    Format format;
-  };
+struct TensorSet::Kind {
+  const char* single;
+  const char* index;
+  Format format;
+};
+
+std::span<const TensorSet::Kind> TensorSet::Kinds() {
   static constexpr Kind kKinds[] = {
       {"model.safetensors", "model.safetensors.index.json", Format::kSafetensors},
       {"pytorch_model.bin", "pytorch_model.bin.index.json", Format::kTorch}};
+  return kKinds;
+}
+
+bool TensorSet::HasModel(const std::filesystem::path& dir) {
+  return std::ranges::any_of(Kinds(), [&](const Kind& kind) {
+    return FileExists(dir / kind.single) || FileExists(dir / kind.index);
+  });
+}
+
+Result<TensorSet> TensorSet::OpenModel(const std::filesystem::path& dir) {
   TensorSet set;
-  for (const Kind& kind : kKinds) {
+  for (const Kind& kind : Kinds()) {
     if (FileExists(dir / kind.single)) {
       RETURN_IF_ERROR(set.Add(dir / kind.single, kind.format));
       return set;

@@ -30,6 +30,7 @@ class TensorSet {
   // names, or pytorch_model.bin, or the shards that pytorch_model.bin.index.json names; the first
   // of them that is there.
   static Result<TensorSet> OpenModel(const std::filesystem::path& dir);
+  static bool HasModel(const std::filesystem::path& dir);  // whether one of them is there
 
   // Tensors of a file that was parsed elsewhere, under unique names; their data lies in `file`.
   static TensorSet Of(MappedFile file, std::vector<StoredTensor> tensors);
@@ -47,6 +48,8 @@ class TensorSet {
 
  private:
   enum class Format { kSafetensors, kTorch };
+  struct Kind;
+  static std::span<const Kind> Kinds();
   Status Add(const std::filesystem::path& path, Format format);
   Status AddShards(const std::filesystem::path& index_path, Format format);
   Result<std::vector<StoredTensor>> Parse(const MappedFile& file, std::string_view name,

@@ -4,6 +4,7 @@
 
 #include "artifact/checkpoint.h"
 #include "artifact/engine_file.h"
+#include "artifact/tensor_set.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -12,6 +13,7 @@
 #include "builder/engine_config.h"
 #include "builder/engine_memory.h"
 #include "builder/engine_writer.h"
+#include "builder/hf_config.h"
 #include "builder/merge.h"
 #include "builder/model_files.h"
 #include "builder/pack.h"
@@ -260,6 +262,35 @@ Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions
                      .stored_quantization = source->quantization,
                      .weight_bytes = EngineBytes(source->config, options.target),
                      .layer_bytes = LayerBytes(source->config, options.target),
+                     .tokenizer_dir = TokenizerDir(dir)};
+}
+
+bool HasConfigAlone(const std::filesystem::path& dir) {
+  const auto kind = Detect(dir);
+  return kind.ok() && *kind == SourceKind::kHuggingFace && !artifact::TensorSet::HasModel(dir);
+}
+
+Result<Description> DescribeConfig(const std::filesystem::path& dir, const OpenOptions& options) {
+  ASSIGN_OR_RETURN(HfConfig hf, ReadHfConfig(dir));
+  model::ModelConfig& config = hf.config;
+  const DType stored = hf.dtype.value_or(DType::kF32);
+  const DType computed =
+      options.target == DeviceKind::kCuda && stored == DType::kF32 ? DType::kBF16 : stored;
+  config.dtype = options.dtype.value_or(computed);
+  config.quant_algo = options.quant_algo.value_or(config.quant_algo);
+  config.fp8_kv_cache = options.fp8_kv_cache.value_or(config.fp8_kv_cache);
+  config.quantize_lm_head = options.quantize_lm_head.value_or(config.quantize_lm_head);
+  RETURN_IF_ERROR(model::Validate(config));
+  ASSIGN_OR_RETURN(const model::EngineLimits limits,
+                   model::ResolveLimits(config, model::ServedAsItIs()));
+  return Description{.kind = SourceKind::kHuggingFace,
+                     .target = options.target,
+                     .config = config,
+                     .limits = limits,
+                     .ranks = {},
+                     .stored_quantization = {},
+                     .weight_bytes = EngineBytes(config, options.target),
+                     .layer_bytes = LayerBytes(config, options.target),
                      .tokenizer_dir = TokenizerDir(dir)};
 }
 

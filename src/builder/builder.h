@@ -119,6 +119,12 @@ struct Description {
 // An engine of several ranks is described whole where `options.ranks` is one rank.
 Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions& options = {});
 
+// The same of a directory whose config.json, of Hugging Face, is all that is known of the model:
+// its weights are not there. `options.ranks` is one rank.
+Result<Description> DescribeConfig(const std::filesystem::path& dir,
+                                   const OpenOptions& options = {});
+bool HasConfigAlone(const std::filesystem::path& dir);
+
 // The ranks that `dir` is opened on: an engine's own, with which the sizes that are given have to
 // agree (kFailedPrecondition names both numbers); of others the sizes, 1 where none is given.
 Result<artifact::RankMapping> RanksOf(const std::filesystem::path& dir, std::optional<int> tp_size,
@@ -132,6 +138,14 @@ Result<uint64_t> RanksFingerprint(const std::filesystem::path& dir);
 // What Open makes of a model without its weights: their bytes in memory, as of Description.
 uint64_t EngineBytes(const model::ModelConfig& config, DeviceKind device);
 uint64_t LayerBytes(const model::ModelConfig& config, DeviceKind device);
+
+// Its weights, a table that is also the head once, without scales of quantisation. `active`: those
+// that one token is computed with, which of experts are a part.
+struct ParameterCounts {
+  int64_t total = 0;
+  int64_t active = 0;
+};
+ParameterCounts CountParameters(const model::ModelConfig& config);
 
 // An engine of random weights with the given shape, made in memory; for benchmarks, which tune
 // where the device is a GPU (builder/tune.h). `streamed_layers` as of OpenOptions.

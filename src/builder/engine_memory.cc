@@ -49,6 +49,19 @@ uint64_t LayerBytes(const model::ModelConfig& config, DeviceKind device) {
                       [](const model::WeightSlot& slot) { return slot.layer == 0; });
 }
 
+ParameterCounts CountParameters(const model::ModelConfig& config) {
+  model::DecoderWeights unused;
+  ParameterCounts counts;
+  for (const model::WeightSlot& slot : model::WeightSlots(config, unused)) {
+    if (slot.kind == model::WeightSlot::Kind::kScales) continue;
+    const int64_t elements = slot.shape.num_elements();
+    counts.total += elements;
+    counts.active +=
+        slot.num_experts > 0 ? elements / slot.num_experts * ExpertsOfToken(config) : elements;
+  }
+  return counts;
+}
+
 Result<Buffer> AllocateWeights(Device& device, uint64_t num_bytes) {
   Result<Buffer> buffer = Buffer::Allocate(device, "weights", num_bytes);
   if (buffer.ok() || buffer.status().reason() != Reason::kOutOfMemory) return buffer;

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "artifact/tensor_set.h"
 #include "builder/builder.h"
+#include "builder/engine_memory.h"
 #include "builder/hf_config.h"
 #include "builder/test_models.h"
 
@@ -112,6 +114,114 @@ TEST_F(ExpertFilesTest, CheckpointsStackExperts) {
             Status::Ok());
   EXPECT_EQ(CheckpointTensor("router.weight", {kExperts, kHidden}),
             model.Values("model.layers.0.block_sparse_moe.gate.weight"));
+}
+
+// Qwen/Qwen1.5-MoE-A2.7B.
+TEST_F(ExpertFilesTest, ReadsQwen2Moe) {
+  nlohmann::json config = {{"architectures", {"Qwen2MoeForCausalLM"}},
+                           {"bos_token_id", 151643},
+                           {"decoder_sparse_step", 1},
+                           {"eos_token_id", 151643},
+                           {"hidden_act", "silu"},
+                           {"hidden_size", 2048},
+                           {"intermediate_size", 5632},
+                           {"max_position_embeddings", 8192},
+                           {"max_window_layers", 21},
+                           {"model_type", "qwen2_moe"},
+                           {"moe_intermediate_size", 1408},
+                           {"norm_topk_prob", false},
+                           {"num_attention_heads", 16},
+                           {"num_experts", 60},
+                           {"num_experts_per_tok", 4},
+                           {"num_hidden_layers", 24},
+                           {"num_key_value_heads", 16},
+                           {"rms_norm_eps", 1e-06},
+                           {"rope_theta", 1000000.0},
+                           {"shared_expert_intermediate_size", 5632},
+                           {"sliding_window", 32768},
+                           {"tie_word_embeddings", false},
+                           {"torch_dtype", "bfloat16"},
+                           {"use_sliding_window", false},
+                           {"vocab_size", 151936}};
+  const auto hf = ParseHfConfig(config, "config.json");
+  ASSERT_EQ(hf.status(), Status::Ok());
+  const model::ModelConfig& m = hf->config;
+  EXPECT_EQ(m.num_experts, 60);
+  EXPECT_EQ(m.num_shared_experts, 4);
+  EXPECT_EQ(model::StoredExperts(m), 64);
+  EXPECT_EQ(model::ExpertsOfToken(m), 8);
+  EXPECT_EQ(model::RouterRows(m), 61);
+  constexpr int64_t kOfExpert = int64_t{3} * 1408 * 2048;
+  constexpr int64_t kOfLayer = int64_t{4} * 2048 * 2048 + 3 * 2048 + 2 * 2048 + 61 * 2048;
+  constexpr int64_t kOutside = int64_t{2} * 151936 * 2048 + 2048;
+  EXPECT_EQ(CountParameters(m).total, 24 * (kOfLayer + 64 * kOfExpert) + kOutside);
+  EXPECT_EQ(CountParameters(m).active, 24 * (kOfLayer + 8 * kOfExpert) + kOutside);
+  EXPECT_TRUE(m.qkv_bias);
+  EXPECT_FALSE(m.has_renormalized_experts);
+  EXPECT_EQ(m.sliding_window, 0);
+  config["shared_expert_intermediate_size"] = 5000;
+  EXPECT_THAT(ParseHfConfig(config, "config.json").status().message(),
+              HasSubstr("shared_expert_intermediate_size: got 5000, only multiples of "
+                        "moe_intermediate_size, 1408, are supported"));
+}
+
+// openai/gpt-oss-20b.
+TEST_F(ExpertFilesTest, ReadsGptOss) {
+  nlohmann::json config = {{"architectures", {"GptOssForCausalLM"}},
+                           {"attention_bias", true},
+                           {"attention_dropout", 0.0},
+                           {"eos_token_id", 200002},
+                           {"experts_per_token", 4},
+                           {"head_dim", 64},
+                           {"hidden_act", "silu"},
+                           {"hidden_size", 2880},
+                           {"initial_context_length", 4096},
+                           {"intermediate_size", 2880},
+                           {"layer_types", {"sliding_attention", "full_attention"}},
+                           {"max_position_embeddings", 131072},
+                           {"model_type", "gpt_oss"},
+                           {"num_attention_heads", 64},
+                           {"num_experts_per_tok", 4},
+                           {"num_hidden_layers", 2},
+                           {"num_key_value_heads", 8},
+                           {"num_local_experts", 32},
+                           {"pad_token_id", 199999},
+                           {"quantization_config",
+                            {{"modules_to_not_convert",
+                              {"model.layers.*.self_attn", "model.layers.*.mlp.router",
+                               "model.embed_tokens", "lm_head"}},
+                             {"quant_method", "mxfp4"}}},
+                           {"rms_norm_eps", 1e-05},
+                           {"rope_scaling",
+                            {{"beta_fast", 32.0},
+                             {"beta_slow", 1.0},
+                             {"factor", 32.0},
+                             {"original_max_position_embeddings", 4096},
+                             {"rope_type", "yarn"},
+                             {"truncate", false}}},
+                           {"rope_theta", 150000},
+                           {"sliding_window", 128},
+                           {"swiglu_limit", 7.0},
+                           {"tie_word_embeddings", false},
+                           {"vocab_size", 201088}};
+  const auto hf = ParseHfConfig(config, "config.json");
+  ASSERT_EQ(hf.status(), Status::Ok());
+  EXPECT_EQ(hf->quantization->Describe(), "MXFP4, blocks of 32, of experts");
+  const model::ModelConfig& m = hf->config;
+  EXPECT_TRUE(m.has_attention_sinks && m.has_expert_biases && m.has_renormalized_experts);
+  EXPECT_TRUE(m.qkv_bias && m.dense_bias);
+  EXPECT_FALSE(m.mlp_bias || m.rope_scaling.truncate);
+  EXPECT_EQ(m.expert_intermediate_size, 2880);
+  EXPECT_EQ(m.num_experts, 32);
+  EXPECT_EQ(m.experts_per_token, 4);
+  EXPECT_EQ(m.expert_limit, 7);
+  EXPECT_EQ(model::WindowOf(m, 0), 128);
+  EXPECT_EQ(model::WindowOf(m, 1), 0);
+  config.erase("rope_scaling");  // as the class in transformers does
+  EXPECT_EQ(ParseHfConfig(config, "config.json")->config.rope_scaling.factor, 32);
+  config["swiglu_alpha"] = 2;
+  EXPECT_THAT(ParseHfConfig(config, "config.json").status().message(),
+              HasSubstr("swiglu_alpha: got 2, only 1.702 is supported"));
 }
 
 TEST_F(ExpertFilesTest, RanksHoldPartsOfEveryExpert) {

@@ -90,7 +90,7 @@ void ReadTensorFacts(const artifact::TensorSet& tensors, const model::TensorName
   };
   config.qkv_bias = has("attention.qkv");
   config.dense_bias = has("attention.dense");
-  config.mlp_bias = has("mlp.fc");
+  config.mlp_bias = config.num_experts == 0 && has("mlp.fc");
   config.tied_embeddings = tensors.Find(fmt::format("{}.weight", names.head)) == nullptr;
 }
 
@@ -133,9 +133,13 @@ Result<std::optional<TokenId>> IdOf(const Metadata& metadata, std::string_view n
   return id ? std::optional(static_cast<TokenId>(*id)) : std::nullopt;
 }
 
-// What chat models end their turns with, whatever the file calls its end of text.
+// What chat models end their turns with, whatever the file calls its end of text. Where there is a
+// <|call|>, <|end|> ends but a message (openai/harmony).
 constexpr std::string_view kTurnEnds[] = {"<|eot_id|>", "<|im_end|>",    "<end_of_turn>",
-                                          "<|end|>",    "<|endoftext|>", "<|end_of_text|>"};
+                                          "<|end|>",    "<|endoftext|>", "<|end_of_text|>",
+                                          "<|call|>",   "<|return|>"};
+constexpr std::string_view kEndOfCall = "<|call|>";
+constexpr std::string_view kEndOfMessage = "<|end|>";
 
 Status ReadTokenIds(const Metadata& metadata, ModelConfig& config) {
   for (const char* name : {"eos", "eot", "eom"}) {
@@ -153,11 +157,12 @@ Status ReadTokenIds(const Metadata& metadata, ModelConfig& config) {
   ASSIGN_OR_RETURN(const auto types, metadata.Ints(types_key));
   const size_t count =
       std::min({tokens->size(), types->size(), static_cast<size_t>(config.vocab_size)});
+  const bool has_messages = std::ranges::find(*tokens, kEndOfCall) != tokens->end();
   std::array<bool, std::size(kTurnEnds)> is_found = {};
   for (size_t i = 0; i < count; ++i) {
     if ((*types)[i] != gguf::kControlToken) continue;
     const auto* const text = std::ranges::find(kTurnEnds, (*tokens)[i]);
-    if (text == std::end(kTurnEnds)) continue;
+    if (text == std::end(kTurnEnds) || (has_messages && *text == kEndOfMessage)) continue;
     if (std::exchange(is_found[static_cast<size_t>(text - std::begin(kTurnEnds))], true)) continue;
     const auto id = static_cast<TokenId>(i);
     if (std::ranges::find(config.end_ids, id) == config.end_ids.end()) config.end_ids.push_back(id);

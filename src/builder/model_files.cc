@@ -56,16 +56,6 @@ bool HasTokenizer(const gguf::Metadata& metadata) {
   return metadata.Find("tokenizer.ggml.model") != nullptr;
 }
 
-Status RemoveTokenizerFiles(const std::filesystem::path& dir) {
-  for (const char* name : kTokenizerFiles) {
-    std::error_code error;
-    std::filesystem::remove(dir / name, error);
-    if (error)
-      return Internal(fmt::format("{}: cannot remove: {}", (dir / name).string(), error.message()));
-  }
-  return Status::Ok();
-}
-
 // The metadata of a GGUF file, where a tokenizer is in it.
 Status CopyMetadata(const std::filesystem::path& from, const std::filesystem::path& to) {
   ASSIGN_OR_RETURN(const MappedFile mapped, MappedFile::Open(from));
@@ -76,6 +66,16 @@ Status CopyMetadata(const std::filesystem::path& from, const std::filesystem::pa
 }
 
 }  // namespace
+
+Status RemoveTokenizerFiles(const std::filesystem::path& dir) {
+  for (const char* name : kTokenizerFiles) {
+    std::error_code error;
+    std::filesystem::remove(dir / name, error);
+    if (error)
+      return Internal(fmt::format("{}: cannot remove: {}", (dir / name).string(), error.message()));
+  }
+  return Status::Ok();
+}
 
 Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (gguf::IsGgufFile(from)) return CopyMetadata(from, to);

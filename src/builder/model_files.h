@@ -17,6 +17,9 @@ Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::
 Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::path& tokenizer,
                       const std::filesystem::path& to);
 
+// What is in `dir` of a tokenizer and its chat template.
+Status RemoveTokenizerFiles(const std::filesystem::path& dir);
+
 // `dir` if a tokenizer's files are in it or it is a GGUF file with one, else empty.
 std::filesystem::path TokenizerDir(const std::filesystem::path& dir);
 

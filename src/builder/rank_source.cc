@@ -26,7 +26,7 @@ WeightRecipe Cut(const WeightRecipe& whole, const Shard& shard) {
       const int64_t end = std::min(right, part.column + part.num_columns);
       if (top >= bottom || left >= end) continue;
       WeightPart kept = part;
-      kept.stored_row += top - part.row;
+      kept.stored_row += (top - part.row) * part.row_step;
       kept.stored_column += left - part.column;
       kept.row = row + top - range.row;
       kept.num_rows = bottom - top;

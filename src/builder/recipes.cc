@@ -31,6 +31,7 @@ constexpr std::string_view kLayers = "transformer.layers.";
 // rows (TensorRow).
 struct Stored {
   std::vector<std::string> names;
+  std::vector<std::string> shared = {};  // of shared experts
   TensorRow row = {};
 };
 
@@ -57,6 +58,12 @@ std::string OfExpert(std::string_view name, int expert) {
   return fmt::format("{}{}{}", name.substr(0, at), expert, name.substr(at + 1));
 }
 
+// Of stored names, ".weight" or ".bias" in most.
+std::string_view SuffixOf(const TensorRow& row, std::string_view suffix) {
+  if (!row.is_bare) return suffix;
+  return suffix == ".bias" ? "_bias" : "";
+}
+
 Stored StoredOf(const TensorNames& table, const NamesInFiles& in_files,
                 const artifact::TensorSet& tensors, const WeightSlot& slot) {
   const std::string& name = slot.name;
@@ -76,12 +83,15 @@ Stored StoredOf(const TensorNames& table, const NamesInFiles& in_files,
   Stored first;
   for (const TensorRow& row : *rows) {
     if (row.checkpoint != stem || IsOfExperts(row) != (slot.num_experts > 0)) continue;
-    Stored found = {.names = {}, .row = row};
-    const int num_names = row.holds_experts ? 1 : std::max(slot.num_experts, 1);
+    Stored found = {.names = {}, .shared = {}, .row = row};
+    const int num_names =
+        row.holds_experts ? 1 : std::max(slot.num_experts - slot.num_shared_experts, 1);
     for (int expert = 0; expert < num_names; ++expert)
       for (const std::string_view stored : row.stored)
         found.names.push_back(
-            fmt::format("{}{}{}", stored_prefix, OfExpert(stored, expert), suffix));
+            fmt::format("{}{}{}", stored_prefix, OfExpert(stored, expert), SuffixOf(row, suffix)));
+    for (const std::string_view stored : row.shared)
+      found.shared.push_back(fmt::format("{}{}{}", stored_prefix, stored, suffix));
     if (tensors.Find(found.names.front()) != nullptr) return found;
     if (first.names.empty()) first = std::move(found);
   }
@@ -176,7 +186,10 @@ class TensorFinder {
 std::vector<int64_t> PartRows(const model::ModelConfig& config, const WeightSlot& slot,
                               size_t num_parts) {
   if (slot.num_experts > 0)
-    return std::vector(num_parts, slot.shape[0] / static_cast<int64_t>(num_parts));
+    return std::vector(num_parts, slot.shape[0] / slot.num_experts *
+                                      (slot.num_experts - slot.num_shared_experts) /
+                                      static_cast<int64_t>(num_parts));
+  if (slot.is_router && num_parts == 2) return {slot.shape[0] - 1, 1};
   if (num_parts != 3) return {slot.shape[0]};
   const int64_t kv_rows = int64_t{config.num_kv_heads} * config.head_dim;
   return {int64_t{config.num_heads} * config.head_dim, kv_rows, kv_rows};
@@ -249,24 +262,71 @@ Status CheckOneDType(const WeightSource& source, const std::vector<Shard>& shard
   return Status::Ok();
 }
 
-// Parts of a slot whose experts one stored tensor holds; none if it is missing.
+// Parts of a slot whose experts one stored tensor holds, or one for each branch; none of what is
+// missing.
 Status AddStoredExperts(const Stored& stored, const WeightSlot& slot, TensorFinder& finder,
                         WeightRecipe& recipe) {
-  ASSIGN_OR_RETURN(const StoredTensor* tensor,
-                   finder.Find(0, stored.names.front(), FileShape(slot, slot.shape),
-                               /*quantized=*/{}));
-  if (tensor == nullptr) return Status::Ok();
-  tensor = finder.Flat(*tensor, slot.shape);
-  const int64_t num_branches = stored.row.has_activated_first ? 2 : 1;
+  const TensorRow& form = stored.row;
+  const auto num_tensors = std::ssize(stored.names);
+  const bool is_turned = form.has_activated_first || form.has_alternating_rows;
+  const int64_t num_branches = is_turned ? 2 : num_tensors;
   const int64_t num_rows = slot.shape[0] / slot.num_experts / num_branches;
+  const int64_t of_tensor = num_rows * num_branches / num_tensors;  // rows of an expert
+  const bool is_matrix = slot.shape.rank() == 2;
+  const int64_t width = is_matrix ? slot.shape[1] : 1;
+  const bool is_transposed = form.is_transposed && is_matrix;
+  const Shape in_file = is_transposed ? Shape{slot.num_experts, width, of_tensor}
+                        : is_matrix   ? Shape{slot.num_experts, of_tensor, width}
+                                      : Shape{slot.num_experts, of_tensor};
+  const Shape flat = is_transposed ? Shape{slot.num_experts * width, of_tensor}
+                     : is_matrix   ? Shape{slot.num_experts * of_tensor, width}
+                                   : Shape{slot.num_experts * of_tensor};
+  std::vector<const StoredTensor*> tensors;
+  for (const std::string& name : stored.names) {
+    ASSIGN_OR_RETURN(const StoredTensor* tensor, finder.Find(0, name, in_file, /*quantized=*/{}));
+    if (tensor == nullptr) return Status::Ok();
+    tensors.push_back(finder.Flat(*tensor, flat));
+  }
   for (int64_t i = 0; i < slot.num_experts * num_branches; ++i) {
-    const int64_t from = stored.row.has_activated_first ? i ^ 1 : i;  // the other one of the two
-    recipe.parts.push_back({.tensor = tensor,
+    const int64_t expert = i / num_branches;
+    const int64_t branch = i % num_branches;
+    const int64_t from = is_turned ? branch ^ 1 : 0;  // the other one of the two
+    const int64_t first = form.has_alternating_rows ? from : from * num_rows;
+    recipe.parts.push_back({.tensor = tensors[static_cast<size_t>(is_turned ? 0 : branch)],
                             .row = i * num_rows,
                             .num_rows = num_rows,
-                            .num_columns = slot.shape[1],
-                            .stored_row = from * num_rows});
+                            .num_columns = width,
+                            .stored_row = is_transposed ? first : expert * of_tensor + first,
+                            .stored_column = is_transposed ? expert * width : 0,
+                            .is_transposed = is_transposed,
+                            .row_step = form.has_alternating_rows ? 2 : 1});
   }
+  return Status::Ok();
+}
+
+// Parts of the shared experts of a slot, behind the others. Each stored tensor holds its share of
+// all of them: rows one's behind the other's, or where there is one tensor, columns.
+Status AddSharedExperts(const Stored& stored, const WeightSlot& slot, TensorFinder& finder,
+                        WeightRecipe& recipe) {
+  const auto num_branches = std::ssize(stored.shared);
+  const int64_t num_shared = slot.num_shared_experts;
+  const int64_t width = slot.shape[1];
+  const int64_t num_rows = slot.shape[0] / slot.num_experts / num_branches;
+  const bool has_columns = num_branches == 1;
+  const Shape shape =
+      has_columns ? Shape{num_rows, num_shared * width} : Shape{num_shared * num_rows, width};
+  int64_t row = slot.shape[0] / slot.num_experts * (slot.num_experts - num_shared);
+  for (int64_t i = 0; i < num_shared; ++i)
+    for (const std::string& name : stored.shared) {
+      ASSIGN_OR_RETURN(const StoredTensor* tensor, finder.Find(0, name, shape, /*quantized=*/{}));
+      recipe.parts.push_back({.tensor = tensor,
+                              .row = row,
+                              .num_rows = num_rows,
+                              .num_columns = width,
+                              .stored_row = has_columns ? 0 : i * num_rows,
+                              .stored_column = has_columns ? i * width : 0});
+      row += num_rows;
+    }
   return Status::Ok();
 }
 
@@ -315,6 +375,8 @@ Status StackTensors(const TensorNames& table, const NamesInFiles& in_files, Tens
       else
         recipe.parts.push_back(part);
     }
+    if (slot.num_shared_experts > 0)
+      RETURN_IF_ERROR(AddSharedExperts(stored, slot, finder, recipe));
     source.recipes.emplace(slot.name, std::move(recipe));
   }
   return Status::Ok();

@@ -52,8 +52,8 @@ enum class Rule : uint8_t { kWhole, kRows, kHeads, kColumns };
 Rule RuleOf(const Sharding& sharding, std::string_view name) {
   const auto is = [&](std::string_view stem) { return name.find(stem) != std::string_view::npos; };
   if (is(".attention.qkv.")) return Rule::kHeads;
-  if (is(".mlp.fc.") || is(".mlp.gate.") || name.starts_with("lm_head.") ||
-      name.starts_with(model::kMedusaHeads))
+  if (is(".mlp.fc.") || is(".mlp.gate.") || is(".attention.sinks.") ||
+      name.starts_with("lm_head.") || name.starts_with(model::kMedusaHeads))
     return Rule::kRows;
   if (name.ends_with(".attention.dense.weight") || name.ends_with(".mlp.proj.weight"))
     return Rule::kColumns;

@@ -73,7 +73,7 @@ class Cutter {
       const bool is_read = stored == dtype || stored == DType::kF32 || stored == DType::kF16 ||
                            stored == DType::kBF16;
       return is_read && part.tensor->reader == nullptr && !part.is_transposed &&
-             part.tensor->shape[1] == width &&
+             part.row_step == 1 && part.tensor->shape[1] == width &&
              static_cast<int64_t>(BytesOf(stored, width)) <= kPieceBytes;
     });
   }

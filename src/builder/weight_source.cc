@@ -47,9 +47,9 @@ void ConvertStrided(const std::byte* from, DType from_dtype, size_t stride_bytes
   }
 }
 
-// Where row `row` of a part's tensor is stored.
+// Where row `row` of a part's tensor is stored, counted as `stored_row`.
 int64_t StoredRow(const WeightPart& part, int64_t row) {
-  if (part.pair_rows == 0) return row;
+  if (part.pair_rows == 0) return part.stored_row + (row - part.stored_row) * part.row_step;
   const int64_t in_head = row % part.pair_rows;
   const int64_t half = part.pair_rows / 2;
   return row - in_head + 2 * (in_head % half) + in_head / half;
@@ -252,18 +252,25 @@ void CopyBlock(const WeightRecipe& recipe, const WeightBlock& block, DType dtype
     int64_t run = right - left;  // elements that follow each other in both
     if (tensor.reader != nullptr) {
       CHECK(!part.is_transposed && part.pair_rows == 0);
-      CopyComputed(tensor, {stored_row, num_rows, stored_column, run}, dtype, to_row_bytes, to);
+      const int64_t at_once = part.row_step == 1 ? num_rows : 1;
+      for (int64_t row = stored_row; row < stored_row + num_rows;
+           row += at_once, to += to_row_bytes)
+        CopyComputed(tensor, {StoredRow(part, row), at_once, stored_column, run}, dtype,
+                     to_row_bytes, to);
       continue;
     }
     if (part.is_transposed) {
       const size_t element = SizeOf(tensor.dtype);
       const std::byte* from =
-          tensor.data.data() + BytesOf(tensor.dtype, stored_column * stored_width + stored_row);
-      for (; num_rows > 0; --num_rows, from += element, to += to_row_bytes)
+          tensor.data.data() +
+          BytesOf(tensor.dtype, stored_column * stored_width + StoredRow(part, stored_row));
+      const size_t step = element * static_cast<size_t>(part.row_step);
+      for (; num_rows > 0; --num_rows, from += step, to += to_row_bytes)
         ConvertStrided(from, tensor.dtype, stored_row_bytes, run, dtype, to);
       continue;
     }
-    if (run == block.num_columns && run == stored_width && part.pair_rows == 0) {
+    if (run == block.num_columns && run == stored_width && part.pair_rows == 0 &&
+        part.row_step == 1) {
       run *= num_rows;
       num_rows = 1;
     }

@@ -32,6 +32,7 @@ struct WeightPart {
   int64_t stored_row = 0;      // that holds `row`
   int64_t stored_column = 0;   // that holds `column`
   bool is_transposed = false;  // stored [in, out]: `stored_row` counts stored columns then
+  int row_step = 1;            // stored rows (columns) from one of the tensor's to the next
   int pair_rows = 0;  // > 0: rows are heads of so many, and of each head rows i and i + pair_rows /
                       // 2 are stored side by side; `stored_row` counts rows as if they were not
 };

@@ -29,6 +29,11 @@ Status CheckRange(std::string_view field, int value, int min, int max) {
       fmt::format("{}: got {}, a number from {} to {} is needed", field, value, min, max));
 }
 
+Status CheckPositive(std::string_view field, double value) {
+  if (std::isfinite(value) && value > 0) return Status::Ok();
+  return InvalidArgument(fmt::format("{}: got {}, a positive number is needed", field, value));
+}
+
 Status CheckDimensions(const ModelConfig& config) {
   RETURN_IF_ERROR(CheckRange("vocab_size", config.vocab_size, 1, kMaxVocabSize));
   RETURN_IF_ERROR(CheckRange("hidden_size", config.hidden_size, 1, kMaxWidth));
@@ -58,6 +63,8 @@ Status CheckExpertWidth(std::string_view field, int width) {
 Status CheckExperts(const ModelConfig& config) {
   if (config.num_experts == 0) return Status::Ok();
   RETURN_IF_ERROR(CheckRange("num_experts", config.num_experts, 1, ops::kMaxExperts));
+  RETURN_IF_ERROR(CheckRange("num_shared_experts", config.num_shared_experts, 0,
+                             ops::kMaxExperts - config.num_experts));
   RETURN_IF_ERROR(
       CheckRange("num_experts_per_tok", config.experts_per_token, 1, config.num_experts));
   RETURN_IF_ERROR(
@@ -71,6 +78,7 @@ Status CheckExperts(const ModelConfig& config) {
   if (!config.gated_mlp || config.mlp_bias)
     return Unimplemented(
         "num_experts: only gated experts beside layers without bias are supported");
+  if (config.expert_limit != 0) RETURN_IF_ERROR(CheckPositive("swiglu_limit", config.expert_limit));
   return Status::Ok();
 }
 
@@ -138,11 +146,6 @@ Status CheckQuantization(const ModelConfig& config) {
       return CheckFp8(config);
   }
   return Status::Ok();
-}
-
-Status CheckPositive(std::string_view field, double value) {
-  if (std::isfinite(value) && value > 0) return Status::Ok();
-  return InvalidArgument(fmt::format("{}: got {}, a positive number is needed", field, value));
 }
 
 Status CheckFactors(const ModelConfig& config) {
@@ -306,6 +309,18 @@ bool HasExperts(const ModelConfig& config, int layer) {
 
 bool HasDenseLayers(const ModelConfig& config) {
   return config.num_experts == 0 || std::ranges::count(config.dense_layers, true) > 0;
+}
+
+int StoredExperts(const ModelConfig& config) {
+  return config.num_experts + config.num_shared_experts;
+}
+
+int RouterRows(const ModelConfig& config) {
+  return config.num_experts + (config.num_shared_experts > 0 ? 1 : 0);
+}
+
+int ExpertsOfToken(const ModelConfig& config) {
+  return config.experts_per_token + config.num_shared_experts;
 }
 
 int WindowOf(const ModelConfig& config, int layer) {

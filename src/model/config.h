@@ -126,8 +126,13 @@ struct ModelConfig {
   // place of the feed-forward of intermediate_size, which dense layers have.
   int num_experts = 0;  // 0: all layers are dense
   int experts_per_token = 0;
-  int expert_intermediate_size = 0;      // of each expert
+  int expert_intermediate_size = 0;  // of each expert
+  // Experts behind those, of every token, with the weight of a logit of their own (ops/experts.h).
+  // A shared expert of several times expert_intermediate_size is so many.
+  int num_shared_experts = 0;
   bool has_renormalized_experts = true;  // the chosen experts' weights add up to 1
+  bool has_expert_biases = false;        // of the router and of each expert's linears
+  float expert_limit = 0;  // of ops::ExpertGatedLinearParams; 0: experts go through `activation`
   std::vector<bool> dense_layers;  // [LayersOfModel] which layers have no experts; empty: none
 
   // Medusa (arXiv:2401.10774): heads beside lm_head, each of which names the token that comes one
@@ -146,6 +151,7 @@ struct ModelConfig {
   float logits_scale = 1;  // of logits, before a cap
   // x becomes cap * tanh(x / cap): of q k^T times its factor, and of logits. 0 = as they are.
   float attention_softcap = 0;
+  bool has_attention_sinks = false;  // a logit of each head beside its keys' (ops/attention.h)
   float logits_softcap = 0;
 
   PositionKind position = PositionKind::kRopeNeox;
@@ -197,6 +203,11 @@ bool HasRope(const ModelConfig& config, int layer);
 // Whether layer `layer` of the model has experts, and whether any layer has none.
 bool HasExperts(const ModelConfig& config, int layer);
 bool HasDenseLayers(const ModelConfig& config);
+
+// Experts that a layer with such holds, what its router gives, and the experts of a token.
+int StoredExperts(const ModelConfig& config);
+int RouterRows(const ModelConfig& config);  // logits of a router, that of shared experts the last
+int ExpertsOfToken(const ModelConfig& config);
 
 // Tokens that layer `layer` of the model sees; 0 = all.
 int WindowOf(const ModelConfig& config, int layer);

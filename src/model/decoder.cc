@@ -85,7 +85,7 @@ uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, i
       is_cuda
           ? 0
           : std::max(ops::LinearScratchBytes(LinearDType(config), tokens, widest),
-                     ops::LinearScratchBytes(LinearDType(config), tokens * config.experts_per_token,
+                     ops::LinearScratchBytes(LinearDType(config), tokens * ExpertsOfToken(config),
                                              config.expert_intermediate_size));
   if (scratch > 0) out.scratch = layout.Place(DType::kU8, {static_cast<int64_t>(scratch)});
   if (config.position != PositionKind::kLearnedAbsolute)
@@ -507,6 +507,7 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
                                  .layer = static_cast<int>(idx),
                                  .scale = attention_scale,
                                  .softcap = config().attention_softcap,
+                                 .sink_logits = layer.sink_logits,
                                  .sliding = windows[static_cast<size_t>(window_idx[idx])],
                                  .plan = window_idx[idx],
                                  .y = w.attention},

@@ -23,6 +23,7 @@ struct LayerWeights {
   ops::Weight qkv;  // [(num_heads + 2 num_kv_heads) * head_dim, hidden_size]
   TensorView qkv_bias;
   TensorView q_norm_weight, k_norm_weight;  // [head_dim], or of all heads (has_wide_qk_norm)
+  TensorView sink_logits;                   // [num_heads]; of has_attention_sinks
   ops::Weight dense;                        // [hidden_size, num_heads * head_dim]
   TensorView dense_bias;
   // [hidden_size]: of kPre before the feed-forward, unless attention's norm is its own too
@@ -40,7 +41,9 @@ struct LayerWeights {
   TensorView proj_bias;
 
   // Of a layer with experts: fc and proj hold all of them (ops/experts.h), gate is empty.
-  ops::Weight router;  // [num_experts, hidden_size], of the model's dtype
+  // Their biases lie alike.
+  ops::Weight router;  // [RouterRows, hidden_size], of the model's dtype
+  TensorView router_bias;
 };
 
 // One of Medusa's heads.

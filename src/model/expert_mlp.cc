@@ -16,9 +16,9 @@ TensorView Cut(TensorView view, int64_t rows) {
 void LayOutExperts(const ModelConfig& config, DType activation, int64_t max_num_tokens,
                    TensorLayout& layout, ExpertWorkspace& out) {
   if (config.num_experts == 0) return;
-  const int64_t num_places = max_num_tokens * config.experts_per_token;
-  out.logits = layout.Place(DType::kF32, {max_num_tokens, config.num_experts});
-  out.routes.begins = layout.Place(DType::kI32, {config.num_experts + 1});
+  const int64_t num_places = max_num_tokens * ExpertsOfToken(config);
+  out.logits = layout.Place(DType::kF32, {max_num_tokens, RouterRows(config)});
+  out.routes.begins = layout.Place(DType::kI32, {StoredExperts(config) + 1});
   out.routes.tokens = layout.Place(DType::kI32, {num_places});
   out.routes.weights = layout.Place(DType::kF32, {num_places});
   out.chosen = layout.Place(DType::kI32, {num_places});
@@ -41,10 +41,15 @@ ExpertWorkspace ForTokens(const ExpertWorkspace& workspace, int64_t num_tokens) 
 Status RunExpertMlp(const ModelConfig& config, const ops::OpTable& ops, const ExpertMlpParams& p,
                     Stream& stream) {
   const ExpertWorkspace& w = p.workspace;
-  RETURN_IF_ERROR(ops.linear(
-      {.x = {.values = p.x}, .weight = p.layer->router, .bias = {}, .y = w.logits}, stream));
+  const bool is_added = config.part.tp_rank == 0;  // once, where ranks add up their parts
+  RETURN_IF_ERROR(ops.linear({.x = {.values = p.x},
+                              .weight = p.layer->router,
+                              .bias = p.layer->router_bias,
+                              .y = w.logits},
+                             stream));
   RETURN_IF_ERROR(ops.route({.logits = w.logits,
                              .experts_per_token = config.experts_per_token,
+                             .num_shared = config.num_shared_experts,
                              .renormalizes = config.has_renormalized_experts,
                              .routes = w.routes,
                              .chosen = w.chosen,
@@ -53,15 +58,16 @@ Status RunExpertMlp(const ModelConfig& config, const ops::OpTable& ops, const Ex
   RETURN_IF_ERROR(ops.expert_gated_linear({.x = {.values = p.x},
                                            .routes = w.routes,
                                            .weight = p.layer->fc,
-                                           .bias = {},
+                                           .bias = p.layer->fc_bias,
                                            .activation = config.activation,
+                                           .limit = config.expert_limit,
                                            .y = w.inner,
                                            .scratch = p.scratch},
                                           stream));
   return ops.expert_linear({.x = {.values = w.inner},
                             .routes = w.routes,
                             .weight = p.layer->proj,
-                            .bias = {},
+                            .bias = is_added ? p.layer->proj_bias : TensorView{},
                             .y = p.delta,
                             .scratch = p.scratch},
                            stream);

@@ -10,9 +10,10 @@
 
 namespace inflight::model {
 
-// What it computes in, of the largest step. num_places = max_num_tokens * experts_per_token.
+// What it computes in, of the largest step. num_places = max_num_tokens *
+// ExpertsOfToken.
 struct ExpertWorkspace {
-  TensorView logits;  // [max_num_tokens, num_experts] float32
+  TensorView logits;  // [max_num_tokens, RouterRows] float32
   ops::ExpertRoutes routes;
   TensorView chosen, chosen_weights;  // of ops::RouteParams
   TensorView inner;  // [num_places, expert_intermediate_size] the dtype that linears read

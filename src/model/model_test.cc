@@ -109,6 +109,9 @@ TEST(CheckSupported, RefusesByName) {
               HasSubstr("residual_multiplier: got 0.5"));
   EXPECT_THAT(error([](auto& c) { c.attention_softcap = 50; }, cuda),
               HasSubstr("attention_softcap: got 50 for target cuda, which supports none"));
+  EXPECT_THAT(error([](auto& c) { c.has_attention_sinks = true; }, cuda),
+              HasSubstr("attention.sinks: got a logit of each head for target cuda, which supports "
+                        "none; use cpu"));
   EXPECT_THAT(error([](auto& c) { c.logits_softcap = 30; }, cuda),
               HasSubstr("logits_softcap: got 30"));
   EXPECT_THAT(error([](auto& c) { c.logits_scale = 0.5F; }, cuda),

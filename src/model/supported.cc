@@ -63,6 +63,8 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
        fmt::to_string(c.residual_multiplier), "1", kUseCpu},
       {"attention_softcap", has_all || c.attention_softcap == 0,
        fmt::to_string(c.attention_softcap), "none", kUseCpu},
+      {"attention.sinks", has_all || !c.has_attention_sinks, "a logit of each head", "none",
+       kUseCpu},
       {"logits_softcap", has_all || c.logits_softcap == 0, fmt::to_string(c.logits_softcap), "none",
        kUseCpu},
       {"logits_scaling", has_all || c.logits_scale == 1, fmt::to_string(1 / c.logits_scale), "1",

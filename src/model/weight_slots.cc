@@ -53,9 +53,12 @@ class SlotList {
     Matrix(std::move(name), num_experts, in, weight);
     slots_.back().is_router = true;
   }
-  // Those from `first` on hold so many experts.
-  void SetExperts(size_t first, int num_experts) {
-    for (size_t i = first; i < slots_.size(); ++i) slots_[i].num_experts = num_experts;
+  // Those from `first` on hold so many experts, the last of them shared.
+  void SetExperts(size_t first, int num_experts, int num_shared) {
+    for (size_t i = first; i < slots_.size(); ++i) {
+      slots_[i].num_experts = num_experts;
+      slots_[i].num_shared_experts = num_shared;
+    }
   }
   size_t size() const { return slots_.size(); }
   // Those from `first` on are of that layer.
@@ -73,13 +76,18 @@ class SlotList {
 void AddExperts(const ModelConfig& config, const std::string& prefix, LayerWeights& layer,
                 SlotList& list) {
   const int64_t hidden = config.hidden_size;
-  const int64_t num_experts = config.num_experts;
+  const int64_t num_experts = StoredExperts(config);
+  const int64_t num_logits = RouterRows(config);
   const int64_t inner = config.expert_intermediate_size;
-  list.Router(prefix + "mlp.router.weight", num_experts, hidden, layer.router);
+  const bool has_biases = config.has_expert_biases;
+  list.Router(prefix + "mlp.router.weight", num_logits, hidden, layer.router);
+  if (has_biases) list.Vector(prefix + "mlp.router.bias", num_logits, layer.router_bias);
   const size_t first = list.size();
   list.Linear(prefix + "mlp.fc", num_experts * 2 * inner, hidden, layer.fc);
+  if (has_biases) list.Vector(prefix + "mlp.fc.bias", num_experts * 2 * inner, layer.fc_bias);
   list.Linear(prefix + "mlp.proj", num_experts * hidden, inner, layer.proj);
-  list.SetExperts(first, config.num_experts);
+  if (has_biases) list.Vector(prefix + "mlp.proj.bias", num_experts * hidden, layer.proj_bias);
+  list.SetExperts(first, static_cast<int>(num_experts), config.num_shared_experts);
 }
 
 void AddMlp(const ModelConfig& config, const std::string& prefix, LayerWeights& layer,
@@ -123,6 +131,8 @@ void AddLayer(const ModelConfig& config, const std::string& prefix, LayerWeights
     list.NormWeight(prefix + "attention.k_layernorm.weight",
                     is_wide ? head * config.num_kv_heads : head, layer.k_norm_weight);
   }
+  if (config.has_attention_sinks)
+    list.Vector(prefix + "attention.sinks.weight", config.num_heads, layer.sink_logits);
   list.Linear(prefix + "attention.dense", hidden, attention, layer.dense);
   if (config.dense_bias) list.Vector(prefix + "attention.dense.bias", hidden, layer.dense_bias);
   if (!config.has_shared_norm) {

@@ -32,7 +32,8 @@ struct WeightSlot {
   bool is_router = false;        // of experts: float32 in checkpoints
   int num_experts = 0;  // > 0: it holds those of so many experts, equally many rows of each, one
                         // expert's behind the other's
-  int layer = -1;       // whose it is; -1 = none's
+  int num_shared_experts = 0;  // the last of them
+  int layer = -1;              // whose it is; -1 = none's
 };
 
 // The shape in checkpoints of `shape`, a part of the slot's: experts have a dimension of their own,

@@ -105,8 +105,12 @@ struct SlidingWindow {
 //   y[t, h] = softmax(Cap(scale * q[t, h] K^T)) V     Cap(s) = softcap * tanh(s / softcap), or s
 //
 // over the positions in [0, positions[t]] that the window shows (Gemma 2, arXiv:2408.00118, has
-// caps); softmax in float32 (online,
-// arXiv:2205.14135). On the CPU a token of a tree has the same bits as in a row of its ancestors
+// caps); softmax in float32 (online, arXiv:2205.14135). With sink_logits the weights of a head's
+// keys add up to less than 1 (gpt-oss, openai/gpt-oss/gpt_oss/torch/model.py, sdpa):
+//
+//   w[j] = e^s[j] / (e^sink_logits[h] + sum_i e^s[i])
+//
+// On the CPU a token of a tree has the same bits as in a row of its ancestors
 // alone. CUDA takes no trees.
 struct AttentionParams {
   TensorView q;          // [num_tokens, num_heads, head_dim] float32; on CUDA of the model's dtype
@@ -114,8 +118,9 @@ struct AttentionParams {
   PagedBatch batch;
   KvCacheView kv;
   int layer = 0;
-  float scale = 0;    // usually 1 / sqrt(head_dim)
-  float softcap = 0;  // 0 = none; CPU only
+  float scale = 0;         // usually 1 / sqrt(head_dim)
+  float softcap = 0;       // 0 = none; CPU only
+  TensorView sink_logits;  // [num_heads] float32; empty = none; CPU only
   SlidingWindow sliding;
   int plan = 0;  // CUDA: the AttentionPlanParams::plan that is of this batch and window
   // [num_tokens, num_heads * head_dim] f32 | bf16, the dtype that the next linear reads

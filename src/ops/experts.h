@@ -17,7 +17,8 @@ inline constexpr int kMaxExperts = 1024;
 inline constexpr int kExpertPanel = 64;  // rows of an expert's part of a weight are a multiple
 
 // Which tokens an expert computes: a list of places, those of one expert together in the order of
-// tokens, the experts in ascending order. num_places = num_tokens * experts_per_token.
+// tokens, the experts in ascending order. num_places = num_tokens * (experts_per_token +
+// num_shared).
 struct ExpertRoutes {
   TensorView begins;   // [num_experts + 1] int32: those of expert e are [begins[e], begins[e + 1])
   TensorView tokens;   // [num_places] int32
@@ -31,11 +32,14 @@ struct ExpertRoutes {
 //                                                       those that were chosen
 //
 // (Mixtral, arXiv:2401.04088, renormalises; a softmax over the chosen logits alone is the same.)
+// Shared experts, which stand behind the others, are every token's, each with the weight
+// 1 / (1 + e^-l) of one further logit l (Qwen2-MoE, arXiv:2407.10671).
 struct RouteParams {
-  TensorView logits;  // [num_tokens, num_experts] float32
-  int experts_per_token = 1;
+  TensorView logits;  // [num_tokens, num_experts] float32; with shared experts one more, the last
+  int experts_per_token = 1;  // but for those
+  int num_shared = 0;
   bool renormalizes = true;
-  ExpertRoutes routes;        // written
+  ExpertRoutes routes;        // written: of num_experts + num_shared
   TensorView chosen;          // [num_places] int32 scratch
   TensorView chosen_weights;  // [num_places] float32 scratch
 };

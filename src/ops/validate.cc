@@ -324,6 +324,7 @@ Status Validate(const AttentionParams& p) {
     return InvalidArgument(fmt::format("sliding: got a window of {} with {} sinks, needed fewer",
                                        sliding.window, sliding.num_sinks));
   RETURN_IF_ERROR(ExpectCap(p.softcap));
+  RETURN_IF_ERROR(ExpectOrEmpty("sink_logits", p.sink_logits, kFloat32, {num_heads}));
   return Expect("y", p.y, kOutputs, {num_tokens, num_heads * p.kv.head_dim});
 }
 
@@ -370,15 +371,18 @@ Status Validate(const RouteParams& p) {
     return InvalidArgument("logits: got " + p.logits.ToString() +
                            ", needed [num_tokens, num_experts]");
   RETURN_IF_ERROR(Expect("logits", p.logits, kFloat32, p.logits.shape));
-  const int64_t num_experts = p.logits.shape[1];
+  const int64_t num_experts = p.logits.shape[1] - (p.num_shared > 0 ? 1 : 0);
+  if (p.num_shared < 0 || p.num_shared > kMaxExperts)
+    return InvalidArgument(
+        fmt::format("num_shared: got {}, needed [0, {}]", p.num_shared, kMaxExperts));
   if (p.experts_per_token < 1 || p.experts_per_token > num_experts)
     return InvalidArgument(
         fmt::format("experts_per_token: got {}, needed [1, {}]", p.experts_per_token, num_experts));
-  const int64_t num_places = p.logits.shape[0] * p.experts_per_token;
+  const int64_t num_places = p.logits.shape[0] * (p.experts_per_token + p.num_shared);
   RETURN_IF_ERROR(ExpectRoutes(p.routes, num_places));
-  if (p.routes.begins.num_elements() != num_experts + 1)
+  if (p.routes.begins.num_elements() != num_experts + p.num_shared + 1)
     return InvalidArgument(fmt::format("routes.begins: got {}, needed [{}]",
-                                       p.routes.begins.ToString(), num_experts + 1));
+                                       p.routes.begins.ToString(), num_experts + p.num_shared + 1));
   RETURN_IF_ERROR(Expect("chosen", p.chosen, kInt32, {num_places}));
   return Expect("chosen_weights", p.chosen_weights, kFloat32, {num_places});
 }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <nlohmann/json.hpp>
@@ -106,6 +107,46 @@ Files Fp8Files() {  // 1, 2, 448 and -1 of e4m3
   return files;
 }
 
+// Bytes hold elements 2i and 2i + 1 of 32; the second block of 32 is of another scale.
+TEST(QuantizedFormatsTest, Mxfp4ByHand) {
+  const json config = {{"quant_method", "mxfp4"}, {"modules_to_not_convert", {"m.*.router"}}};
+  std::vector<uint8_t> blocks(32);
+  blocks[0] = 0x21;   // 0.5, 1
+  blocks[1] = 0xf7;   // 6, -6
+  blocks[2] = 0x08;   // -0, 0
+  blocks[16] = 0x9a;  // -1, -0.5
+  Files files;
+  files.Add<uint8_t>("x_blocks", DType::kU8, {1, 1, 2, 16}, blocks);
+  files.Add<uint8_t>("x_scales", DType::kU8, {1, 1, 2}, {128, 0});
+  files.Floats("x_bias", {1, 1});
+  const auto set = files.Unpack(config);
+  ASSERT_EQ(set.status(), Status::Ok());
+  EXPECT_EQ(set->tensors().size(), 2U);
+  const artifact::StoredTensor* const tensor = set->Find("m.x.weight");
+  ASSERT_NE(tensor, nullptr);
+  EXPECT_EQ(tensor->shape, (Shape{1, 1, 64}));
+  std::vector<float> values(64);
+  tensor->reader->Read({0, 1, 0, 64}, values.data());
+  EXPECT_EQ(values[0], 1);
+  EXPECT_EQ(values[1], 2);
+  EXPECT_EQ(values[2], 12);
+  EXPECT_EQ(values[3], -12);
+  EXPECT_TRUE(std::signbit(values[4]) && values[4] == 0);
+  EXPECT_FALSE(std::signbit(values[5]));
+  EXPECT_EQ(values[32], -0x1p-127F);
+  EXPECT_EQ(values[33], -0x1p-128F);
+  tensor->reader->Read({0, 1, 33, 1}, values.data());
+  EXPECT_EQ(values[0], -0x1p-128F);
+
+  EXPECT_THAT(Files(files).Remove("x_scales").Error(config), HasSubstr("m.x_scales: is missing"));
+  EXPECT_THAT(Files(files).Add<uint8_t>("x_scales", DType::kU8, {1, 2, 1}, {}).Error(config),
+              HasSubstr("m.x_scales: expected shape [1, 1, 2], found [1, 2, 1]"));
+  EXPECT_THAT(Files(files).Add<uint8_t>("x_blocks", DType::kU8, {1, 1, 32}, {}).Error(config),
+              HasSubstr("m.x_blocks: got uint8 [1, 1, 32], uint8 [num_experts, out, in / 32, 16]"));
+  EXPECT_THAT(files.Error(With(config, "modules_to_not_convert", {"m.x"})),
+              HasSubstr("'m.x': is packed, and modules_to_not_convert has m.x"));
+}
+
 // Nibble i of a word is column {0, 2, 4, 6, 1, 3, 5, 7}[i].
 TEST(QuantizedFormatsTest, AwqByHand) {
   EXPECT_THAT(AwqFiles().Weight(kAwq),
@@ -164,9 +205,10 @@ TEST(QuantizedFormatsTest, WhatIsNotSupportedIsRefusedByField) {
     EXPECT_EQ(method.status().code(), StatusCode::kUnimplemented) << method.status().ToString();
     return method.status().message();
   };
-  EXPECT_EQ(error({{"quant_method", "bitsandbytes"}}),
-            "q: quant_method: got \"bitsandbytes\", awq, gptq, compressed-tensors, fp8, modelopt "
-            "are supported");
+  EXPECT_EQ(
+      error({{"quant_method", "bitsandbytes"}}),
+      "q: quant_method: got \"bitsandbytes\", awq, gptq, compressed-tensors, fp8, modelopt, mxfp4 "
+      "are supported");
   EXPECT_EQ(error(With(kAwq, "bits", 3)), "q: bits: got 3, 4 is supported");
   EXPECT_THAT(error(With(kAwq, "version", "gemv")), HasSubstr("version: got \"gemv\""));
   EXPECT_THAT(error(With(kAwq, "zero_point", false)), HasSubstr("zero_point: got false"));

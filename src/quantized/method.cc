@@ -20,11 +20,9 @@ struct NamedMethod {
   std::string_view name;
   Result<std::shared_ptr<const Method>> (*read)(artifact::JsonFields& fields);
 };
-constexpr NamedMethod kMethods[] = {{"awq", ReadAwq},
-                                    {"gptq", ReadGptq},
-                                    {"compressed-tensors", ReadCompressedTensors},
-                                    {"fp8", ReadFp8},
-                                    {"modelopt", ReadModelOpt}};
+constexpr NamedMethod kMethods[] = {
+    {"awq", ReadAwq}, {"gptq", ReadGptq},         {"compressed-tensors", ReadCompressedTensors},
+    {"fp8", ReadFp8}, {"modelopt", ReadModelOpt}, {"mxfp4", ReadMxfp4}};
 
 std::string MethodNames() {
   std::string names;
@@ -81,13 +79,13 @@ Result<std::shared_ptr<const Method>> ReadMethod(const nlohmann::json& quantizat
 Result<Unpacked> UnpackAll(const Method& method, artifact::TensorSet& tensors) {
   std::set<std::string> modules;
   for (const artifact::StoredTensor& tensor : tensors.tensors())
-    if (const size_t dot = tensor.name.rfind('.'); dot != std::string::npos)
-      modules.insert(tensor.name.substr(0, dot));
+    if (const size_t end = tensor.name.rfind(method.Separator()); end != std::string::npos)
+      modules.insert(tensor.name.substr(0, end));
   Unpacked unpacked;
   std::set<std::string, std::less<>> gone;
   std::vector<artifact::StoredTensor> added;
   for (const std::string& name : modules) {
-    const Module module(tensors, name);
+    const Module module(tensors, name, method.Separator());
     ASSIGN_OR_RETURN(std::optional<Weight> weight, method.WeightOf(module));
     if (!weight) continue;
     for (const std::string_view part : method.Parts()) gone.insert(module.NameOf(part));

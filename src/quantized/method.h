@@ -32,6 +32,9 @@ class Method {
   // an error.
   Result<std::optional<Weight>> WeightOf(const Module& module) const;
 
+  // What stands between the names of a module and of its tensors.
+  virtual char Separator() const { return '.'; }
+
   // The ends of names of the tensors that stand for a weight or belong to one.
   virtual std::vector<std::string_view> Parts() const = 0;
 
@@ -58,6 +61,7 @@ Result<std::shared_ptr<const Method>> ReadGptq(artifact::JsonFields& fields);
 Result<std::shared_ptr<const Method>> ReadCompressedTensors(artifact::JsonFields& fields);
 Result<std::shared_ptr<const Method>> ReadFp8(artifact::JsonFields& fields);
 Result<std::shared_ptr<const Method>> ReadModelOpt(artifact::JsonFields& fields);
+Result<std::shared_ptr<const Method>> ReadMxfp4(artifact::JsonFields& fields);
 
 // "FIELD: got VALUE, WHY" of a file, kUnimplemented.
 Status NotSupported(const artifact::JsonFields& fields, std::string_view field,

@@ -31,7 +31,7 @@ void SetScales(const StoredTensor& tensor, PackedMatrix& matrix) {
 }  // namespace
 
 std::string Module::NameOf(std::string_view tensor) const {
-  return fmt::format("{}.{}", name_, tensor);
+  return fmt::format("{}{}{}", name_, separator_, tensor);
 }
 
 const StoredTensor* Module::Find(std::string_view tensor) const {

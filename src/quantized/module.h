@@ -21,15 +21,17 @@ struct NativeForm {
 };
 
 struct Weight {
-  artifact::StoredTensor widened;  // "….weight", float32 [out, in]
+  // "MODULE.weight", float32 [out, in]; of experts [num_experts, out, in]
+  artifact::StoredTensor widened;
   std::optional<NativeForm> native;
 };
 
-// Finds the tensors of a module, each "MODULE.NAME".
+// Finds the tensors of a module, each "MODULE.NAME"; of some methods another `separator` stands
+// between the two.
 class Module {
  public:
-  Module(const artifact::TensorSet& tensors, std::string name)
-      : tensors_(tensors), name_(std::move(name)) {}
+  Module(const artifact::TensorSet& tensors, std::string name, char separator = '.')
+      : tensors_(tensors), name_(std::move(name)), separator_(separator) {}
 
   const std::string& name() const { return name_; }
   std::string NameOf(std::string_view tensor) const;
@@ -57,6 +59,7 @@ class Module {
  private:
   const artifact::TensorSet& tensors_;
   std::string name_;
+  char separator_;
 };
 
 // Dtypes of scales.

@@ -46,6 +46,13 @@ constexpr std::string_view kTekkenPattern =
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
     R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr std::string_view kGpt4oPattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 constexpr WordRule kWordRules[] = {
     {.name = "gpt-2", .pattern = ""},
     {.name = "llama-bpe", .pattern = kLlama3Pattern, .ignores_merges = true, .adds_bos = true},
@@ -54,6 +61,7 @@ constexpr WordRule kWordRules[] = {
     {.name = "smaug-bpe", .pattern = kLlama3Pattern},
     {.name = "qwen2", .pattern = kQwen2Pattern, .is_nfc = true},
     {.name = "tekken", .pattern = kTekkenPattern, .ignores_merges = true, .adds_bos = true},
+    {.name = "gpt-4o", .pattern = kGpt4oPattern},
     {.name = "smollm", .pattern = "", .splits_digits = true},
     {.name = "starcoder", .pattern = "", .splits_digits = true},
     {.name = "refact", .pattern = "", .splits_digits = true},

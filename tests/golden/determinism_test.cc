@@ -45,6 +45,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Form{"llama_bfloat16", "llama_gqa4", DType::kBF16},
                     Form{"llama_head80_bfloat16", "llama_head80", DType::kBF16},
                     Form{"llama_float16", "llama_gqa4", DType::kF16},
+                    Form{"gpt_oss_bfloat16", "gpt_oss_mxfp4", DType::kBF16},
                     Form{"llama_odd_width_float32", "llama_odd_width", DType::kF32},
                     Form{"gpt2_int8", "gpt2_tied", DType::kBF16, model::QuantAlgo::kW8A16},
                     Form{"llama_int4", "llama_gqa4", DType::kF32, model::QuantAlgo::kW4A16}),

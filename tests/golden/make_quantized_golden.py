@@ -22,7 +22,8 @@ import numpy as np
 import safetensors.torch
 import torch
 import transformers
-from make_golden import MIN_GAP, build, greedy, llama
+from golden_models import llama
+from make_golden import MIN_GAP, build, greedy
 
 DATA = pathlib.Path(__file__).parent / "quantized"
 PACKAGES = pathlib.Path(os.environ.get("PACKAGES", "/nonexistent"))

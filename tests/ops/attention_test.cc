@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/attention.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -94,9 +95,10 @@ TEST_P(AttentionTest, EveryTableAgreesWithTheReference) {
   }
 }
 
-// Full attention with a mask, in float64: what a sliding window has to equal. `softcap` 0: no cap.
+// Full attention with a mask, in float64: what a sliding window has to equal. `softcap` 0: no cap;
+// `sinks` [num_heads] are logits of a further key whose value is zeros.
 std::vector<float> Masked(const AttentionCase& c, const Inputs& in, const SlidingWindow& sliding,
-                          double softcap = 0) {
+                          double softcap = 0, const std::vector<float>& sinks = {}) {
   const auto group = c.num_heads / c.num_kv_heads;
   const double scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
   std::vector<float> out;
@@ -106,7 +108,7 @@ std::vector<float> Masked(const AttentionCase& c, const Inputs& in, const Slidin
     for (int p = row.seq_len - row.num_queries; p < row.seq_len; ++p, ++t) {
       for (int h = 0; h < c.num_heads; ++h) {
         std::vector<double> y(static_cast<size_t>(c.head_dim));
-        double sum = 0;
+        double sum = sinks.empty() ? 0 : std::exp(double{sinks[static_cast<size_t>(h)]});
         for (int key = 0; key <= p; ++key) {
           const bool is_sink = key < sliding.num_sinks;
           const bool is_recent = p - key < sliding.window - sliding.num_sinks;
@@ -200,6 +202,42 @@ TEST_P(AttentionTest, ASoftCapBendsScoresBeforeTheSoftmax) {
   params.softcap = -1;
   EXPECT_EQ(ReferenceTable().attention(params, stream_).message(),
             "softcap: got -1, needed 0 or a cap above it");
+}
+
+// Logits below, among and above all scores, which are at most sqrt(head_dim).
+TEST_P(AttentionTest, ASinkLogitTakesItsPartOfTheWeights) {
+  const DType kv_dtype = GetParam();
+  for (const AttentionCase& c : CpuAttentionCases()) {
+    const Inputs in(c, kv_dtype);
+    std::vector<float> sinks;
+    for (int h = 0; h < c.num_heads; ++h) sinks.push_back(static_cast<float>(h % 5) * 7 - 13);
+    const Tensor logits = Tensor::Of(DType::kF32, {c.num_heads}, sinks);
+    for (const SlidingWindow& sliding : {SlidingWindow{}, SlidingWindow{100, 33}}) {
+      const std::vector<float> want = Masked(c, in, sliding, 0, sinks);
+      std::vector<double> bound;
+      for (const SequenceRow& row : c.rows)
+        for (int i = 0; i < row.num_queries * c.num_heads * c.head_dim; ++i)
+          bound.push_back(
+              RoundedBound(Bound(c, kv_dtype, row.seq_len), want[bound.size()], c.y_dtype));
+      for (const OpTable& table : CpuOpTables({.kv_dtype = kv_dtype, .head_dim = c.head_dim})) {
+        const Tensor got = Output(c, in.batch.view().num_tokens, c.y_dtype);
+        AttentionParams params = in.Params(got);
+        params.sliding = sliding;
+        params.sink_logits = logits.view();
+        ASSERT_EQ(table.attention(params, stream_), Status::Ok());
+        EXPECT_TRUE(Within(got.ToFloats(), want, bound))
+            << table.name << " " << c.name << " window " << sliding.window;
+      }
+    }
+  }
+  const AttentionCase& c = AttentionCases()[1];
+  const Inputs in(c, kv_dtype);
+  const Tensor y = Output(c, in.batch.view().num_tokens, DType::kF32);
+  const Tensor logits = Tensor(DType::kF32, {c.num_heads + 1});
+  AttentionParams params = in.Params(y);
+  params.sink_logits = logits.view();
+  EXPECT_THAT(ReferenceTable().attention(params, stream_).message(),
+              testing::HasSubstr("sink_logits: got "));
 }
 
 TEST_P(AttentionTest, AWindowNeedsFewerSinks) {

@@ -76,6 +76,23 @@ TEST_F(ExpertsTest, RoutesByHand) {
   }
 }
 
+TEST_F(ExpertsTest, SharedExpertsAreEveryTokens) {
+  // Two tokens, three experts and two shared ones, whose logits are ln 3 and 0.
+  const Tensor logits = Tensor::Of(DType::kF32, {2, 4}, {0, 5, 0, std::log(3.0F), 7, 0, 0, 0});
+  for (const OpTable& table : AllTables()) {
+    const Lists lists(5, 6);
+    RouteParams params = lists.Params(logits, 1, /*renormalizes=*/true);
+    params.num_shared = 2;
+    ASSERT_EQ(table.route(params, stream_), Status::Ok());
+    EXPECT_THAT(lists.Ints(lists.begins), ElementsAre(0, 1, 2, 2, 4, 6)) << table.name;
+    EXPECT_THAT(lists.Ints(lists.tokens), ElementsAre(1, 0, 0, 1, 0, 1));
+    const float want[] = {1, 1, 0.75F, 0.5F, 0.75F, 0.5F};
+    for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(lists.weights.ToFloats()[i], want[i], 1e-6F);
+    params.num_shared = -1;
+    EXPECT_THAT(table.route(params, stream_).message(), HasSubstr("num_shared: got -1"));
+  }
+}
+
 TEST_F(ExpertsTest, RoutesWhatIsNotANumberToExpertsAllTheSame) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor logits = Tensor::Of(DType::kF32, {2, 3}, {nan, nan, nan, 1, nan, 2});

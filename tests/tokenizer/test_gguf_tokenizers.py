@@ -49,6 +49,7 @@ KINDS = {
     "smaug-bpe": lambda: byte_level(recipes.LLAMA3),
     "qwen2": lambda: byte_level(recipes.QWEN2, normalizer=normalizers.NFC()),
     "tekken": lambda: byte_level(TEKKEN, ignore_merges=True, bos=True),
+    "gpt-4o": lambda: byte_level(recipes.O200K),
     "smollm": lambda: byte_level(None, digits=True),
 }
 

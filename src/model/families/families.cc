@@ -16,9 +16,10 @@ namespace {
 const std::vector<Family>& Registry() {
   static const std::vector<Family> families = [] {
     std::vector<Family> list = {
-        Llama(),      Gpt2(),    Qwen2(),      Qwen3(),   Qwen3Moe(), Mistral(), Mixtral(),
-        Gemma(),      Gemma2(),  Gemma3(),     Olmo2(),   Olmoe(),    Phi3(),    Granite(),
-        GraniteMoe(), SmolLm3(), StarCoder2(), GptNeoX(), GptJ(),     Opt(),     Falcon(),
+        Llama(),      Gpt2(),    Qwen2(),   Qwen3(),      Qwen3Moe(), Qwen2Moe(),
+        Mistral(),    Mixtral(), Gemma(),   Gemma2(),     Gemma3(),   Olmo2(),
+        Olmoe(),      Phi3(),    Granite(), GraniteMoe(), GptOss(),   SmolLm3(),
+        StarCoder2(), GptNeoX(), GptJ(),    Opt(),        Falcon(),
     };
     for (Family& family : list) family.config.architecture = family.architecture;
     return list;
@@ -105,10 +106,16 @@ std::vector<TensorRow> Replaced(const std::vector<TensorRow>& base,
   return all;
 }
 
-std::vector<TensorRow> WithExperts(std::vector<TensorRow> base) {
-  base.push_back({"mlp.router", {"mlp.gate"}});
-  base.push_back({"mlp.fc", {"mlp.experts.*.up_proj", "mlp.experts.*.gate_proj"}});
-  base.push_back({"mlp.proj", {"mlp.experts.*.down_proj"}});
+std::vector<TensorRow> WithExperts(std::vector<TensorRow> base, bool has_shared) {
+  TensorRow router = {"mlp.router", {"mlp.gate"}};
+  TensorRow fc = {"mlp.fc", {"mlp.experts.*.up_proj", "mlp.experts.*.gate_proj"}};
+  TensorRow proj = {"mlp.proj", {"mlp.experts.*.down_proj"}};
+  if (has_shared) {
+    router.stored.emplace_back("mlp.shared_expert_gate");
+    fc.shared = {"mlp.shared_expert.up_proj", "mlp.shared_expert.gate_proj"};
+    proj.shared = {"mlp.shared_expert.down_proj"};
+  }
+  base.insert(base.end(), {router, fc, proj});
   return base;
 }
 

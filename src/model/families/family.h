@@ -35,6 +35,15 @@ struct TensorRow {
   // maybe the activated branch before the linear one, which is second in checkpoints.
   bool holds_experts = false;
   bool has_activated_first = false;
+  // Of holds_experts: rows of the two branches alternate, the activated one first.
+  bool has_alternating_rows = false;
+  // Of holds_experts: each one's matrix is stored [in, out].
+  bool is_transposed = false;
+  // Names end without ".weight", and with "_bias" in place of ".bias".
+  bool is_bare = false;
+  // Of experts: stored tensors of the shared ones behind the others, each holding its part of all
+  // of them, rows or (of "mlp.proj") columns.
+  std::vector<std::string_view> shared = {};
 };
 
 // How files name the tensors:
@@ -71,7 +80,8 @@ std::vector<TensorRow> Replaced(const std::vector<TensorRow>& base,
 
 // `base` with experts behind the dense layers' rows, for layers that have them: "mlp.gate" is the
 // router, "mlp.experts.*.gate_proj", up_proj and down_proj are the experts.
-std::vector<TensorRow> WithExperts(std::vector<TensorRow> base);
+// With shared ones "mlp.shared_expert" is they, and "mlp.shared_expert_gate" their logit.
+std::vector<TensorRow> WithExperts(std::vector<TensorRow> base, bool has_shared = false);
 
 // A model with further parts, of which a family is the one that reads text. The rest of it is not
 // loaded.
@@ -96,6 +106,7 @@ struct Family {
 Family Llama();
 Family Gpt2();
 Family Qwen2();
+Family Qwen2Moe();
 Family Qwen3();
 Family Mistral();
 Family Mixtral();
@@ -108,6 +119,7 @@ Family Olmoe();
 Family Phi3();
 Family Granite();
 Family GraniteMoe();
+Family GptOss();
 Family SmolLm3();
 Family StarCoder2();
 Family GptNeoX();

@@ -52,6 +52,8 @@ Status ReadMoe(JsonFields& fields, ModelConfig& config) {
   config.num_experts = static_cast<int>(moe.IntOr("num_experts", 0, 0, ops::kMaxExperts));
   if (config.num_experts > 0)
     config.experts_per_token = static_cast<int>(moe.Int("top_k", 1, config.num_experts));
+  config.num_shared_experts =
+      static_cast<int>(moe.IntOr("num_shared_experts", 0, 0, ops::kMaxExperts));
   const int64_t mode = moe.IntOr("normalization_mode", kRenormalize, 0, kMaxField);
   RETURN_IF_ERROR(moe.status());
   if (mode > kRenormalize)
@@ -66,6 +68,7 @@ void WriteMoe(const ModelConfig& config, json& out) {
       {"num_experts", config.num_experts},
       {"top_k", config.experts_per_token},
       {"normalization_mode", config.has_renormalized_experts ? kRenormalize : kNoNormalization}};
+  if (config.num_shared_experts > 0) out[kMoe]["num_shared_experts"] = config.num_shared_experts;
 }
 
 }  // namespace

@@ -123,6 +123,34 @@ Field GgufAttentionScale(int widest_layers) {
           .write = {}};
 }
 
+Fields GgufExperts() {
+  return {Number("expert_count", &ModelConfig::num_experts),
+          Number("expert_used_count", &ModelConfig::experts_per_token),
+          NumberOr("expert_feed_forward_length", &ModelConfig::expert_intermediate_size,
+                   [](const ModelConfig& c) { return c.intermediate_size; })};
+}
+
+Field GgufYarn() {
+  constexpr const char* kType = "rope.scaling.type";
+  return {.name = kType,
+          .read =
+              [](JsonFields& fields, ModelConfig& config) {
+                const std::string type = fields.StringOr(kType, "none");
+                const double factor = fields.NumberOr("rope.scaling.factor", 1);
+                const int64_t length =
+                    fields.IntOr("rope.scaling.original_context_length", 0, 0, kMaxField);
+                RETURN_IF_ERROR(fields.status());
+                if (type == "none") return Status::Ok();
+                if (type != "yarn") return Refuse(fields, kType, "none and yarn are supported");
+                config.rope_scaling = {.kind = RopeScaling::Kind::kYarn,
+                                       .factor = factor,
+                                       .original_max_position_embeddings = static_cast<int>(length),
+                                       .truncate = false};
+                return Status::Ok();
+              },
+          .write = {}};
+}
+
 Field GgufSlidingRope(double fallback) {
   return {.name = "rope.freq_base_swa",
           .read =

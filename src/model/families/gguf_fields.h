@@ -23,6 +23,12 @@ Fields GgufPatternWindows(int64_t fallback, int64_t pattern);
 // `widest_layers` layers, whose heads the file does not describe further.
 Field GgufAttentionScale(int widest_layers);
 
+// Numbers of experts, of those of a token, and their width.
+Fields GgufExperts();
+
+// YaRN with pairs that are no whole numbers, or no scaling.
+Field GgufYarn();
+
 // The base of the rope of layers with a window.
 Field GgufSlidingRope(double fallback);
 

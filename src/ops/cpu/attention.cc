@@ -89,6 +89,8 @@ class Items {
     void* y[kMaxRows];
     int32_t positions[kMaxRows];
     int32_t first_seen[kMaxRows];
+    float sink_logits[kMaxRows];
+    const auto* const sinks = p_.sink_logits.as<const float>();
     TreePlaces trees[kMaxRows];  // of the tokens
     int32_t tree_begin[kMaxRows];
     const int32_t* tree_places[kMaxRows];
@@ -107,6 +109,7 @@ class Items {
         y[num_rows] = p_.y.as<std::byte>() + static_cast<size_t>(at) * SizeOf(p_.y.dtype);
         positions[num_rows] = p_.batch.positions.as<const int32_t>()[t];
         first_seen[num_rows] = p_.sliding.First(positions[num_rows]);
+        if (sinks != nullptr) sink_logits[num_rows] = sinks[kv_head * group_ + h];
         if (!may_have_tree) continue;
         tree_begin[num_rows] = tree.begin;
         tree_places[num_rows] = tree.places;
@@ -129,6 +132,7 @@ class Items {
              .head_dim = p_.kv.head_dim,
              .scale = p_.scale,
              .softcap = p_.softcap,
+             .sink_logits = sinks == nullptr ? nullptr : sink_logits,
              .tree_begin = has_tree ? tree_begin : nullptr,
              .tree_places = tree_places});
   }

@@ -193,13 +193,19 @@ void ChooseLargest(const float* logits, int num_experts, int num_chosen, int32_t
     if (is_taken[static_cast<size_t>(e)]) *chosen++ = e;
 }
 
+// The experts that the router chooses among.
+int RoutedExperts(const RouteParams& p) {
+  return static_cast<int>(p.logits.shape[1]) - (p.num_shared > 0 ? 1 : 0);
+}
+
 // The experts of one token and their weights.
 void RouteToken(const RouteParams& p, int64_t token) {
-  const auto num_experts = static_cast<int>(p.logits.shape[1]);
+  const int num_experts = RoutedExperts(p);
   const auto num_chosen = static_cast<int64_t>(p.experts_per_token);
-  const float* const logits = p.logits.as<const float>() + token * num_experts;
-  int32_t* const chosen = p.chosen.as<int32_t>() + token * num_chosen;
-  float* const weights = p.chosen_weights.as<float>() + token * num_chosen;
+  const int64_t num_places = num_chosen + p.num_shared;
+  const float* const logits = p.logits.as<const float>() + token * p.logits.shape[1];
+  int32_t* const chosen = p.chosen.as<int32_t>() + token * num_places;
+  float* const weights = p.chosen_weights.as<float>() + token * num_places;
   ChooseLargest(logits, num_experts, p.experts_per_token, chosen);
   float max = logits[chosen[0]];
   for (int64_t i = 1; i < num_chosen; ++i) max = std::max(max, logits[chosen[i]]);
@@ -210,6 +216,10 @@ void RouteToken(const RouteParams& p, int64_t token) {
     for (int e = 0; e < num_experts; ++e) sum += std::exp(logits[e] - max);
   }
   for (int64_t i = 0; i < num_chosen; ++i) weights[i] /= sum;
+  for (int i = 0; i < p.num_shared; ++i) {
+    chosen[num_chosen + i] = num_experts + i;
+    weights[num_chosen + i] = 1 / (1 + std::exp(-logits[num_experts]));
+  }
 }
 
 }  // namespace
@@ -217,8 +227,9 @@ void RouteToken(const RouteParams& p, int64_t token) {
 Status Route(const RouteParams& p, Stream& stream) {
   RETURN_IF_ERROR(Validate(p));
   const int64_t num_tokens = p.logits.shape[0];
-  const int64_t num_experts = p.logits.shape[1];
-  const int64_t num_places = num_tokens * p.experts_per_token;
+  const int64_t num_experts = RoutedExperts(p) + p.num_shared;
+  const int64_t of_token = p.experts_per_token + p.num_shared;
+  const int64_t num_places = num_tokens * of_token;
   stream.cpu_pool().ParallelFor(
       num_tokens, [&](int64_t t) { RouteToken(p, t); }, ThreadsFor(num_places * num_experts));
   // By expert, and of one expert by token: counted, then placed in the order of tokens.
@@ -233,7 +244,7 @@ Status Route(const RouteParams& p, Stream& stream) {
   }
   for (int64_t i = 0; i < num_places; ++i) {
     const int32_t place = next[static_cast<size_t>(chosen[i])]++;
-    p.routes.tokens.as<int32_t>()[place] = static_cast<int32_t>(i / p.experts_per_token);
+    p.routes.tokens.as<int32_t>()[place] = static_cast<int32_t>(i / of_token);
     p.routes.weights.as<float>()[place] = p.chosen_weights.as<const float>()[i];
   }
   return Status::Ok();

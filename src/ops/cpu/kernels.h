@@ -98,7 +98,8 @@ struct AttentionArgs {
   int block_size;
   int head_dim;  // <= kMaxHeadDim
   float scale;
-  float softcap = 0;  // 0: scores are not capped (ops/attention.h)
+  float softcap = 0;                   // 0: scores are not capped (ops/attention.h)
+  const float* sink_logits = nullptr;  // [num_rows], or null (ops/attention.h)
 
   // Rows of a tree of drafts (PagedBatch::tree_masks): from position tree_begin[r] on, row r's keys
   // stand at places tree_places[r][position - tree_begin[r]], and not at the place of that number.

@@ -54,8 +54,9 @@ class RowsAttention {
         StoreOperand(row + d, LoadFirst(a_.q[r] + d, a_.head_dim - d < 16 ? 8 : 16));
       query_rows_[r] = row;
       weight_rows_[r] = weights_ + r * kKeyTile;
-      max_[r] = kMinusInfinity;
-      sum_[r] = 0;
+      const bool has_sink = a_.sink_logits != nullptr;  // a key whose value is nothing
+      max_[r] = has_sink ? a_.sink_logits[r] : kMinusInfinity;
+      sum_[r] = has_sink ? 1 : 0;
       for (int d = 0; d < a_.head_dim; d += 16) Store(Result(r) + d, Zero());
     }
   }
@@ -300,7 +301,7 @@ class RowsAttention {
   const X* query_rows_[kMaxRows];
   const X* weight_rows_[kMaxRows];
   float max_[kMaxRows];  // of the scores so far
-  float sum_[kMaxRows];  // of the weights so far
+  float sum_[kMaxRows];  // of the weights so far, the sink's with them
   alignas(64) X queries_[kMaxRows * kMaxHeadDim];
   alignas(64) X weights_[kMaxRows * kKeyTile];
   alignas(64) float scores_[kMaxRows * kKeyTile];

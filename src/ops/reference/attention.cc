@@ -16,8 +16,8 @@ namespace {
 // One query head of one token against the positions of its sequence that it sees.
 class HeadAttention {
  public:
-  HeadAttention(const AttentionParams& params, const int32_t* block_table, int kv_head)
-      : p_(params), block_table_(block_table), kv_head_(kv_head) {}
+  HeadAttention(const AttentionParams& params, const int32_t* block_table, int head, int kv_head)
+      : p_(params), block_table_(block_table), head_(head), kv_head_(kv_head) {}
 
   // `places`: where the keys of positions 0 to `position` stand.
   void Run(const float* q, const std::vector<int>& places, int64_t y_index) const {
@@ -30,8 +30,13 @@ class HeadAttention {
     std::vector<float> weights;
     weights.reserve(seen.size());
     for (const int s : seen) weights.push_back(Score(q, s));
-    const float max = *std::max_element(weights.begin(), weights.end());
+    float max = *std::max_element(weights.begin(), weights.end());
     float sum = 0;
+    if (!p_.sink_logits.empty()) {
+      const float sink = p_.sink_logits.as<const float>()[head_];
+      max = std::max(max, sink);
+      sum = std::exp(sink - max);
+    }
     for (float& w : weights) sum += w = std::exp(w - max);
     std::vector<float> y(static_cast<size_t>(p_.kv.head_dim), 0.0F);
     for (size_t i = 0; i < seen.size(); ++i) AddValue(weights[i], seen[i], y);
@@ -60,6 +65,7 @@ class HeadAttention {
 
   const AttentionParams& p_;
   const int32_t* block_table_;
+  const int head_;
   const int kv_head_;
 };
 
@@ -95,7 +101,7 @@ Status Attention(const AttentionParams& p, Stream& stream) {
       const int64_t t = first + i / num_heads;
       const auto head = static_cast<int>(i % num_heads);
       const int64_t at = (t * num_heads + head) * p.kv.head_dim;
-      HeadAttention(p, block_table, head / group)
+      HeadAttention(p, block_table, head, head / group)
           .Run(p.q.as<const float>() + at, PlacesSeen(p.batch, row, t), at);
     });
   }

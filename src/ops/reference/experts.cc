@@ -81,11 +81,17 @@ float Gated(const ExpertGatedLinearParams& p, float gate, float up) {
 Status Route(const RouteParams& p, Stream&) {
   RETURN_IF_ERROR(Validate(p));
   const int64_t num_tokens = p.logits.shape[0];
-  const auto num_experts = static_cast<int>(p.logits.shape[1]);
+  const auto num_logits = static_cast<int>(p.logits.shape[1]);
+  const int num_routed = num_logits - (p.num_shared > 0 ? 1 : 0);
+  const int num_experts = num_routed + p.num_shared;
   std::vector<std::vector<Choice>> of_tokens;
-  for (int64_t t = 0; t < num_tokens; ++t)
-    of_tokens.push_back(Choose(p.logits.as<const float>() + t * num_experts, num_experts,
-                               p.experts_per_token, p.renormalizes));
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    const float* const logits = p.logits.as<const float>() + t * num_logits;
+    std::vector<Choice> chosen = Choose(logits, num_routed, p.experts_per_token, p.renormalizes);
+    for (int e = num_routed; e < num_experts; ++e)
+      chosen.push_back({e, 1 / (1 + std::exp(-logits[num_routed]))});
+    of_tokens.push_back(std::move(chosen));
+  }
   int place = 0;
   for (int e = 0; e < num_experts; ++e) {
     p.routes.begins.as<int32_t>()[e] = place;
