@@ -9,11 +9,41 @@ namespace {
 
 using Kind = Part::Kind;
 
+// Of formats whose reader finds reasoning as well: it is needed for either of the two.
+const CallFormat* ReaderOf(const AnswerFormat& format) {
+  if (format.reasoning == nullptr || !format.reasoning->has_channels) return format.calls;
+  return *CallFormatNamed(format.reasoning->name);
+}
+
+const FunctionNames& NamesOf(const AnswerFormat& format) {
+  static const FunctionNames none;
+  return format.calls == nullptr ? none : *format.names;
+}
+
 }  // namespace
+
+std::vector<std::string_view> AnswerFormat::Markers() const {
+  std::vector<std::string_view> markers;
+  const auto add = [&](std::string_view text) {
+    if (!text.empty()) markers.push_back(text);
+  };
+  if (const CallFormat* const format = ReaderOf(*this); format != nullptr)
+    std::ranges::for_each(format->markers, add);
+  if (reasoning == nullptr) return markers;
+  add(reasoning->begin);
+  add(reasoning->end);
+  return markers;
+}
 
 AnswerParser::AnswerParser(AnswerFormat format, BeginsIn begin)
     : format_(std::move(format)), state_(State::kContent) {
-  if (format_.calls != nullptr) reader_ = format_.calls->make(*format_.names);
+  if (const CallFormat* const format = ReaderOf(format_); format != nullptr)
+    reader_ = format->make(NamesOf(format_));
+  if (format_.reasoning != nullptr && format_.reasoning->has_channels) {
+    if (begin == BeginsIn::kReasoning) AddOfContent(format_.reasoning->begin);
+    if (begin == BeginsIn::kContent) AddOfContent(format_.reasoning->end);
+    return;
+  }
   if (format_.reasoning == nullptr || begin == BeginsIn::kContent) return;
   state_ = begin == BeginsIn::kReasoning ? State::kReasoning : State::kBegin;
   scan_.emplace(
@@ -66,7 +96,13 @@ void AnswerParser::Finish(Parts& out) {
 void AnswerParser::Pass(Parts& out) {
   for (const Part& part : found_.items()) {
     if (format_.one_call && num_calls_ == 1 && part.kind != Kind::kArguments) is_over_ = true;
-    if (!is_over_) Tell(part.kind, part.text, out);
+    if (is_over_) continue;
+    const bool is_split = part.kind != Kind::kReasoning || format_.reasoning != nullptr;
+    const bool is_next = !is_split || (read_ == Kind::kReasoning && part.kind == Kind::kContent);
+    if (format_.reasoning == nullptr && is_next && read_ && read_ != part.kind)
+      Tell(Kind::kContent, "\n\n", out);
+    read_ = part.kind;
+    Tell(is_split ? part.kind : Kind::kContent, part.text, out);
   }
   found_.clear();
 }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "answer_parts/call_formats.h"
 #include "answer_parts/marker_scan.h"
@@ -24,6 +25,8 @@ struct AnswerFormat {
   bool one_call = false;                            // what follows the first call is left out
 
   bool is_plain() const { return calls == nullptr && reasoning == nullptr; }
+  // Texts that the parser needs told where they are special tokens.
+  std::vector<std::string_view> Markers() const;
 };
 
 class AnswerParser {
@@ -49,7 +52,8 @@ class AnswerParser {
   std::unique_ptr<CallReader> reader_;
   Parts found_;  // before blanks are taken away
   std::optional<Part::Kind> last_;
-  std::string blanks_;  // behind a text, until it is known what follows
+  std::string blanks_;              // behind a text, until it is known what follows
+  std::optional<Part::Kind> read_;  // before reasoning became content
   int num_calls_ = 0;
   bool is_over_ = false;
 };

@@ -31,7 +31,8 @@ std::vector<Part> Parse(const Case& how, std::string_view text, size_t piece) {
   AnswerFormat format{.one_call = how.one_call};
   if (!how.format.empty()) format.calls = *CallFormatNamed(how.format);
   if (!how.tags.empty()) format.reasoning = *ReasoningTagsNamed(how.tags);
-  format.names = std::make_shared<const FunctionNames>(FunctionNames{"add", "get_weather"});
+  format.names =
+      std::make_shared<const FunctionNames>(FunctionNames{{"add", {}}, {"get_weather", {"city"}}});
   AnswerParser parser(format, how.begin);
   Parts all;
   const auto take = [&all](const Parts& parts) {
@@ -173,6 +174,130 @@ TEST(AnswerParserTest, ListsOfCalls) {
   EXPECT_THAT(PartsOf(how, "functools[1]"), ElementsAre(Says("functools[1]")));
 }
 
+// As openai/harmony, "OpenAI harmony response format" writes them.
+TEST(AnswerParserTest, HarmonyChannels) {
+  const Case how{.format = "harmony", .tags = "harmony"};
+  EXPECT_THAT(PartsOf(how,
+                      "<|channel|>analysis<|message|>User asks: 2 + 2.<|end|><|start|>assistant"
+                      "<|channel|>final<|message|>2 + 2 = 4 < 5.\n<|return|>"),
+              ElementsAre(Thinks("User asks: 2 + 2."), Says("2 + 2 = 4 < 5.\n")));
+  EXPECT_THAT(PartsOf(how,
+                      "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant<|channel|>"
+                      "commentary to=functions.get_weather <|constrain|>json<|message|>"
+                      "{\"city\": \"<|call|>\"}<|call|>"),
+              ElementsAre(Thinks("Look."), Calls("get_weather"), With(R"({"city": "<|call|>"})")));
+  // The recipient in the role, as templates render calls; without <|constrain|>; without the end,
+  // which is an end of texts.
+  EXPECT_THAT(PartsOf(how, " to=functions.add<|channel|>commentary json<|message|>{\"a\": 1}"),
+              ElementsAre(Calls("add"), With(R"({"a": 1})")));
+  EXPECT_THAT(
+      PartsOf(how,
+              "<|channel|>commentary<|message|>I will look.<|end|><|start|>assistant"
+              " to=functions.add<|channel|>commentary<|message|>{}<|call|><|start|>assistant"
+              "<|channel|>commentary to=get_weather<|message|><|call|>"
+              "<|start|>assistant<|channel|>final<|message|>Done."),
+      ElementsAre(Says("I will look."), Calls("add"), With("{}"), Calls("get_weather"), With("{}"),
+                  Says("Done.")));
+  // Messages of one kind are apart.
+  EXPECT_THAT(PartsOf(how,
+                      "<|channel|>analysis<|message|>A.<|end|><|start|>assistant<|channel|>analysis"
+                      "<|message|>B.<|end|><|start|>assistant<|channel|>commentary<|message|>C."
+                      "<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>{}"),
+              ElementsAre(Thinks("A.\n\nB."), Says("C.\n\n{}")));
+}
+
+TEST(AnswerParserTest, HarmonyTextsThatAreNoMessages) {
+  const Case how{.format = "harmony", .tags = "harmony"};
+  for (const std::string_view text :
+       {"Just a text. 1 <| 2", "<|channel|>fin", "assistance", "to be", "to=nobody",
+        "<|channel|>commentary to=functions.other <|constrain|>json<|message|>{\"a\": 1}"})
+    EXPECT_THAT(PartsOf(how, text), ElementsAre(Says(std::string(text))));
+  EXPECT_THAT(PartsOf(how, "<|channel|>analysis to=python code<|message|>1 + 1<|call|>"),
+              ElementsAre(Thinks("1 + 1")));
+  EXPECT_THAT(PartsOf(how,
+                      "<|channel|>commentary to=functions.add<|message|>{\"a\": 1<|call|><|start|>"
+                      "assistant<|channel|>final<|message|>So."),
+              ElementsAre(Calls("add"), With(R"({"a": 1)"), Says("So.")));
+  EXPECT_THAT(PartsOf(how, "<|channel|>commentary to=functions.add<|message|>no <b> JSON<|call|>"),
+              ElementsAre(Calls("add"), With("no <b> JSON")));
+  EXPECT_THAT(PartsOf(how,
+                      "<|channel|>final<|message|><|constrain|>a<|message|>b<|channel|>final"
+                      "<|message|>c"),
+              ElementsAre(Says("<|constrain|>a<|message|>b\n\nc")));
+  EXPECT_THAT(PartsOf(how, ""), IsEmpty());
+}
+
+TEST(AnswerParserTest, HarmonyOfOneFormatAlone) {
+  constexpr std::string_view kText =
+      "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
+      "to=functions.add<|message|>{}<|call|>";
+  EXPECT_THAT(
+      PartsOf({.tags = "harmony"}, kText),
+      ElementsAre(Thinks("Hm."), Says("<|start|>assistant<|channel|>commentary to=functions.add"
+                                      "<|message|>{}")));
+  EXPECT_THAT(PartsOf({.format = "harmony"}, kText),
+              ElementsAre(Says("Hm."), Calls("add"), With("{}")));
+  EXPECT_THAT(PartsOf({.format = "harmony"},
+                      "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final"
+                      "<|message|>Yes."),
+              ElementsAre(Says("Hm.\n\nYes.")));
+  EXPECT_THAT(PartsOf({.tags = "harmony", .begin = BeginsIn::kReasoning},
+                      "Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes."),
+              ElementsAre(Thinks("Hm."), Says("Yes.")));
+  EXPECT_THAT(PartsOf({.tags = "harmony", .begin = BeginsIn::kContent}, "Yes <b>.<|return|>"),
+              ElementsAre(Says("Yes <b>.")));
+}
+
+TEST(AnswerParserTest, QwenCoderCalls) {
+  const Case how{.format = "qwen_coder"};
+  EXPECT_THAT(
+      PartsOf(
+          how,
+          "I look.\n<tool_call>\n<function=get_weather>\n<parameter=city>\n\"12\n\n</parameter>\n"
+          "<parameter=days>\n[1, 2]\n</parameter>\n<parameter=on>\nTrue\n</parameter>\n"
+          "<parameter=a\"b>\nno <b>\n</parameter>\n</function>\n</tool_call>\n"
+          "<tool_call><function=add></function></tool_call>"),
+      ElementsAre(Says("I look."), Calls("get_weather"),
+                  With(R"({"city": "\"12\n", "days": [1, 2], "on": true, "a\"b": "no <b>"})"),
+                  Calls("add"), With("{}")));
+  EXPECT_THAT(PartsOf(how, "<function=add>\n<parameter=a>7</parameter></tool_call> Done."),
+              ElementsAre(Calls("add"), With(R"({"a": 7})"), Says("Done.")));
+  EXPECT_THAT(PartsOf(how,
+                      "<function=add><parameter=a>NaN</parameter><parameter=b>[\"N\"]"
+                      "</parameter><parameter=c>None</parameter></function>"),
+              ElementsAre(Calls("add"), With(R"({"a": "NaN", "b": ["N"], "c": null})")));
+  EXPECT_THAT(PartsOf(how, "<tool_call><function=get_weather><parameter=city>\nKö\nl\n"),
+              ElementsAre(Calls("get_weather"), With(R"({"city": "Kö\nl)")));
+  for (const std::string_view text :
+       {"<tool_call>\n<function=other>\n<parameter=a>\n1", "<tool_call>\nx</tool_call>",
+        "<tool_call>", "a </tool_call> <function=ad", "<function="})
+    EXPECT_THAT(PartsOf(how, text), ElementsAre(Says(std::string(text))));
+}
+
+TEST(AnswerParserTest, GemmaCalls) {
+  const Case how{.format = "gemma", .tags = "gemma"};
+  EXPECT_THAT(
+      PartsOf(how,
+              "<|channel>thought\nHm.<channel|>I look.<|tool_call>call:get_weather{city:<|\"|>Kö\"}"
+              "\n<|\"|>,days:[1,<|\"|>b<|\"|>],on:{a:true,b:{}}}<tool_call|><|tool_call>call:add{}"
+              "<tool_call|>"),
+      ElementsAre(Thinks("Hm."), Says("I look."), Calls("get_weather"),
+                  With(R"({"city": "Kö\"}\n", "days": [1, "b"], "on": {"a": true, "b": {}}})"),
+                  Calls("add"), With("{}")));
+  EXPECT_THAT(
+      PartsOf(how,
+              "<start_function_call>call:add{a:-1.5,b:<escape>x<escape>,c:word}"
+              "<end_function_call> Done."),
+      ElementsAre(Calls("add"), With(R"({"a": -1.5, "b": "x", "c": "word"})"), Says("Done.")));
+  EXPECT_THAT(PartsOf(how, "<|tool_call>call:add{a:[1}} no<tool_call|>So."),
+              ElementsAre(Calls("add"), With(R"({"a": [1}} no)"), Says("So.")));
+  EXPECT_THAT(PartsOf(how, "<|tool_call>call:add{a:<|\"|>b"),
+              ElementsAre(Calls("add"), With(R"({"a": "b)")));
+  for (const std::string_view text :
+       {"<|tool_call>call:other{a:1}", "<|tool_call>add{}", "<|tool_call>call:ad", "<|tool_ca"})
+    EXPECT_THAT(PartsOf(how, text), ElementsAre(Says(std::string(text))));
+}
+
 TEST(AnswerParserTest, ReasoningIsSplitOff) {
   const Case how{.format = "hermes", .tags = "deepseek"};
   EXPECT_THAT(PartsOf(how, "<think>\nHm, <b>.\n</think>\n\nYes.\n"),
@@ -207,6 +332,22 @@ TEST(AnswerParserTest, APromptSaysHowTheAnswerBegins) {
   EXPECT_EQ(FindBegin(tags, ""), BeginsIn::kAnything);
 }
 
+TEST(CallFormatsTest, WhatIsWrittenOfCallsIsRead) {
+  for (const char* name : {"hermes", "llama"}) {
+    const WrittenCalls& written = (*CallFormatNamed(name))->written;
+    std::string text;
+    for (const char* function : {"add", "get_weather"}) {
+      if (!text.empty()) text.append(written.between);
+      text.append(written.before_name).append(function).append(written.behind_name);
+      text.append(R"({"a": 1})").append(written.behind_arguments);
+    }
+    EXPECT_THAT(
+        PartsOf({.format = name}, text),
+        ElementsAre(Calls("add"), With(R"({"a": 1})"), Calls("get_weather"), With(R"({"a": 1})")))
+        << name;
+  }
+}
+
 TEST(CallFormatsTest, AreFoundByWhatTemplatesWrite) {
   const auto name = [](std::string_view text) {
     const CallFormat* found = FindCallFormat(text);
@@ -217,10 +358,16 @@ TEST(CallFormatsTest, AreFoundByWhatTemplatesWrite) {
   EXPECT_EQ(name("{{ '{\"name\": \"' + c.name + '\", ' }}{{ '\"parameters\": ' }}"), "llama");
   EXPECT_EQ(name("{{ \"[TOOL_CALLS][\" }}"), "mistral");
   EXPECT_EQ(name("{{'<｜tool▁calls▁begin｜>'}}"), "deepseek");
+  EXPECT_EQ(name("{{ '<|start|>assistant to=functions.' + c.name + '<|channel|>commentary ' }}"),
+            "harmony");
+  EXPECT_EQ(name("<tool_call>\n<function=f>\n<parameter=a>\n{{ arguments }}"), "qwen_coder");
+  EXPECT_EQ(name("{{ '<|tool_call>call:' + name }}"), "gemma");
   EXPECT_EQ(name("{{ content }}"), "none");
-  EXPECT_THAT(CallFormatNamed("qwen").status().message(),
-              HasSubstr("deepseek, hermes, list, llama, mistral, pythonic"));
-  EXPECT_THAT(ReasoningTagsNamed("x").status().message(), HasSubstr("deepseek, mistral"));
+  EXPECT_THAT(
+      CallFormatNamed("qwen").status().message(),
+      HasSubstr("deepseek, gemma, harmony, hermes, list, llama, mistral, pythonic, qwen_coder"));
+  EXPECT_THAT(ReasoningTagsNamed("x").status().message(),
+              HasSubstr("deepseek, gemma, harmony, mistral"));
 }
 
 }  // namespace

@@ -15,17 +15,28 @@ namespace inflight::answer_parts {
 
 // `names` outlives the reader.
 using MakeReader = std::unique_ptr<CallReader>(const FunctionNames& names);
-MakeReader MakeDeepSeekReader, MakeHermesReader, MakeListReader, MakeLlamaReader, MakeMistralReader,
-    MakePythonicReader;
+MakeReader MakeDeepSeekReader, MakeGemmaReader, MakeHarmonyReader, MakeHermesReader, MakeListReader,
+    MakeLlamaReader, MakeMistralReader, MakePythonicReader, MakeQwenCoderReader;
+
+// The text of a call around its function's name and its arguments, a JSON object, where a format's
+// calls are such; and what stands between two calls. Readers take more than that.
+struct WrittenCalls {
+  std::string_view before_name = {};
+  std::string_view behind_name = {};
+  std::string_view behind_arguments = {};
+  std::string_view between = {};
+};
 
 struct CallFormat {
   std::string_view name;  // of --tool-call-format
   // Texts that the templates of such models have, all of them.
   std::array<std::string_view, 2> template_has;
   // Texts that are special tokens in some models: readers need them told.
-  std::array<std::string_view, 6> markers;
+  std::array<std::string_view, 7> markers;
   MakeReader* make;
-  bool short_ids = false;  // of calls: templates take none but those of nine letters and digits
+  WrittenCalls written = {};  // empty: calls cannot be forced
+  bool has_channels = false;  // the reader tells reasoning, too, and headers of content are its own
+  bool short_ids = false;     // of calls: templates take none but those of nine letters and digits
 };
 
 std::string CallFormatNames();  // "deepseek, hermes"

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -16,7 +17,9 @@
 
 namespace inflight::answer_parts {
 
-using FunctionNames = std::set<std::string, std::less<>>;
+// The functions of a request by name, each with its parameters that are texts.
+using TextParameters = std::set<std::string, std::less<>>;
+using FunctionNames = std::map<std::string, TextParameters, std::less<>>;
 
 class CallReader {
  public:

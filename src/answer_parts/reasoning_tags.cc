@@ -10,8 +10,17 @@ namespace inflight::answer_parts {
 namespace {
 
 constexpr ReasoningTags kTags[] = {
-    {.name = "deepseek", .begin = "<think>", .end = "</think>"},
-    {.name = "mistral", .begin = "[THINK]", .end = "[/THINK]"},
+    {.name = "deepseek", .template_has = "</think>", .begin = "<think>", .end = "</think>"},
+    {.name = "gemma",
+     .template_has = "<channel|>",
+     .begin = "<|channel>thought\n",
+     .end = "<channel|>"},
+    {.name = "harmony",
+     .template_has = "<|channel|>analysis<|message|>",
+     .begin = "<|channel|>analysis<|message|>",
+     .end = "<|channel|>final<|message|>",
+     .has_channels = true},
+    {.name = "mistral", .template_has = "[/THINK]", .begin = "[THINK]", .end = "[/THINK]"},
 };
 
 }  // namespace
@@ -24,7 +33,7 @@ std::string ReasoningTagNames() {
 
 const ReasoningTags* FindReasoningTags(std::string_view chat_template) {
   const auto* const found = std::ranges::find_if(kTags, [&](const ReasoningTags& tags) {
-    return chat_template.find(tags.end) != std::string::npos;
+    return chat_template.find(tags.template_has) != std::string::npos;
   });
   return found == std::end(kTags) ? nullptr : found;
 }

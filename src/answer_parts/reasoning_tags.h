@@ -10,12 +10,15 @@
 namespace inflight::answer_parts {
 
 struct ReasoningTags {
-  std::string_view name;  // of --reasoning-format
+  std::string_view name;          // of --reasoning-format
+  std::string_view template_has;  // a text that the templates of such models have
   std::string_view begin;
   std::string_view end;
+  // Of the call format of the same name, whose reader tells reasoning.
+  bool has_channels = false;
 };
 
-std::string ReasoningTagNames();  // "deepseek, mistral"
+std::string ReasoningTagNames();  // "deepseek, gemma, ..."
 
 // Of a model, by the text of its chat template; null where it shows none.
 const ReasoningTags* FindReasoningTags(std::string_view chat_template);
