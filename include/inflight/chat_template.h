@@ -29,9 +29,13 @@ class ChatTemplate {
   // From chat_template.jinja of a model directory, else from "chat_template" of its
   // tokenizer_config.json (a text, or a list of {name, template} of which "default" counts).
   // Of a GGUF file, or a directory with a tokenizer.gguf, it is tokenizer.chat_template.
-  // `file`, where not empty, is read instead. kNotFound where there is none; errors name the file.
+  // `file`, where not empty, is read instead; where there is no such file it may be the name of a
+  // family's template. kNotFound where there is none; errors name the file.
   static Result<ChatTemplate> Load(const std::filesystem::path& model_dir,
                                    const std::filesystem::path& file = {});
+
+  // Of families' templates: "chatml, llama3".
+  static std::string Names();
 
   // The conversation, with what begins the model's turn. Templates write special tokens themselves:
   // encode the text with add_special_tokens = false. kInvalidArgument: the template's own words

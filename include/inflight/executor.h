@@ -44,6 +44,7 @@ struct ExecutorLimits {
   int max_draft_len = 0;  // draft tokens of a row of a step
   // OutputOptions::return_context_logits, return_generation_logits, num_top_log_probs
   bool returns_logits = false;
+  bool takes_guides = false;                // Request::guide
   int hidden_size = 0;                      // of the rows of Request::prompt_table
   int max_prompt_embedding_table_size = 0;  // rows of it; 0: no prompt tuning
   int block_size = 0;                       // tokens per KV block
@@ -148,6 +149,7 @@ struct GpuWeights {
 struct ExecutorOptions {
   std::optional<int> max_batch_size = {};     // default and upper bound: the engine's
   std::optional<int> max_num_tokens = {};     // default and upper bound: the engine's
+  std::optional<int> max_seq_len = {};        // default and upper bound: the engine's
   std::optional<int64_t> max_kv_tokens = {};  // cap on KV cache tokens
   double kv_cache_free_memory_fraction =
       0.9;                      // of memory free after weights and workspace; 0 < f < 1

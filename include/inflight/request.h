@@ -19,6 +19,7 @@ namespace inflight {
 
 using TokenId = int32_t;
 struct BadTexts;             // bad_texts.h
+class Guide;                 // guide.h
 struct PromptTable;          // prompt_table.h
 using RequestId = uint64_t;  // assigned by Executor::Enqueue, increasing, never reused in a process
 
@@ -88,6 +89,9 @@ struct Request {
   std::vector<std::vector<TokenId>> bad_words = {};
   // Never completed in the text of prompt and output, whatever tokens spell them; null = none.
   std::shared_ptr<const BadTexts> bad_texts = {};
+  // What the text of the output must be; null = anything. Made for the engine's vocabulary. With
+  // beams there is an end id. Not with draft_ids; the executor's own drafts are left out.
+  std::shared_ptr<const Guide> guide = {};
   // [vocab_size] added to the logits first; null = none
   std::shared_ptr<const std::vector<float>> embedding_bias = {};
   SamplingParams sampling = {};

@@ -46,6 +46,7 @@ enum class Reason : uint8_t {
   kQueueFull,    // as many requests wait as may; the same request may be accepted later
   kOverLimit,    // of what this client may ask for; others are served
   kPromptTooLong,
+  kLoading,  // the server has not loaded its models yet; the same request may be accepted later
 };
 
 // OK takes two words and no allocation; an error allocates, and so does its copy.

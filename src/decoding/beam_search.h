@@ -98,6 +98,8 @@ class BeamSearch {
   std::span<const int32_t> parents() const { return parents_; }  // [width]
   std::span<const TokenId> tokens() const { return tokens_; }    // [width]
   bool is_done() const { return is_done_; }  // by the rules above, or at the length limit
+  // Something lives or has ended. Where bans leave nothing at all, there is none.
+  bool has_answer() const { return !live_nodes_.empty() || !ended_.empty(); }
   int num_generated() const { return num_generated_; }  // Advances so far
 
   // The answer if the search ended here, best first: all that there is until it is done. Logits are

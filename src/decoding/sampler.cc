@@ -98,6 +98,7 @@ struct Sampler::Slot {
   // [vocab_size] occurrences; sized by the first sequence with penalties
   std::vector<int32_t> counts;
   std::vector<TokenId> distinct;  // tokens whose count is not zero
+  std::unique_ptr<GuidedSlot> guide;
 };
 
 // Holds one lane for the time of a call.
@@ -142,12 +143,29 @@ uint64_t Sampler::Bytes(int max_slots, int vocab_size, int max_seq_len) {
 void Sampler::Setup(int slot_id, const SamplingRule& rule, std::span<const TokenId> tokens,
                     int max_seq_len) {
   slots_[static_cast<size_t>(slot_id)].rule = rule;
-  Restart(slot_id, tokens, max_seq_len);
+  std::unique_ptr<GuidedSlot> guide;
+  if (rule.guide != nullptr)
+    guide = std::make_unique<GuidedSlot>(
+        *rule.guide, rule.end_ids, tokens.subspan(static_cast<size_t>(rule.num_prompt_tokens)));
+  Restart(slot_id, tokens, max_seq_len, std::move(guide));
 }
 
-void Sampler::Restart(int slot_id, std::span<const TokenId> tokens, int max_seq_len) {
+void Sampler::Release(int slot_id) {
+  Slot& slot = slots_[static_cast<size_t>(slot_id)];
+  slot.guide.reset();
+  slot.rule.guide.reset();
+}
+
+std::unique_ptr<GuidedSlot> Sampler::CloneGuide(int slot_id) const {
+  const Slot& slot = slots_[static_cast<size_t>(slot_id)];
+  return slot.guide == nullptr ? nullptr : slot.guide->Clone();
+}
+
+void Sampler::Restart(int slot_id, std::span<const TokenId> tokens, int max_seq_len,
+                      std::unique_ptr<GuidedSlot> guide) {
   Slot& slot = slots_[static_cast<size_t>(slot_id)];
   const SamplingRule& rule = slot.rule;
+  slot.guide = std::move(guide);
   for (const TokenId token : slot.distinct) slot.counts[static_cast<size_t>(token)] = 0;
   slot.distinct.clear();
   slot.top_p = TopPAfter(rule, tokens);
@@ -162,6 +180,7 @@ void Sampler::Append(int slot_id, TokenId token) {
   Slot& slot = slots_[static_cast<size_t>(slot_id)];
   if (slot.rule.has_penalties()) Count(slot, token);
   if (slot.rule.has_top_p_decay()) slot.top_p = TopPAfter(slot.rule, slot.top_p, token);
+  if (slot.guide != nullptr) slot.guide->Accept(token);
 }
 
 void Sampler::Count(Slot& slot, TokenId token) const {
@@ -170,7 +189,7 @@ void Sampler::Count(Slot& slot, TokenId token) const {
 }
 
 // Everything that changes logits, in the order of docs/reference/decoding.md.
-void Sampler::Edit(const Slot& slot, std::span<const TokenId> tokens, float* logits) const {
+GuideVerdict Sampler::Edit(Slot& slot, std::span<const TokenId> tokens, float* logits) const {
   const SamplingRule& rule = slot.rule;
   if (rule.bias != nullptr) {
     const float* const bias = rule.bias->data();
@@ -181,7 +200,9 @@ void Sampler::Edit(const Slot& slot, std::span<const TokenId> tokens, float* log
     for (int i = 0; i < vocab_size_; ++i) logits[i] *= scale;
   }
   if (rule.has_penalties()) ApplyPenalties(slot, logits);
-  if (rule.has_bans()) Ban(rule, tokens, {logits, static_cast<size_t>(vocab_size_)});
+  const std::span<float> row(logits, static_cast<size_t>(vocab_size_));
+  if (rule.has_bans()) Ban(rule, tokens, row);
+  return slot.guide == nullptr ? GuideVerdict::kTokens : slot.guide->Ban(row);
 }
 
 void Sampler::ApplyPenalties(const Slot& slot, float* logits) const {
@@ -192,15 +213,18 @@ void Sampler::ApplyPenalties(const Slot& slot, float* logits) const {
                   rule.presence_penalty, rule.frequency_penalty);
 }
 
-void Sampler::Process(int slot_id, std::span<const TokenId> tokens, float* logits) const {
+void Sampler::Process(int slot_id, std::span<const TokenId> tokens, float* logits) {
   Edit(slots_[static_cast<size_t>(slot_id)], tokens, logits);
 }
 
 SampledToken Sampler::Sample(int slot_id, std::span<const TokenId> tokens, float* logits) {
-  const Slot& slot = slots_[static_cast<size_t>(slot_id)];
+  Slot& slot = slots_[static_cast<size_t>(slot_id)];
   const SamplingRule& rule = slot.rule;
-  Edit(slot, tokens, logits);
+  const GuideVerdict verdict = Edit(slot, tokens, logits);
+  if (verdict != GuideVerdict::kTokens) return {.verdict = verdict};
   const float max = MaxOf(logits, vocab_size_);
+  // What the guide leaves may be banned otherwise.
+  if (slot.guide != nullptr && max == kBanned) return {.verdict = GuideVerdict::kNone};
   if (rule.greedy || !IsFinite(max)) {
     SampledToken token{.id = ArgMax(logits, vocab_size_, max)};
     if (rule.wants_log_probs && IsFinite(max)) {
@@ -222,7 +246,7 @@ SampledToken Sampler::Sample(int slot_id, std::span<const TokenId> tokens, float
 
 SampledToken Sampler::Verify(int slot_id, std::span<const TokenId> tokens, float* logits,
                              const DraftToken& draft) {
-  const Slot& slot = slots_[static_cast<size_t>(slot_id)];
+  Slot& slot = slots_[static_cast<size_t>(slot_id)];
   const SamplingRule& rule = slot.rule;
   std::vector<float> draft_logits(draft.logits.begin(), draft.logits.end());
   Edit(slot, tokens, draft_logits.data());

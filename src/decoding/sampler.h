@@ -4,8 +4,8 @@
 //
 // Order, on the row in place: embedding bias; temperature l / (T + 1e-6) unless T = 1; repetition
 // (l < 0 ? l r : l / r), then presence (- p) and frequency (- f count) for every distinct token of
-// prompt and output; bans (bans.h); min-p; top-k or top-p, which may decay; typical-p; draw. Rows
-// that ask for nothing pay for an arg-max only. NaN counts as -inf.
+// prompt and output; bans (bans.h); the guide (guided_slot.h); min-p; top-k or top-p, which may
+// decay; typical-p; draw. Rows that ask for nothing pay for an arg-max only. NaN counts as -inf.
 //
 // cuda/device_sampler.h gives the same ids: weights are integers, and what leads to them is the
 // arithmetic of weights.h.
@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "decoding/guided_slot.h"
 #include "decoding/sampling_rule.h"
 
 namespace inflight::decoding {
@@ -29,6 +30,8 @@ struct SampledToken {
   float log_prob = 0;      // for output_log_probs: over the vocabulary, or over the top-k set of a
                            // sampled row that normalises
   float log_prob_all = 0;  // over the vocabulary always; what cum_log_probs sums
+  // Of the slot's guide; other than kTokens: no token was drawn.
+  GuideVerdict verdict = GuideVerdict::kTokens;
 };
 
 // A token that somebody proposed, and what it was drawn from.
@@ -52,11 +55,17 @@ class Sampler {
   // count them, and a top-p that decays is where they lead.
   void Setup(int slot, const SamplingRule& rule, std::span<const TokenId> tokens, int max_seq_len);
 
-  // The same with the rule that the slot has: its sequence is another one now.
-  void Restart(int slot, std::span<const TokenId> tokens, int max_seq_len);
+  // The same with the rule that the slot has: its sequence is another one now, which stands at
+  // that place in its guide.
+  void Restart(int slot, std::span<const TokenId> tokens, int max_seq_len,
+               std::unique_ptr<GuidedSlot> guide = nullptr);
+  std::unique_ptr<GuidedSlot> CloneGuide(int slot) const;  // null where it has none
+
+  // The slot's sequence is over: what is kept for its guide goes.
+  void Release(int slot);
 
   // What comes before drawing, and before a beam search: everything that changes logits, in place.
-  void Process(int slot, std::span<const TokenId> tokens, float* logits) const;
+  void Process(int slot, std::span<const TokenId> tokens, float* logits);
 
   // Processes the row and draws the token that comes after `tokens`, all of the slot's sequence.
   // `logits` [vocab_size] are the processed ones afterwards. Ties go to the lowest id. Log-probs
@@ -83,7 +92,7 @@ class Sampler {
   class Scratch;
 
   void Count(Slot& slot, TokenId token) const;
-  void Edit(const Slot& slot, std::span<const TokenId> tokens, float* logits) const;
+  GuideVerdict Edit(Slot& slot, std::span<const TokenId> tokens, float* logits) const;
   void ApplyPenalties(const Slot& slot, float* logits) const;
   SampledToken SampleTopK(const SamplingRule& rule, double uniform, const float* logits, float max,
                           std::vector<Candidate>& candidates) const;

@@ -36,7 +36,8 @@ void SetBans(const Request& request, SamplingRule* rule) {
   rule->no_repeat_ngram_size = params.no_repeat_ngram_size;
   rule->bad_words = request.bad_words;
   rule->bad_texts = request.bad_texts;
-  if (params.min_tokens == 0) return;
+  rule->guide = request.guide;
+  if (params.min_tokens == 0 && rule->guide == nullptr) return;
   rule->end_ids = request.end_ids;
   const int most = std::numeric_limits<int>::max() - rule->num_prompt_tokens;
   rule->first_end_position = rule->num_prompt_tokens + std::min(params.min_tokens, most);

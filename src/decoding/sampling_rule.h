@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "inflight/guide.h"
 #include "inflight/request.h"
 
 namespace inflight::decoding {
@@ -34,11 +35,13 @@ struct SamplingRule {
   int num_uncounted_tokens = 0;  // first ones of the sequence, which the penalties do not count
   std::shared_ptr<const std::vector<float>> bias;  // [vocab_size]; null = none
   int num_prompt_tokens = 0;
-  int first_end_position = 0;    // no end id is drawn before it
-  std::vector<TokenId> end_ids;  // empty where first_end_position forbids nothing
+  int first_end_position = 0;  // no end id is drawn before it
+  // Empty where first_end_position forbids nothing, and there is no guide.
+  std::vector<TokenId> end_ids;
   int no_repeat_ngram_size = 0;  // 0 = off
   std::vector<std::vector<TokenId>> bad_words;
   std::shared_ptr<const BadTexts> bad_texts;  // null = none
+  std::shared_ptr<const Guide> guide;         // null = none
   bool wants_log_probs = false;
   bool normalize_log_probs = true;
   uint64_t seed = 0;

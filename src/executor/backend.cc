@@ -12,6 +12,7 @@ ExecutorLimits LimitsOf(const BackendInfo& info) {
           .max_beam_width = info.max_beam_width,
           .max_draft_len = info.max_tokens_per_row - 1,
           .returns_logits = info.returns_logits,
+          .takes_guides = info.takes_guides,
           .hidden_size = info.hidden_size,
           .max_prompt_embedding_table_size = info.max_prompt_embedding_table_size,
           .block_size = info.kv_groups[0].block_size,
@@ -25,6 +26,7 @@ void StepResult::Reserve(int max_rows) {
   log_probs.reserve(rows);
   cum_log_probs.reserve(rows);
   finish_reasons.reserve(rows);
+  verdicts.reserve(rows);
   num_drafted.reserve(rows);
   accepted_nodes.reserve(rows);
   parents.reserve(rows);
@@ -37,6 +39,7 @@ void StepResult::Clear(int num_rows) {
   log_probs.clear();
   cum_log_probs.assign(rows, 0.0F);
   finish_reasons.assign(rows, FinishReason::kNotFinished);
+  verdicts.assign(rows, decoding::GuideVerdict::kTokens);
   num_drafted.assign(rows, 0);
   accepted_nodes.assign(rows, 0);
   parents.assign(rows, 0);

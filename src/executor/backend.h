@@ -24,6 +24,7 @@
 #include <span>
 #include <vector>
 
+#include "decoding/guided_slot.h"
 #include "inflight/executor.h"
 #include "inflight/request.h"
 #include "scheduler/step_plan.h"
@@ -66,6 +67,8 @@ struct BackendInfo {
   int max_input_len = 0;
   int vocab_size = 0;
   bool returns_logits = false;
+  bool takes_guides = false;
+  bool wants_guide_masks = false;  // of rows that are no beams, as late inputs
   int hidden_size = 0;
   int max_prompt_embedding_table_size = 0;  // rows of a request's table; 0: takes none
   std::vector<KvGroup> kv_groups;
@@ -98,8 +101,7 @@ struct SlotSetup {
   const model::Adapter* adapter = nullptr;  // lives as long as the sequence; null = none
 };
 
-// Inputs that the host makes while the forward pass runs: grammar masks. The server makes none;
-// tests do.
+// Inputs that the host makes while the forward pass runs: masks of guides.
 struct LateInputs {
   struct Mask {
     SlotId slot;
@@ -129,6 +131,8 @@ struct StepResult {
   std::vector<float> cum_log_probs;  // [num_rows] after this step
   // [num_rows] kNotFinished, kEndId, kStopWords or kLength
   std::vector<FinishReason> finish_reasons;
+  // [num_rows] of a row whose request has a guide; its request fails with StatusOf it
+  std::vector<decoding::GuideVerdict> verdicts;
   // [num_rows] drafts that the row had: at most as many as planned. (Tokens yielded - 1) of them
   // were accepted: of a chain the first ones, of a tree those of accepted_nodes.
   std::vector<int32_t> num_drafted;
@@ -161,6 +165,10 @@ class Backend {
 
   // Takes effect for steps launched afterwards. Overwrites whatever the slot held.
   virtual Status SetupSlot(const SlotSetup& setup) = 0;
+
+  // The sequence that has the slot, or the beams, has ended, and no step in flight has it: what is
+  // kept for it alone may go.
+  virtual void ReleaseSlot(SlotId /*slot*/) {}
 
   // Enqueues a step; on return `plan` may be overwritten. At most `depth` steps may be outstanding.
   virtual Result<Ticket> Launch(const StepPlan& plan) = 0;

@@ -31,6 +31,7 @@ class CpuBackend : public Backend {
               device.cpu_pool().num_threads()),
         tables_(device, plan.prompt_rows, plan.max_slots) {
     info_ = BackendInfoOf(plan, engine_->config.vocab_size, engine_->limits.max_beam_width);
+    info_.takes_guides = true;
     info_.cpu_memory_bytes += static_cast<int64_t>(membership.others_bytes);
     slots_.resize(static_cast<size_t>(info_.max_slots));
     logit_tokens_.resize(static_cast<size_t>(info_.max_batch_size));
@@ -60,6 +61,7 @@ class CpuBackend : public Backend {
   AdapterCache* adapters() override { return adapters_.get(); }
 
   Status SetupSlot(const SlotSetup& setup) override {
+    rows_.Clear(setup.slot);
     slots_[static_cast<size_t>(setup.slot)] = {
         .stop = {.end_ids = setup.request->end_ids,
                  .stop_words = setup.request->stop_words,
@@ -73,6 +75,8 @@ class CpuBackend : public Backend {
     rows_.SetUp(setup);
     return tables_.SetUp(setup);
   }
+
+  void ReleaseSlot(SlotId slot) override { rows_.Release(slot); }
 
   std::vector<Beam> BestBeams(SlotId slot, bool is_last) const override {
     return rows_.BestBeams(slot, is_last);

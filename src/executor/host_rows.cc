@@ -42,7 +42,7 @@ bool HostRows::AreWanted(const Request& request) {
 int HostRows::NumBest(const Request& request) {
   const OutputOptions& output = request.output;
   if (request.sampling.beam_width <= 1 || output.return_generation_logits ||
-      output.num_top_log_probs > 0)
+      output.num_top_log_probs > 0 || request.guide != nullptr)
     return 0;
   const int count = decoding::MakeBeamRule(request, 0, 0).num_candidates();
   return count <= decoding::BestLogits::kMaxCount ? count : 0;
@@ -51,6 +51,13 @@ int HostRows::NumBest(const Request& request) {
 void HostRows::Clear(SlotId slot) {
   slots_[static_cast<size_t>(slot)] = {};
   drafts(slot).clear();
+}
+
+void HostRows::Release(SlotId slot) {
+  const std::unique_ptr<Search>& search = slots_[static_cast<size_t>(slot)].search;
+  if (search != nullptr)
+    for (const SlotId beam : search->slots) sampler_.Release(beam);
+  sampler_.Release(slot);
 }
 
 void HostRows::SetUp(const SlotSetup& setup) {
@@ -124,6 +131,7 @@ std::span<HostRows::Row> HostRows::Find(const StepPlan& plan, std::vector<Row>* 
     found.returned.reset();
     found.drawn.clear();
     found.path.clear();
+    found.verdict = decoding::GuideVerdict::kTokens;
     found.search = search;
     found.host_draws = search == nullptr &&
                        (!device_draws_ || slots_[static_cast<size_t>(row.slot)].has_client_drafts);
@@ -166,6 +174,11 @@ void HostRows::DrawTokens(Row* row, const decoding::StopCriteria& stop) {
   float* const logits = row->logits;
   for (int node = -1;; ++row->num_read) {
     Read(row);
+    row->verdict = row->token.verdict;
+    if (row->verdict != decoding::GuideVerdict::kTokens) {
+      row->finish_reason = FinishReason::kEndId;
+      return;
+    }
     row->drawn.push_back(row->token);
     row->finish_reason = decoding::CheckStop(stop, Append(row->slot, row->token.id));
     if (row->finish_reason != FinishReason::kNotFinished) return;
@@ -209,7 +222,7 @@ decoding::SampledToken HostRows::Draw(const Row& row) {
                           .acceptance_threshold = slot.draft_acceptance_threshold});
 }
 
-void HostRows::ReadBeam(Row* row) const {
+void HostRows::ReadBeam(Row* row) {
   const Search& search = *row->search;
   row->continuations.clear();
   row->beam_row.reset();
@@ -245,6 +258,7 @@ void HostRows::ReturnDrawn(const Row& row, float* cum_log_prob, StepResult* resu
   result->cum_log_probs[r] = *cum_log_prob;
   result->finish_reasons[r] = row.finish_reason;
   result->num_drafted[r] = row.num_drafts;
+  result->verdicts[r] = row.verdict;
 }
 
 void HostRows::Return(Row* row, StepResult* result) {
@@ -268,6 +282,7 @@ std::optional<HostRows::BeamMove> HostRows::Advance(std::span<Row> rows, StepRes
   search.beams.Advance(&search.candidates, search.rows);
   if (search.beams.is_done()) {
     result->finish_reasons[plan_row] = FinishReason::kLength;
+    if (!search.beams.has_answer()) result->verdicts[plan_row] = decoding::GuideVerdict::kNone;
     return std::nullopt;
   }
   const auto parents = search.beams.parents();
@@ -286,8 +301,10 @@ std::optional<HostRows::BeamMove> HostRows::Advance(std::span<Row> rows, StepRes
 void HostRows::ReorderTokens(const Search& search) {
   const auto parents = search.beams.parents();
   std::vector<std::vector<TokenId>> before(search.slots.size());  // of those that others need
+  std::vector<std::unique_ptr<decoding::GuidedSlot>> guides(search.slots.size());
   for (size_t j = 0; j < search.slots.size(); ++j) {
     const auto parent = static_cast<size_t>(parents[j]);
+    if (parent != j) guides[j] = sampler_.CloneGuide(search.slots[parent]);
     if (parent == j || !before[parent].empty()) continue;
     before[parent] = tokens_[static_cast<size_t>(search.slots[parent])].tokens;
   }
@@ -302,7 +319,8 @@ void HostRows::ReorderTokens(const Search& search) {
     std::vector<TokenId>& tokens = tokens_[static_cast<size_t>(slot)].tokens;
     tokens.assign(before[parent].begin(), before[parent].end());
     tokens.push_back(token);
-    sampler_.Restart(slot, tokens, search.beams.rule().stop.max_seq_len);
+    if (guides[j] != nullptr) guides[j]->Accept(token);
+    sampler_.Restart(slot, tokens, search.beams.rule().stop.max_seq_len, std::move(guides[j]));
   }
 }
 

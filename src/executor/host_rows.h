@@ -46,6 +46,7 @@ class HostRows {
     std::vector<decoding::SampledToken> drawn{};
     std::vector<int> path{};  // the drafts that were accepted, by number
     FinishReason finish_reason = FinishReason::kNotFinished;
+    decoding::GuideVerdict verdict = decoding::GuideVerdict::kTokens;
 
     // What Read found; of several Reads `returned` has the rows of all.
     decoding::SampledToken token{};
@@ -76,7 +77,8 @@ class HostRows {
   static int NumBest(const Request& request);
 
   void SetUp(const SlotSetup& setup);
-  void Clear(SlotId slot);  // whose rows nobody wants
+  void Clear(SlotId slot);    // whose rows nobody wants; also before what may fail of a set up
+  void Release(SlotId slot);  // whose sequence, with all its beams, is over
 
   // Of slots that are set up.
   std::span<const SlotTokens> tokens() const { return tokens_; }  // [max_slots]
@@ -137,7 +139,7 @@ class HostRows {
   void ReadToken(Row* row);
   decoding::SampledToken Draw(const Row& row);
   int NextDraft(const Row& row, int node) const;
-  void ReadBeam(Row* row) const;
+  void ReadBeam(Row* row);
   void ReorderTokens(const Search& search);
 
   const int vocab_size_;

@@ -371,8 +371,9 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   plan.ring_bytes = beside.ring_bytes;
   plan.host_weight_bytes = beside.host_bytes;
   plan.block_size = options.block_size;
-  plan.max_seq_len = limits.max_seq_len;
-  plan.max_input_len = std::min(limits.max_input_len, limits.max_seq_len);
+  ASSIGN_OR_RETURN(plan.max_seq_len,
+                   Lowered("max_seq_len", options.max_seq_len, limits.max_seq_len));
+  plan.max_input_len = std::min(limits.max_input_len, plan.max_seq_len);
   const int row_bound = std::min(limits.max_batch_size, scheduler::StepPlan::kMaxRows);
   ASSIGN_OR_RETURN(plan.max_batch_size,
                    Lowered("max_batch_size", options.max_batch_size, row_bound));

@@ -38,6 +38,18 @@ uint64_t Others(const MemoryPlan& plan) {
   return plan.workspace_bytes + plan.step_input_bytes + plan.sampler_bytes;
 }
 
+TEST(MemoryPlanTest, SequencesMayBeShorterThanTheEnginesButNotLonger) {
+  ExecutorOptions options;
+  options.max_seq_len = 128;
+  const auto plan = Plan(options);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(plan->max_seq_len, 128);
+  EXPECT_EQ(plan->max_input_len, 128);
+  EXPECT_EQ(plan->num_blocks, 4 * 2) << "four rows of two blocks";
+  options.max_seq_len = 1025;
+  EXPECT_THAT(Plan(options).status().message(), HasSubstr("max_seq_len: got 1025, the engine"));
+}
+
 // Asked for, it is taken before the KV cache gets its fraction; else the plan is as without.
 TEST(MemoryPlanTest, MemoryOfAdaptersIsSetAsideWhereItIsAskedFor) {
   const auto none = Plan({});

@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "decoding/guided_slot.h"
 #include "executor/streams.h"
 #include "inflight/request.h"
 #include "model/adapter.h"
@@ -41,6 +42,8 @@ struct Sequence : scheduler::SequenceState {
   int num_beam_steps_sent = 0;        // the most that the stream was told of, also before a pause
   int num_yielding_steps = 0;         // written by Collect; steps that gave it tokens; not of beams
   scheduler::DraftRecord drafts;      // written by Collect
+  // Where its tokens stand in the request's guide, where the backend takes masks; else null.
+  std::unique_ptr<decoding::GuidedSlot> guide;
   bool has_new_row = false;  // set by Collect, cleared when request statistics are recorded
   bool is_finished = false;  // its last event was pushed; rows in flight are discarded
 };

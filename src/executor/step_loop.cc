@@ -51,6 +51,10 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
       draft_pace_(options.limits.max_draft_len, backend.info().draft_chances),
       queue_delay_(options.max_queue_delay_ns),
       in_flight_(static_cast<size_t>(depth_)),
+      guide_masks_(backend.info().vocab_size),
+      late_input_source_(options.late_inputs != nullptr     ? options.late_inputs
+                         : backend.info().wants_guide_masks ? &guide_masks_
+                                                            : nullptr),
       iterations_(static_cast<size_t>(options.iter_stats_max_iterations)),
       request_stats_(static_cast<size_t>(options.request_stats_max_iterations)) {
   if (options.kv_observer != nullptr) kv_cache_.Observe(options.kv_observer.get());
@@ -130,11 +134,11 @@ void StepLoop::Prepare() {
     const auto& sequence = static_cast<Sequence&>(*step_.rows[static_cast<size_t>(r)]);
     if (sequence.is_finished) scheduler::Scheduler::DropRow(r, &step_);
   }
-  if (options_.late_inputs == nullptr) return;
+  if (late_input_source_ == nullptr) return;
   for (int r = 0; r < plan.num_rows; ++r) {
     scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
     const auto& sequence = static_cast<Sequence&>(*step_.rows[static_cast<size_t>(r)]);
-    if (row.yields != 0 && options_.late_inputs->Wants(sequence)) row.has_late_inputs = 1;
+    if (row.yields != 0 && late_input_source_->Wants(sequence)) row.has_late_inputs = 1;
   }
 }
 
@@ -157,6 +161,7 @@ void StepLoop::SetUp(Sequence& sequence) {
     sequence.known = *sequence.tokens;
     sequence.tokens = &sequence.known;
   }
+  if (backend_.info().wants_guide_masks) GuideMasks::SetUp(&sequence);
   sequence.num_kv_tokens = sequence.num_cached_tokens;
   if (sequence.num_pauses > 0) {
     stats_.tokens_recomputed += sequence.num_prefill_tokens - sequence.num_cached_tokens;
@@ -235,7 +240,7 @@ void StepLoop::ProvideLateInputs() {
   late_inputs_.masks.clear();
   for (const RowInFlight& row : step.rows) {
     if (row.has_late_inputs && !row.sequence->is_finished) {
-      options_.late_inputs->Fill(*row.sequence, &late_inputs_);
+      late_input_source_->Fill(*row.sequence, &late_inputs_);
     }
   }
   const Status status = backend_.ProvideLateInputs(step.ticket, late_inputs_);
@@ -297,8 +302,18 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
   const auto r = static_cast<size_t>(row_idx);
   const auto begin = static_cast<size_t>(result.token_begin[r]);
   auto end = static_cast<size_t>(result.token_begin[r + 1]);
-  const int num_yielded = static_cast<int>(end - begin);
   FinishReason reason = result.finish_reasons[r];
+  decoding::GuideVerdict verdict = result.verdicts[r];
+  if (row.has_late_inputs && sequence.guide != nullptr) {
+    verdict = GuideMasks::Follow(sequence, std::span(result.token_ids).subspan(begin, end - begin));
+    if (verdict == decoding::GuideVerdict::kEnd) {  // what the device drew is nothing
+      end = begin;
+      reason = FinishReason::kEndId;
+    }
+  }
+  if (const Status status = decoding::StatusOf(verdict); !status.ok())
+    return Fail(*sequence.request, status);
+  const int num_yielded = static_cast<int>(end - begin);
   // Drafts of the client were judged, whatever became of them.
   if (sequence.num_prompt_drafts > 0 && num_yielded > 0 && reason == FinishReason::kNotFinished)
     reason = FinishReason::kLength;
@@ -315,7 +330,7 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
   TakeLogits(sequence, result, row_idx, static_cast<int>(end - begin));
   if (begin == end && reason == FinishReason::kNotFinished) return;
 
-  sequence.cum_log_prob = result.cum_log_probs[r];
+  if (verdict != decoding::GuideVerdict::kEnd) sequence.cum_log_prob = result.cum_log_probs[r];
   StreamEvent event{.stream = sequence.request->stream,
                     .cum_log_prob = sequence.cum_log_prob,
                     .sequence_index = static_cast<uint16_t>(sequence.index)};
@@ -343,8 +358,9 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
 }
 
 bool StepLoop::HasDrafts(const Sequence& sequence) const {
-  return backend_.info().makes_drafts && sequence.num_beams == 1 &&
-         !sequence.request->params.sampling.disable_speculation;
+  const Request& params = sequence.request->params;
+  return backend_.info().makes_drafts && sequence.num_beams == 1 && params.guide == nullptr &&
+         !params.sampling.disable_speculation;
 }
 
 // The row had drafts, or could have had; what became of them says how many the next one gets.
@@ -382,6 +398,7 @@ void StepLoop::Retire() {
     }
     finished_[i] = finished_.back();
     finished_.pop_back();
+    if (sequence->slot >= 0) backend_.ReleaseSlot(sequence->slot);
     scheduler_.Release(sequence, sequence->num_kv_tokens);
     ActiveRequest& request = *sequence->request;
     if (--request.num_unreleased > 0) continue;

@@ -21,8 +21,10 @@
 
 #include "base/clock.h"
 #include "executor/backend.h"
+#include "executor/guide_masks.h"
 #include "executor/inbox.h"
 #include "executor/iteration_ring.h"
+#include "executor/late_input_source.h"
 #include "executor/queue_delay.h"
 #include "executor/request_stats_ring.h"
 #include "executor/seqlock.h"
@@ -36,16 +38,6 @@
 
 namespace inflight::executor {
 
-// Makes late inputs on the host: grammar masks, logits processors. The server has none; the tests
-// have one.
-class LateInputSource {
- public:
-  virtual ~LateInputSource() = default;
-  virtual bool Wants(const Sequence& sequence) const = 0;
-  // Called once all earlier steps were collected, before the step that holds these rows is.
-  virtual void Fill(const Sequence& sequence, LateInputs* inputs) = 0;
-};
-
 struct StepLoopOptions {
   ExecutorLimits limits;
   bool enable_prefix_reuse = true;
@@ -58,7 +50,7 @@ struct StepLoopOptions {
   int request_stats_max_iterations = 0;   // the same for TakeRequestStats; 0: no work
   StepObserver* step_observer = nullptr;  // not owned
   std::shared_ptr<KvObserver> kv_observer = nullptr;
-  LateInputSource* late_inputs = nullptr;  // not owned
+  LateInputSource* late_inputs = nullptr;  // not owned; in place of the masks of guides
 };
 
 class StepLoop {
@@ -173,6 +165,8 @@ class StepLoop {
   int first_in_flight_ = 0;
   int num_in_flight_ = 0;
   int64_t next_step_id_ = 1;
+  GuideMasks guide_masks_;
+  LateInputSource* const late_input_source_;  // null: the backend takes none
   LateInputs late_inputs_;
 
   std::unordered_map<RequestId, std::unique_ptr<ActiveRequest>> requests_;

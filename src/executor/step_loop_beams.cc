@@ -32,6 +32,10 @@ int StepLoop::CollectBeams(const StepResult& result, int row_idx, const RowInFli
   sequence.request->NoteToken(now_ns);
 
   const auto r = static_cast<size_t>(row_idx);
+  if (const Status status = decoding::StatusOf(result.verdicts[r]); !status.ok()) {
+    Fail(*sequence.request, status);
+    return num_rows;
+  }
   const FinishReason reason = result.finish_reasons[r];
   if (reason != FinishReason::kNotFinished) {
     StreamEvent event = BeamEvent(sequence, reason);

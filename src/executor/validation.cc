@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "decoding/sampling_rule.h"
 #include "decoding/top_log_probs.h"
+#include "inflight/guide.h"
 #include "inflight/prompt_table.h"
 #include "kv_cache/kv_cache.h"
 #include "parameters/engine_limits.h"
@@ -235,6 +236,25 @@ Status ValidateDrafts(const ExecutorLimits& limits, Request* request) {
   return Status::Ok();
 }
 
+Status ValidateGuide(const ExecutorLimits& limits, const Request& request) {
+  if (request.guide == nullptr) return Status::Ok();
+  if (!limits.takes_guides)
+    return Unimplemented("guide",
+                         "a model on several GPUs, or beside a draft model on one, does not guide "
+                         "answers; use one GPU without, or --device cpu");
+  const int num_tokens = request.guide->num_tokens();
+  if (num_tokens > limits.vocab_size)
+    return InvalidArgument(
+        "guide", fmt::format("is for a vocabulary of {} tokens, the engine's has {} (make it of "
+                             "the texts of the engine's tokens)",
+                             num_tokens, limits.vocab_size));
+  if (!request.draft_ids.empty())
+    return Unimplemented("guide", "is not supported beside draft_ids; leave one of them out");
+  if (request.sampling.beam_width > 1 && request.end_ids.empty())
+    return InvalidArgument("guide", "beams that are guided end by an id: give end_ids");
+  return Status::Ok();
+}
+
 // A response is one message: 2 GiB are the most that gRPC carries, and the rows are kept until
 // then.
 constexpr int64_t kMaxLogitsBytes = int64_t{1} << 30;
@@ -310,6 +330,7 @@ Status ValidateRequest(const ExecutorLimits& limits, Request* request, bool* was
   std::erase(request->end_ids, kNoEndId);
   *was_shortened = parameters::ShortenToSequence(limits, *request);
   RETURN_IF_ERROR(ValidateDrafts(limits, request));
+  RETURN_IF_ERROR(ValidateGuide(limits, *request));
   RETURN_IF_ERROR(ValidateMemory(limits, *request));
   return ValidateLogits(limits, *request);
 }

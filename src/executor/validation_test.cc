@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "decoding/list_guide.h"
 #include "inflight/prompt_table.h"
 
 namespace inflight::executor {
@@ -87,6 +88,35 @@ TEST(ValidationTest, PromptTablesHaveTheEnginesShape) {
   EXPECT_EQ(message(0, 2, {}, {1}).substr(0, 34), "prompt_embedding_table: got 0 rows");
   EXPECT_EQ(message(2, 2, {1, 2, 3, std::numeric_limits<float>::quiet_NaN()}, {1}),
             "prompt_embedding_table: got nan at row 1, place 1; must be finite");
+}
+
+TEST(ValidationTest, GuidesAreOfTheEnginesVocabularyAndStandAlone) {
+  ExecutorLimits limits = kLimits;
+  limits.takes_guides = true;
+  limits.max_draft_len = 4;
+  const auto check = [&](Request request) {
+    bool was_shortened = false;
+    return ValidateRequest(limits, &request, &was_shortened);
+  };
+  Request request = Good();
+  request.guide = decoding::MakeListGuide(100, {{3}});
+  EXPECT_TRUE(check(request).ok());
+  request.sampling.beam_width = 2;
+  EXPECT_EQ(check(request).field(), "guide");
+  request.end_ids = {5};
+  EXPECT_TRUE(check(request).ok());
+  request.sampling.beam_width = 1;
+  request.draft_ids = {3};
+  EXPECT_EQ(check(request), Unimplemented("guide",
+                                          "is not supported beside draft_ids; leave one of them "
+                                          "out"));
+  request.draft_ids.clear();
+  request.guide = decoding::MakeListGuide(101, {{3}});
+  EXPECT_EQ(check(request).message(),
+            "guide: is for a vocabulary of 101 tokens, the engine's has 100 (make it of the texts "
+            "of the engine's tokens)");
+  limits.takes_guides = false;
+  EXPECT_EQ(check(request).code(), StatusCode::kUnimplemented);
 }
 
 TEST(ValidationTest, PromptNeedsTokensOfTheVocabulary) {

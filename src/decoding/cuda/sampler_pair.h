@@ -285,7 +285,7 @@ class Samplers {
   }
 
   const DeviceSampler& gpu() const { return *gpu_; }
-  const Sampler& cpu() const { return cpu_; }
+  Sampler& cpu() { return cpu_; }
   int vocab_size() const { return vocab_size_; }
 
   void Launch() { Must(gpu_->Sample(params_, stream_)); }

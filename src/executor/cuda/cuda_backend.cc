@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/cuda_backend.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -12,6 +10,7 @@
 #include "base/status_macros.h"
 #include "decoding/cuda/device_sampler.h"
 #include "decoding/stop.h"
+#include "executor/cuda/check_row.h"
 #include "executor/cuda/debug_options.h"
 #include "executor/cuda/draft_model.h"
 #include "executor/cuda/held.h"
@@ -81,6 +80,7 @@ class CudaBackend : public CudaRank {
   const BackendInfo& info() const override { return info_; }
   AdapterCache* adapters() override { return &held_->adapters->cache(); }
   Status SetupSlot(const SlotSetup& setup) override;
+  void ReleaseSlot(SlotId slot) override { held_->to_host->rows().Release(slot); }
   Result<Ticket> Launch(const StepPlan& plan) override;
   Result<const StepResult*> Collect(Ticket ticket) override;
 
@@ -88,9 +88,7 @@ class CudaBackend : public CudaRank {
     return held_->to_host->rows().BestBeams(slot, is_last);
   }
 
-  Status ProvideLateInputs(Ticket, const LateInputs&) override {
-    return Unimplemented("late inputs: no row of this backend has any");
-  }
+  Status ProvideLateInputs(Ticket ticket, const LateInputs& inputs) override;
 
   bool Ready(Ticket ticket) const override {
     CHECK_EQ(ticket, Oldest().ticket);
@@ -124,6 +122,9 @@ class CudaBackend : public CudaRank {
     int64_t launch_ns = 0;
     std::vector<Row> rows;
     LogitsToHost::Step* to_host = nullptr;  // null: the host reads none of its logits
+    bool waits = false;                     // it samples once it has late inputs, as follows
+    StepShape sampled = {};
+    StepVariant variant = StepVariant::kGreedy;
   };
 
   // Of a sequence that ended, with its prompt.
@@ -145,10 +146,13 @@ class CudaBackend : public CudaRank {
   Status Enqueue(const StepShape& shape, StepVariant variant);
   Status EnqueueSampling(const StepShape& shape, StepVariant variant,
                          const LogitsToHost::Step* to_host);
-  Status EnqueueStep(const StepShape& shape, StepVariant variant,
-                     const LogitsToHost::Step* to_host);
+  Status EnqueueStep(const StepShape& shape, StepVariant variant, StepInFlight& step);
   Status RunOnScratch(int num_tokens, StepShape shape, StepVariant variant);
-  Status CheckRow(const StepPlan& plan, int r) const;
+  int NumKnown(const scheduler::PlanRow& row) const {
+    const Slot& slot = slots_[static_cast<size_t>(row.slot)];
+    return row.is_prefill != 0 ? slot.num_tokens + slot.num_drafts
+                               : held_->state->slots().max_tokens;
+  }
   Status SetUpRule(const SlotSetup& setup);
   void CountPinned();
   Status Take(StepInFlight& step);
@@ -201,6 +205,8 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, comm::Ra
   ASSIGN_OR_RETURN(held_->adapters, cuda::StepAdapters::Create(held_->engine, device, plan));
   ASSIGN_OR_RETURN(held_->host_blocks, cuda::HostBlocks::Create(plan, device));
   held_->host_blocks.Add(held_->kv.view());
+  ASSIGN_OR_RETURN(held_->masks, cuda::LateMasks::Create(plan, device));
+  info_.takes_guides = info_.wants_guide_masks = groups.tensor == nullptr;
   held_->to_host = std::make_unique<LogitsToHost>(device, info_, plan.max_logits());
   held_->prompt_tables = std::make_unique<PromptTables>(device, plan.prompt_rows, info_.max_slots);
   if (plan.drafts == DraftSource::kSuffix) {
@@ -225,6 +231,7 @@ Status CudaBackend::LoadDrafts(std::shared_ptr<const model::Engine> engine, cons
                    DraftModel::Create(std::move(engine), ops, choice, plan_, *held_->stream,
                                       *held_->state, *held_->sampler, device));
   held_->host_blocks.Add(held_->drafts->kv());
+  info_.takes_guides = info_.wants_guide_masks = false;  // prompts' drafts follow the sampling
   CountPinned();
   return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading a draft model");
 }
@@ -232,8 +239,9 @@ Status CudaBackend::LoadDrafts(std::shared_ptr<const model::Engine> engine, cons
 void CudaBackend::CountPinned() {
   info_.pinned_memory_bytes =
       static_cast<int64_t>(held_->state->pinned_bytes() + held_->sampler->pinned_bytes() +
-                           held_->to_host->pinned_bytes() + held_->prompt_tables->pinned_bytes() +
-                           held_->host_blocks.size() + held_->engine->host_weight_bytes() +
+                           held_->to_host->pinned_bytes() + held_->masks->pinned_bytes() +
+                           held_->prompt_tables->pinned_bytes() + held_->host_blocks.size() +
+                           held_->engine->host_weight_bytes() +
                            (held_->drafts == nullptr ? 0 : held_->drafts->pinned_bytes()) +
                            (held_->texts == nullptr ? 0 : held_->texts->pinned_bytes()));
 }
@@ -271,6 +279,7 @@ Status CudaBackend::EnqueueSampling(const StepShape& shape, StepVariant variant,
   if (to_host != nullptr)
     RETURN_IF_ERROR(held_->to_host->CopyRows(*to_host, *held_->sampler, params, tensors.logit_slots,
                                              held_->stream.get()));
+  RETURN_IF_ERROR(held_->masks->Apply(logits_, handle()));
   RETURN_IF_ERROR(held_->sampler->Sample(params, *held_->stream));
   if (to_host != nullptr)
     RETURN_IF_ERROR(held_->to_host->CopyContext(*to_host, tensors.context_rows,
@@ -278,19 +287,35 @@ Status CudaBackend::EnqueueSampling(const StepShape& shape, StepVariant variant,
   return state.End(shape, handle());
 }
 
-// By a graph where there is one. A step whose logits the host reads has one of its forward pass,
-// but not for logits of prompt tokens: the decoder's last Forward has to be this one.
-Status CudaBackend::EnqueueStep(const StepShape& shape, StepVariant variant,
-                                const LogitsToHost::Step* to_host) {
+// By a graph where there is one. A step whose logits the host reads, or that waits for late inputs,
+// has one of its forward pass, but not for logits of prompt tokens: the decoder's last Forward has
+// to be this one.
+Status CudaBackend::EnqueueStep(const StepShape& shape, StepVariant variant, StepInFlight& step) {
+  const LogitsToHost::Step* const to_host = step.to_host;
   const std::vector<StepShape>& shapes = held_->graphs->shapes();
   const size_t graph = held_->graphs->Find(shape);
   const bool has_graph =
       use_graphs_ && graph < shapes.size() && (to_host == nullptr || to_host->context.empty());
-  if (to_host == nullptr)
+  if (to_host == nullptr && !step.waits)
     return has_graph ? held_->graphs->Launch(graph, variant) : Enqueue(shape, variant);
   RETURN_IF_ERROR(has_graph ? held_->graphs->Launch(graph, StepVariant::kForward)
                             : Enqueue(shape, StepVariant::kForward));
-  return EnqueueSampling(has_graph ? shapes[graph] : shape, variant, to_host);
+  step.sampled = has_graph ? shapes[graph] : shape;
+  step.variant = variant;
+  return step.waits ? Status::Ok() : EnqueueSampling(step.sampled, variant, to_host);
+}
+
+Status CudaBackend::ProvideLateInputs(Ticket ticket, const LateInputs& inputs) {
+  StepInFlight& step = Oldest();
+  CHECK_EQ(ticket, step.ticket);
+  cudaSetDevice(device_index_);
+  for (const LateInputs::Mask& mask : inputs.masks) {
+    const auto row = std::ranges::find(step.rows, mask.slot, &Row::slot);
+    CHECK(row != step.rows.end());
+    held_->masks->Add(row->logit, mask.allowed_bits);
+  }
+  RETURN_IF_ERROR(held_->masks->Send());
+  return EnqueueSampling(step.sampled, step.variant, step.to_host);
 }
 
 // Runs every kind of step once on the scratch slot: kernels are loaded, the library's algorithms
@@ -337,6 +362,7 @@ Status CudaBackend::RunOnScratch(int num_tokens, StepShape shape, StepVariant va
 
 Status CudaBackend::SetupSlot(const SlotSetup& setup) {
   cudaSetDevice(device_index_);
+  held_->to_host->rows().Clear(setup.slot);
   Slot& slot = slots_[static_cast<size_t>(setup.slot)];
   const std::span<int32_t> tokens = held_->state->host_tokens(setup.slot);
   const std::vector<TokenId>& drafts = setup.request->draft_ids;
@@ -387,12 +413,13 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
   step.ticket = plan.step_id;
   step.step = num_launched_;
   step.rows.clear();
+  step.waits = false;
   StepVariant variant = StepVariant::kGreedy;
   int num_logits = 0;
   bool is_wanted = false;
   for (int r = 0; r < plan.num_rows; ++r) {
-    RETURN_IF_ERROR(CheckRow(plan, r));
     const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+    RETURN_IF_ERROR(cuda::CheckRow(plan, r, NumKnown(row), info_));
     const bool yields = row.yields != 0;
     if (yields && !slots_[static_cast<size_t>(row.slot)].is_greedy) variant = StepVariant::kSampled;
     step.rows.push_back({.slot = row.slot,
@@ -400,6 +427,7 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
                          .ends_prompt = yields && row.is_prefill != 0});
     if (yields) num_logits += 1 + row.num_draft_tokens;
     is_wanted |= held_->to_host->IsWanted(row.slot);
+    step.waits |= row.has_late_inputs != 0;
   }
   step.to_host = nullptr;
   if (is_wanted) {
@@ -424,7 +452,7 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
   RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, guesses, handle()));
   if (held_->drafts != nullptr)
     RETURN_IF_ERROR(held_->drafts->Draft(plan, num_launched_, variant == StepVariant::kGreedy));
-  RETURN_IF_ERROR(EnqueueStep(shape, variant, step.to_host));
+  RETURN_IF_ERROR(EnqueueStep(shape, variant, step));
   if (held_->drafts != nullptr && shape.has_prefill())
     RETURN_IF_ERROR(held_->drafts->ComputePrompts(held_->state->BatchOf(shape)));
   ++num_launched_;
@@ -432,24 +460,6 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
   step.num_tokens = shape.num_tokens;
   step.launch_ns = times_.is_on() ? NowNs() - start_ns : 0;
   return plan.step_id;
-}
-
-// kInternal when a row does not fit its slot: a defect of the planner.
-Status CudaBackend::CheckRow(const StepPlan& plan, int r) const {
-  const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
-  const int end = row.first_position + row.num_query_tokens;
-  const Slot& slot = slots_[static_cast<size_t>(row.slot)];
-  const int known =
-      row.is_prefill != 0 ? slot.num_tokens + slot.num_drafts : held_->state->slots().max_tokens;
-  const bool fits = row.first_position >= 0 && end <= known &&
-                    (row.is_prefill != 0 ? r >= plan.num_decode_rows
-                                         : r < plan.num_decode_rows && row.yields != 0 &&
-                                               row.num_query_tokens == 1 + row.num_draft_tokens);
-  if (fits && plan.num_tokens <= info_.max_num_tokens && plan.num_rows <= info_.max_batch_size)
-    return Status::Ok();
-  return Internal(
-      fmt::format("step {}: row {} of {} wants tokens [{}, {}) of slot {}, which knows {}",
-                  plan.step_id, r, plan.num_rows, row.first_position, end, row.slot, known));
 }
 
 Result<const StepResult*> CudaBackend::Collect(Ticket ticket) {
@@ -583,17 +593,6 @@ Result<std::unique_ptr<CudaRank>> LoadCudaRank(std::shared_ptr<const model::Engi
   auto backend = std::make_unique<CudaBackend>(std::move(engine), device, plan);
   RETURN_IF_ERROR(backend->Load(ops, choice, groups, device));
   return std::unique_ptr<CudaRank>(std::move(backend));
-}
-
-uint64_t CudaStepBytes(const MemoryPlan& plan) {
-  return StepState::Bytes(plan) + cuda::StepAdapters::Bytes(plan);
-}
-
-uint64_t CudaRankBytes(int num_ranks) { return ops::cuda::PeerMailboxBytes(num_ranks); }
-
-uint64_t CudaDraftBytes(const model::ModelConfig& draft, const model::EngineLimits& limits) {
-  return DraftModel::Bytes(draft, limits.max_seq_len, limits.max_num_tokens,
-                           std::max(MemoryPlan::kMaxDraftedLogits, limits.max_batch_size));
 }
 
 }  // namespace inflight::executor

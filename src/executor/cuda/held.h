@@ -7,6 +7,7 @@
 #include "decoding/cuda/device_sampler.h"
 #include "executor/cuda/draft_model.h"
 #include "executor/cuda/host_blocks.h"
+#include "executor/cuda/late_masks.h"
 #include "executor/cuda/logits_to_host.h"
 #include "executor/cuda/step_adapters.h"
 #include "executor/cuda/step_graphs.h"
@@ -35,6 +36,7 @@ struct Held {
   std::unique_ptr<StepAdapters> adapters;
   std::unique_ptr<decoding::DeviceSampler> sampler;
   std::unique_ptr<PromptTables> prompt_tables;
+  std::unique_ptr<LateMasks> masks;
   std::unique_ptr<LogitsToHost> to_host;
   std::array<LogitsToHost::Step, kCudaDepth> to_host_steps;
   std::unique_ptr<StepGraphs> graphs;

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "executor/backend.h"
+#include "executor/sequence.h"
+
+namespace inflight::executor {
+
+// Makes late inputs on the host, such as masks of guides (guide_masks.h).
+class LateInputSource {
+ public:
+  virtual ~LateInputSource() = default;
+  virtual bool Wants(const Sequence& sequence) const = 0;
+  // Called once all earlier steps were collected, before the step that holds these rows is.
+  virtual void Fill(const Sequence& sequence, LateInputs* inputs) = 0;
+};
+
+}  // namespace inflight::executor

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Guided rows beside free ones on a GPU: the masks of each step reach the rows that they are for,
+// and no others.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <set>
+
+#include "decoding/list_guide.h"
+#include "gpu_test.h"
+#include "requests.h"
+#include "tiny_models.h"
+
+namespace inflight::gpu {
+namespace {
+
+using decoding::ListGuide;
+using decoding::ListGuideOptions;
+using decoding::MakeListGuide;
+using Lists = std::vector<std::vector<TokenId>>;
+
+class CudaGuideTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (!IsSkipped()) engine_ = RandomEngine(TinyLlama(), TinyLimits(), device());
+  }
+  void TearDown() override { unsetenv("INFLIGHT_CUDA_GRAPHS"); }
+
+  int vocab_size() const { return engine_->config.vocab_size; }
+
+  std::unique_ptr<Executor> Start() {
+    ExecutorOptions options;
+    options.block_size = 16;
+    options.max_kv_tokens = 8192;
+    options.deterministic = true;
+    return MakeExecutor(engine_, device(), options);
+  }
+
+  // Of so many ways that begin alike, each of other tokens: the last of the vocabulary among them.
+  Lists WaysOf(int i) const {
+    Lists ways;
+    for (int way = 0; way < 5; ++way) {
+      std::vector<TokenId> ids = {vocab_size() - 1 - i};
+      for (int t = 0; t < 24; ++t) ids.push_back((31 * i + 17 * way + 7 * t) % vocab_size());
+      ways.push_back(ids);
+    }
+    return ways;
+  }
+
+  Request Guided(int i) const {
+    Request request = RandomRequest(5 + 3 * i, 40, vocab_size(), static_cast<unsigned>(i));
+    request.guide = MakeListGuide(vocab_size(), WaysOf(i));
+    if (i % 3 == 1) {
+      request.sampling.top_k = 20;
+      request.sampling.temperature = 2.0F;
+    } else if (i % 3 == 2) {
+      request.sampling.top_p = 0.9F;
+      request.sampling.temperature = 3.0F;
+      request.sampling.repetition_penalty = 1.3F;
+    }
+    request.sampling.seed = static_cast<uint64_t>(i);
+    return request;
+  }
+
+  void ExpectWays(const Request& request, int i, const CollectingSink& sink) const {
+    SCOPED_TRACE("guided request " + std::to_string(i));
+    ASSERT_TRUE(sink.last.status.ok()) << sink.last.status.ToString();
+    EXPECT_THAT(WaysOf(i), ::testing::Contains(sink.ids));
+    EXPECT_EQ(sink.last.finish_reason, FinishReason::kEndId);
+    for (const float log_prob : sink.log_probs) EXPECT_LE(log_prob, 1e-6F);
+    if (!request.output.return_log_probs) {
+      EXPECT_TRUE(sink.log_probs.empty());
+    }
+  }
+
+  std::shared_ptr<const model::Engine> engine_;
+};
+
+// Free rows give the same beside guided ones as without, with graphs and without.
+TEST_F(CudaGuideTest, GuidedRowsStandBesideFreeOnes) {
+  std::vector<Request> free;
+  for (int i = 0; i < 12; ++i)
+    free.push_back(RandomRequest(3 + 7 * i, 40, vocab_size(), static_cast<unsigned>(100 + i)));
+  for (const char* graphs : {"1", "0"}) {
+    setenv("INFLIGHT_CUDA_GRAPHS", graphs, 1);
+    const auto expected = RunAll(*Start(), free);
+    std::vector<Request> mixed;
+    for (int i = 0; i < 12; ++i) {
+      mixed.push_back(free[static_cast<size_t>(i)]);
+      mixed.push_back(Guided(i));
+    }
+    const auto executor = Start();
+    const auto sinks = RunAll(*executor, mixed);
+    for (size_t i = 0; i < free.size(); ++i) {
+      EXPECT_EQ(sinks[2 * i]->ids, expected[i]->ids) << i;
+      EXPECT_EQ(sinks[2 * i]->log_probs, expected[i]->log_probs) << i;
+      ExpectWays(mixed[2 * i + 1], static_cast<int>(i), *sinks[2 * i + 1]);
+    }
+    EXPECT_EQ(executor->stats().kv_blocks_used, 0);
+  }
+}
+
+// The host reads their logits too: the likeliest tokens are those that may come.
+TEST_F(CudaGuideTest, TheLikeliestTokensAreThoseThatMayCome) {
+  Request request = Guided(3);
+  request.output.num_top_log_probs = 8;
+  const auto executor = Start();
+  const auto sink = RunAll(*executor, {request})[0];
+  ExpectWays(request, 3, *sink);
+  const Lists ways = WaysOf(3);
+  ASSERT_EQ(sink->last.top_log_probs.size(), 8 * sink->ids.size());
+  for (size_t t = 0; t < sink->ids.size(); ++t) {
+    std::set<TokenId> allowed;
+    for (const auto& way : ways)
+      if (std::equal(sink->ids.begin(), sink->ids.begin() + static_cast<ptrdiff_t>(t), way.begin()))
+        allowed.insert(way[t]);
+    for (size_t k = 0; k < 8; ++k) {
+      const TopLogProb& likely = sink->last.top_log_probs[8 * t + k];
+      EXPECT_EQ(std::isfinite(likely.log_prob), k < allowed.size());
+      if (k < allowed.size()) {
+        EXPECT_TRUE(allowed.contains(likely.id));
+      }
+    }
+  }
+}
+
+TEST_F(CudaGuideTest, BeamsAreGuidedEachByItself) {
+  Request request = Guided(0);
+  request.sampling = {.beam_width = 4};
+  request.end_ids = {0};
+  const auto executor = Start();
+  const auto sink = RunAll(*executor, {request})[0];
+  ASSERT_TRUE(sink->last.status.ok()) << sink->last.status.ToString();
+  ASSERT_EQ(sink->last.beams.size(), 4U);
+  for (const Beam& beam : sink->last.beams)
+    EXPECT_THAT(WaysOf(0), ::testing::Contains(beam.output_ids));
+}
+
+TEST_F(CudaGuideTest, AGuideThatLeavesNothingFailsItsRequestAlone) {
+  Request lost = Guided(0);
+  lost.guide = std::make_shared<ListGuide>(
+      ListGuideOptions{.num_tokens = vocab_size(), .lists = WaysOf(0), .num_masks = 5});
+  const auto executor = Start();
+  const auto sinks = RunAll(*executor, {lost, Guided(1), Guided(2)});
+  EXPECT_EQ(sinks[0]->last.status.field(), "guide");
+  for (int i = 1; i < 3; ++i) ExpectWays(Guided(i), i, *sinks[static_cast<size_t>(i)]);
+  EXPECT_EQ(executor->stats().kv_blocks_used, 0);
+}
+
+}  // namespace
+}  // namespace inflight::gpu
