@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "chat_template/named_templates.h"
 #include "chat_template/parser.h"
 #include "chat_template/template.h"
 #include "gguf/file.h"
@@ -137,7 +138,15 @@ Result<ChatTemplate> ChatTemplate::Load(const std::filesystem::path& model_dir,
     ASSIGN_OR_RETURN(source, chat_template::ReadGguf(gguf));
     if (file.empty() && !FileExists(path)) path = gguf;
   }
-  if (!file.empty() || (path != gguf && FileExists(path))) {
+  const auto named = chat_template::NamedTemplate(file.string());
+  if (named && !FileExists(file)) {
+    source.text = std::string(*named);
+  } else if (!file.empty() || (path != gguf && FileExists(path))) {
+    if (!file.empty() && !FileExists(path))
+      return InvalidArgument(
+          fmt::format("{}: there is no such file, and the templates that have "
+                      "names are {}",
+                      path.string(), chat_template::TemplateNames()));
     ASSIGN_OR_RETURN(source.text, ReadFile(path, chat_template::kMaxTemplateBytes));
   } else if (gguf.empty()) {
     path = config_path;
@@ -155,6 +164,8 @@ Result<ChatTemplate> ChatTemplate::Load(const std::filesystem::path& model_dir,
   return ChatTemplate(std::make_shared<const Parts>(*std::move(source.text), *std::move(parsed),
                                                     std::move(source.special_tokens)));
 }
+
+std::string ChatTemplate::Names() { return chat_template::TemplateNames(); }
 
 std::string_view ChatTemplate::source() const { return parts_->text; }
 

@@ -212,6 +212,16 @@ Status ReadFact(const Tensor& tensor, const LlmInput& input, LlmParse& parse) {
   return Status::Ok();
 }
 
+Status ReadGuideType(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
+  parse.guide_type = &tensor;
+  return Status::Ok();
+}
+
+Status ReadGuideText(const Tensor& tensor, const LlmInput&, LlmParse& parse) {
+  parse.guide = &tensor;
+  return Status::Ok();
+}
+
 // --- a row of the table of parameters ---
 
 // BOOL, or INT32 in later releases.
@@ -282,6 +292,15 @@ constexpr LlmInput Fact(std::string_view name, bool FactsAsked::*fact) {
           .text_place = parameters::kAfterUpstreamOutputs};
 }
 
+constexpr LlmInput Text(std::string_view name,
+                        Status (*read)(const Tensor&, const LlmInput&, LlmParse&)) {
+  return {.name = name,
+          .type = kBytes,
+          .form = Form::kOne,
+          .read = read,
+          .text_place = parameters::kAfterUpstreamOutputs};
+}
+
 constexpr auto kAfterParameters = std::to_array<LlmInput>({
     Fact("return_num_input_tokens", &FactsAsked::num_input_tokens),
     Fact("return_num_output_tokens", &FactsAsked::num_output_tokens),
@@ -294,14 +313,14 @@ constexpr auto kAfterParameters = std::to_array<LlmInput>({
     {"lora_task_id", kUint64, Form::kScalar, LoraTaskId},
     {"lora_weights", kFp16, Form::kMatrix, LoraWeights},
     {"lora_config", kInt32, Form::kTriples, LoraConfig},
+    Text(kGuideType, ReadGuideType),
+    Text(kGuide, ReadGuideText),
     // Of later releases: a model's own configuration decides which of them a client may send.
     {"context_phase_params", kUint8, Form::kUndeclared, RefuseUnlessEmpty},
     {"cross_attention_mask", kBool, Form::kUndeclared, RefuseUnlessEmpty},
     {"encoder_input_features", kFp16, Form::kUndeclared, RefuseUnlessEmpty},
     {"encoder_output_lengths", kInt32, Form::kUndeclared, RefuseUnlessZero},
     {"exclude_input_in_output", kBool, Form::kUndeclared, ExcludeInput},
-    {"guided_decoding_guide", kBytes, Form::kUndeclared, RefuseUnlessEmpty},
-    {"guided_decoding_guide_type", kBytes, Form::kUndeclared, RefuseUnlessEmpty},
     {"lookahead_ngram_size", kInt32, Form::kUndeclared, RefuseUnlessZero},
     {"lookahead_verification_set_size", kInt32, Form::kUndeclared, RefuseUnlessZero},
     {"lookahead_window_size", kInt32, Form::kUndeclared, RefuseUnlessZero},

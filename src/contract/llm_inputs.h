@@ -44,6 +44,8 @@ struct LlmParse {
   const Tensor* lora_config = nullptr;
   const Tensor* prompt_table = nullptr;  // with a table in it
   int prompt_vocab_size = 0;             // 0 = not given
+  const Tensor* guide_type = nullptr;
+  const Tensor* guide = nullptr;
 };
 
 struct LlmInput {

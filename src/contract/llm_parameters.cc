@@ -426,7 +426,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"gpt_model_type", ModelType, {}, ShowType},
     {"gpu_device_ids", DeviceIds},
     {"gpu_weights_percent", GpuWeightsFraction, {}, ShowGpuWeights},
-    {"guided_decoding_backend", RefuseIfSet},
+    {"guided_decoding_backend", Accept, "answers are guided by the server's own compiler"},
     {"iter_stats_max_iterations",
      NumRecords<&ExecutorOptions::iter_stats_max_iterations>,
      {},
@@ -462,9 +462,9 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"sink_token_length", SinkTokens, {}, ShowSinks},
     {"speculative_decoding_fast_logits", RefuseIfTrue},
     {"stats_check_period_ms", StatsPeriod, {}, ShowStatsPeriod},
-    {"tokenizer_dir", Accept, "only guided decoding needs it here, whose requests are refused"},
+    {"tokenizer_dir", Accept, "guides are of the pipeline's own tokenizer"},
     {"worker_path", WorkerPath},
-    {"xgrammar_tokenizer_info_path", Accept, "requests with guided decoding are refused"},
+    {"xgrammar_tokenizer_info_path", Accept, "guides are of the pipeline's own tokenizer"},
 });
 
 }  // namespace

@@ -93,10 +93,8 @@ TEST(LlmParameters, SchedulingReachesTheExecutor) {
 }
 
 TEST(LlmParameters, WhatIsNotSupportedIsRefusedByName) {
-  const std::vector<Map> refused = {{{"decoding_mode", "eagle"}},
-                                    {{"num_nodes", "2"}},
-                                    {{"encoder_model_path", "/enc"}},
-                                    {{"guided_decoding_backend", "xgrammar"}}};
+  const std::vector<Map> refused = {
+      {{"decoding_mode", "eagle"}}, {{"num_nodes", "2"}}, {{"encoder_model_path", "/enc"}}};
   for (const Map& parameters : refused) {
     const auto parsed = ParseLlmParameters(parameters, {});
     EXPECT_EQ(parsed.status().code(), StatusCode::kUnimplemented) << parameters.begin()->first;

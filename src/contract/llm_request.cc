@@ -12,6 +12,7 @@
 #include "contract/lora_tensors.h"
 #include "contract/tensor_values.h"
 #include "parameters/engine_limits.h"
+#include "parameters/parameters.h"
 
 namespace inflight::contract {
 namespace {
@@ -116,6 +117,16 @@ void ClampIds(const ExecutorLimits& limits, Request& request) {
       {{"count", num_clamped}, {"vocab_size", limits.vocab_size}});
 }
 
+void ApplyOwnRules(const OwnRules& own, LlmRequest& out) {
+  Request& request = out.request;
+  if (request.max_tokens == 0)
+    request.max_tokens = own.model.max_new_tokens.value_or(parameters::kDefaultMaxTokens);
+  const bool has_seed = request.sampling.seed.has_value();
+  parameters::SetSampling(own.model, request.sampling);
+  if (has_seed || !parameters::IsDrawn(request.sampling)) return;
+  out.seed_by_chance = request.sampling.seed = parameters::RandomSeed();
+}
+
 }  // namespace
 
 Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
@@ -139,6 +150,7 @@ Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
     RETURN_IF_ERROR(known->read(*input.tensor, *known, parse));
   }
   RETURN_IF_ERROR(TakeAdapter(parse));
+  ASSIGN_OR_RETURN(out.guide, ReadGuide(parse.guide_type, parse.guide));
   RETURN_IF_ERROR(CheckBeams(parse, inputs));
   RETURN_IF_ERROR(CheckSequences(parse, inputs));
   RETURN_IF_ERROR(
@@ -156,6 +168,7 @@ Result<LlmRequest> ParseLlmRequest(std::span<const NamedInput> inputs,
     auto& extra_ids = out.prompt_tuning.extra_ids;
     if (extra_ids.size() > ids.size() && extra_ids.size() > 1) extra_ids.resize(ids.size());
   }
+  if (defaults.own) ApplyOwnRules(*defaults.own, out);
   return out;
 }
 

@@ -12,11 +12,13 @@
 
 #include "base/memory_account.h"
 #include "contract/decoding_mode.h"
+#include "contract/guide_tensors.h"
 #include "contract/prompt_table.h"
 #include "contract/request_facts.h"
 #include "contract/tensor.h"
 #include "inflight/executor.h"
 #include "inflight/request.h"
+#include "parameters/model_defaults.h"
 
 namespace inflight::contract {
 
@@ -33,7 +35,9 @@ struct LlmRequest {
   bool exclude_input = false;  // keep the prompt out of a non-streaming answer
   FactsAsked facts;
   std::optional<TokenId> pad_id;
-  PromptTuning prompt_tuning;  // for PlacePromptTable
+  std::optional<uint64_t> seed_by_chance;  // of OwnRules: where tokens are drawn and none was sent
+  std::optional<AskedGuide> guide;         // for whoever has the tokens' texts: to be made
+  PromptTuning prompt_tuning;              // for PlacePromptTable
 
   // What stands behind the shorter beams: the end id where no pad id was sent, -1 where neither
   // was.
@@ -41,6 +45,12 @@ struct LlmRequest {
     if (pad_id) return *pad_id;
     return request.end_ids.empty() ? -1 : request.end_ids.front();
   }
+};
+
+// Of models that no configuration file describes (`inflight serve DIR`): what a request leaves open
+// is the model's own, a temperature draws, and the seed is one by chance.
+struct OwnRules {
+  parameters::ModelDefaults model;
 };
 
 // What the model's configuration says about requests.
@@ -58,6 +68,7 @@ struct LlmRequestDefaults {
   bool clamps_input_ids = false;  // ids that no vocabulary has become the last one that it has
   bool takes_any_end_id = false;  // one that no vocabulary has ends nothing
   bool repeats_context_logits = false;  // in each streamed response
+  std::optional<OwnRules> own = {};
 };
 
 // Fills a request from the tensors present, without looking at what is missing. A prompt

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "contract/model_tables.h"
+#include "parameters/parameters.h"
 
 namespace inflight::contract {
 namespace {
@@ -33,6 +34,10 @@ class Inputs {
   }
   Inputs& Bool(const char* name, bool value) {
     return Add<uint8_t>(name, DataType::kBool, {1, 1}, {static_cast<uint8_t>(value)});
+  }
+  Inputs& Text(const char* name, const std::string& text) {
+    tensors_.push_back(Tensor::FromStrings(name, {1, 1}, std::vector{text}));
+    return *this;
   }
   Inputs& Ids(const char* name, std::vector<int32_t> ids) {
     const auto size = static_cast<int64_t>(ids.size());
@@ -522,6 +527,72 @@ TEST(FitToEngine, IdsOutsideTheVocabularyAreRefused) {
   Request end{.input_ids = {1}, .max_tokens = 1, .end_ids = {100}};
   EXPECT_THAT(FitToEngine(end, kLimits).message(),
               HasSubstr("EndId (100) is not within vocabulary"));
+}
+
+TEST(LlmRequest, OwnRulesDrawByTemperatureAndHaveDefaults) {
+  const LlmRequestDefaults own = {.own = OwnRules{{.do_sample = false, .max_new_tokens = 9}}};
+  Inputs warm;
+  warm.Ids("input_ids", {3}).Float("temperature", 0.5F);
+  const auto drawn = warm.Parse(own);
+  ASSERT_TRUE(drawn.ok()) << drawn.status().ToString();
+  EXPECT_TRUE(parameters::IsDrawn(drawn->request.sampling));
+  EXPECT_EQ(drawn->request.sampling.seed, drawn->seed_by_chance);
+  EXPECT_EQ(drawn->request.max_tokens, 9);
+  EXPECT_FALSE(parameters::IsDrawn(warm.Parse()->request.sampling)) << "the contract's own meaning";
+
+  Inputs silent;
+  silent.Ids("input_ids", {3});
+  const auto greedy = silent.Parse(own);
+  EXPECT_FALSE(parameters::IsDrawn(greedy->request.sampling));
+  EXPECT_EQ(greedy->seed_by_chance, std::nullopt);
+  const auto fallback = silent.Parse({.own = OwnRules{}});
+  EXPECT_EQ(fallback->request.max_tokens, parameters::kDefaultMaxTokens);
+}
+
+TEST(LlmRequestTest, GuidesAreKnownByTheNamesOfTheirTypes) {
+  const auto guide = [](const char* type, const std::string& text) {
+    Inputs inputs = Minimal();
+    inputs.Text("guided_decoding_guide_type", type);
+    if (!text.empty()) inputs.Text("guided_decoding_guide", text);
+    return inputs.Parse();
+  };
+  using Kind = GuideSpec::Kind;
+  const auto json = guide("json", "");
+  ASSERT_TRUE(json.ok()) << json.status().ToString();
+  ASSERT_TRUE(json->guide);
+  EXPECT_EQ(json->guide->spec, (GuideSpec{.kind = Kind::kJson}));
+  const std::pair<const char*, Kind> kinds[] = {{"json_schema", Kind::kJsonSchema},
+                                                {"regex", Kind::kRegex},
+                                                {"ebnf_grammar", Kind::kGrammar}};
+  for (const auto& [name, kind] : kinds) {
+    const auto parsed = guide(name, "text");
+    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+    ASSERT_TRUE(parsed->guide);
+    EXPECT_EQ(parsed->guide->spec, (GuideSpec{.kind = kind, .text = "text"}));
+    EXPECT_EQ(parsed->guide->field, "guided_decoding_guide");
+  }
+  EXPECT_FALSE(guide("", "")->guide);
+  EXPECT_FALSE(Minimal().Parse()->guide);
+}
+
+TEST(LlmRequestTest, GuidesThatAreNotSupportedAreRefusedByName) {
+  const auto error = [](const char* type, const char* text) {
+    Inputs inputs = Minimal();
+    if (type != nullptr) inputs.Text("guided_decoding_guide_type", type);
+    if (text != nullptr) inputs.Text("guided_decoding_guide", text);
+    return inputs.Error();
+  };
+  const Status tag = error("structural_tag", "{}");
+  EXPECT_EQ(tag.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(tag.message(),
+            "guided_decoding_guide_type: got 'structural_tag'; json, json_schema, regex and "
+            "ebnf_grammar are supported");
+  EXPECT_EQ(error("regex", nullptr).field(), "guided_decoding_guide_type");
+  EXPECT_EQ(error(nullptr, "[a-z]").field(), "guided_decoding_guide");
+  EXPECT_EQ(error("json", "{}").field(), "guided_decoding_guide");
+  Inputs two = Minimal();
+  two.Add<uint8_t>("guided_decoding_guide", DataType::kBytes, {1, 2}, std::vector<uint8_t>(8));
+  EXPECT_THAT(two.Error().message(), HasSubstr("got 2 texts, must be one"));
 }
 
 }  // namespace

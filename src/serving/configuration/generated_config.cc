@@ -29,6 +29,12 @@ void AddTensors(ModelConfig& config, std::span<const contract::TensorSpec> input
   }
 }
 
+// Of an input that has a default here (contract::OwnRules).
+void MakeOptional(ModelConfig& config, std::string_view name) {
+  for (auto& input : *config.mutable_input())
+    if (input.name() == name) input.set_optional(true);
+}
+
 void SetParameter(ModelConfig& config, const std::string& key, const std::string& value) {
   (*config.mutable_parameters())[key].set_string_value(value);
 }
@@ -75,6 +81,7 @@ ModelConfig LlmConfig(const GeneratedConfigOptions& options) {
   SetParameter(config, "gpt_model_path", options.model_dir);
   SetParameter(config, "exclude_input_in_output",
                options.exclude_input_in_output ? "True" : "False");
+  MakeOptional(config, "request_output_len");
   NormalizeModelConfig(config);
   return config;
 }
@@ -99,6 +106,7 @@ ModelConfig EnsembleConfig(const GeneratedConfigOptions& options) {
   AddStep(config, "tensorrt_llm", contract::LlmStepInputs(), contract::LlmStepOutputs());
   AddStep(config, "postprocessing", contract::PostprocessingStepInputs(),
           contract::PostprocessingStepOutputs());
+  MakeOptional(config, "max_tokens");
   NormalizeModelConfig(config);
   return config;
 }

@@ -12,8 +12,10 @@
 
 #include "inflight/chat_template.h"
 #include "inflight/executor.h"
+#include "inflight/guide.h"
 #include "inflight/request.h"
 #include "inflight/tokenizer.h"
+#include "parameters/model_defaults.h"
 
 namespace inflight::serving {
 
@@ -22,6 +24,10 @@ struct PromptText {
   std::string text;
   std::vector<size_t> plain_at = {};  // of Tokenizer::Encode
   bool add_special_tokens = true;     // templates write them themselves
+  // What ends reasoning: a guided answer is free up to and with this text; empty: the model does
+  // not reason, and all of the answer is guided.
+  std::string guide_begins_after = {};
+  std::string guide_opening = {};  // it is so only where it begins with this; empty: always
 };
 
 struct Generation {
@@ -37,6 +43,16 @@ struct Generation {
   bool penalizes_prompt = true;     // else tokens of the answer alone count for penalties
   std::vector<TokenId> shown_special_tokens = {};  // whose texts are part of the answer's
   std::vector<std::string> stop_texts = {};        // the text ends before the first of them
+  // What the answer's text must be; errors of it are about `field`.
+  struct Guided {
+    GuideSpec spec;  // but for what the prompt says
+    std::string field;
+    std::string opening = {};      // PromptText::guide_opening
+    bool may_begin_later = false;  // PromptText::guide_begins_after may be set
+  };
+  std::optional<Guided> guided = {};
+  // That the model may reason with, where PromptText says how its reasoning ends.
+  std::optional<int> max_reasoning_tokens = {};
 };
 
 // What became known since the last answer.
@@ -45,17 +61,8 @@ struct Generated {
   // The executor's: index, ids, log-probs, counts. Why a sequence ended is `finish_reason`.
   inflight::Response response;
   FinishReason finish_reason = FinishReason::kNotFinished;
+  std::string stop_text = {};  // of Generation::stop_texts, which the text ended before
   int num_prompt_tokens = 0;
-};
-
-// What generation_config.json says of how tokens are drawn, where a request does not.
-struct SamplingDefaults {
-  std::optional<bool> do_sample = {};  // false: temperature 0
-  std::optional<float> temperature = {};
-  std::optional<float> top_p = {};
-  std::optional<int> top_k = {};
-  std::optional<float> min_p = {};
-  std::optional<float> repetition_penalty = {};
 };
 
 // What such front ends know of a model.
@@ -64,7 +71,7 @@ struct TextModel {
   ExecutorLimits limits;
   std::optional<ChatTemplate> chat_template;
   Status no_chat_template;  // why there is none
-  SamplingDefaults defaults;
+  parameters::ModelDefaults defaults;
 };
 
 }  // namespace inflight::serving

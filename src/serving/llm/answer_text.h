@@ -49,6 +49,10 @@ class AnswerText {
   // A stop word was found: nothing follows. Beams go on, since others may still pass them.
   bool HasStopped(int sequence_index) const { return At(sequence_index).stop.found(); }
   bool all_have_stopped() const;
+  // That ended the text of the sequence; empty: none.
+  const std::string& stop_word(int sequence_index) const {
+    return At(sequence_index).stop.found_word();
+  }
 
  private:
   struct Sequence {

@@ -89,6 +89,10 @@ void LlmCall::Answer(inflight::Response response) {
   out.is_final = response.is_final;
   out.is_cut_short = response.finish_reason == FinishReason::kCancelled;
   if (!lora_name.empty()) out.parameters[std::string(kLoraName)] = lora_name;
+  if (seed_by_chance) {  // once, so that the request can be sent again
+    out.parameters["random_seed"] = static_cast<int64_t>(*seed_by_chance);
+    seed_by_chance.reset();
+  }
   const bool is_sent = Fill(response, out);
   if (!response.is_final) {
     if (is_sent) handler_(std::move(out));
@@ -101,6 +105,9 @@ void LlmCall::Answer(inflight::Response response) {
   CountSuccess(request_, llm_.statistics(), span);
   llm_.statistics().ObserveLengths(num_prompt_tokens, num_output_tokens_);
   if (is_own) request_.trace.AddSpan(span);
+  request_.trace.SetGeneration({.num_input_tokens = num_prompt_tokens,
+                                .num_output_tokens = num_output_tokens_,
+                                .finish_reason = FinishReasonName(response.finish_reason)});
   OnSuccess(span);
   Finish();
   if (!ends_apart) return handler_(std::move(out));

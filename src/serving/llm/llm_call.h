@@ -6,6 +6,8 @@
 // thread that could not start the request.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,9 +54,10 @@ class LlmCall : public ResponseSink {
   int64_t llm_started_ns = 0;  // the LLM's share of the request began
   int64_t enqueued_ns = 0;
   int64_t num_prompt_tokens = 0;
-  std::string prompt_contents;  // of contract::PlacePromptTable
-  std::string lora_name;        // of the adapter, where it has one: each answer says it
-  ClientTokens tokens;          // that its client may take; settled at the end
+  std::string prompt_contents;             // of contract::PlacePromptTable
+  std::optional<uint64_t> seed_by_chance;  // the first answer says it
+  std::string lora_name;                   // of the adapter, where it has one: each answer says it
+  ClientTokens tokens;                     // that its client may take; settled at the end
   void ExpectSequences(const SamplingParams& sampling);
   mutable bool finished = false;  // guarded by ActiveRequests
 

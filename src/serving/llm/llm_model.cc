@@ -160,7 +160,7 @@ LlmModel::LlmModel(::inference::ModelConfig config, std::string version, LlmBack
       defaults_(defaults),
       logits_types_(logits_types),
       // num_return_sequences came with 0.14, which sends an output only when it was asked for.
-      with_dummies_(!HasInput(this->config(), "num_return_sequences")),
+      with_dummies_(!defaults.own && !HasInput(this->config(), "num_return_sequences")),
       clock_(clock),
       iterations_(backend_.executor, ProfileOf(this->config()), backend_.iterations, clock) {
   for (const auto& output : this->config().output()) declared_outputs_.push_back(output.name());
@@ -205,18 +205,50 @@ void LlmModel::Infer(Request request, ResponseHandler handler) {
                         ": this model answers with ids, not with text; send it to the "
                         "ensemble or to tensorrt_llm_bls"));
   }
-  Status fits = PlacePrompt(*call, *parsed);
-  if (fits.ok()) fits = contract::FitToEngine(parsed->request, executor().limits(), defaults_);
-  if (!fits.ok()) return call->Fail(fits);
-  call->streaming = parsed->request.streaming;
-  call->returns = Returns::Of(*parsed);
-  call->with_sequence_index = SendsSequenceIndex(*parsed);
-  call->pad_id = parsed->PadId();
-  call->prompt_len = static_cast<int>(parsed->request.input_ids.size());
-  if (!call->streaming && !parsed->exclude_input) call->prompt = parsed->request.input_ids;
-  if (const Status status = Start(std::move(parsed->request), call); !status.ok()) {
-    call->Fail(status);
-  }
+  auto answer = [this, call](contract::LlmRequest asked) {
+    Status fits = PlacePrompt(*call, asked);
+    if (fits.ok()) fits = contract::FitToEngine(asked.request, executor().limits(), defaults_);
+    if (!fits.ok()) return call->Fail(fits);
+    call->streaming = asked.request.streaming;
+    call->returns = Returns::Of(asked);
+    call->with_sequence_index = SendsSequenceIndex(asked);
+    call->seed_by_chance = asked.seed_by_chance;
+    call->pad_id = asked.PadId();
+    call->prompt_len = static_cast<int>(asked.request.input_ids.size());
+    if (!call->streaming && !asked.exclude_input) call->prompt = asked.request.input_ids;
+    if (const Status status = Start(std::move(asked.request), call); !status.ok())
+      call->Fail(status);
+  };
+  if (!parsed->guide) return answer(*std::move(parsed));
+  AddGuide(call, *std::move(parsed), std::move(answer));
+}
+
+// One that is new is made by the threads that tokenize.
+void LlmModel::AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed,
+                        std::function<void(contract::LlmRequest)> answer) {
+  if (backend_.guides == nullptr)
+    return call->Fail(Unimplemented(parsed.guide->field,
+                                    "the model's directory has no tokenizer, without which the "
+                                    "texts of tokens are not known; send it to the ensemble or to "
+                                    "tensorrt_llm_bls"));
+  const GuideTokens tokens{.num_tokens = executor().limits().vocab_size};
+  const bool is_new = !backend_.guides->Has(parsed.guide->spec, tokens);
+  auto make = [this, call, tokens, answer = std::move(answer),
+               asked = std::move(parsed)]() mutable {
+    try {
+      auto made = backend_.guides->Get(asked.guide->spec, tokens, call->request().memory);
+      if (!made.ok())
+        return call->Fail(
+            made.status().WithPrefix(asked.guide->field).WithField(asked.guide->field));
+      asked.request.guide = *std::move(made);
+      answer(std::move(asked));
+    } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
+      call->Fail(Caught("unexpected error", e));
+    }
+  };
+  if (!is_new) return make();
+  const void* const owner = OwnerOf(call->request());
+  backend_.text_pool->Post(std::move(make), WorkerPool::Length::kLong, owner);
 }
 
 // 0.14 and 0.15 send the index wherever num_return_sequences was sent, later ones where it is above

@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/worker_pool.h"
 #include "contract/llm_request.h"
 #include "inflight/executor.h"
 #include "serving/core/model.h"
+#include "serving/llm/guide_cache.h"
 #include "serving/llm/logits_types.h"
 #include "serving/llm/named_adapters.h"
 #include "serving/llm/prompt_table_dir.h"
@@ -45,6 +47,9 @@ struct LlmBackend {
   std::shared_ptr<PromptTableDir> prompt_tables = {};  // null: the server has none
   IterationReporterOptions iterations = {};
   std::shared_ptr<NamedAdapters> adapters = {};  // null: none has a name
+  // Where guides are made, and on whose threads; null: none are.
+  std::shared_ptr<GuideCache> guides = {};
+  std::shared_ptr<WorkerPool> text_pool = {};
   // Ranks of the model are processes, and it alone ends with them: a fault is theirs.
   bool has_processes = false;
 };
@@ -115,6 +120,8 @@ class LlmModel : public Model {
                  const LlmCall& call);
 
  private:
+  void AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed,
+                std::function<void(contract::LlmRequest)> answer);
   Status ChooseAdapter(const Request& asked, inflight::Request& request, std::string* name) const;
   void InferBatch(Request request, ResponseHandler handler);
   void Stop(const Request& request, const ResponseHandler& handler);

@@ -19,7 +19,10 @@ std::string StopText::Feed(std::string chunk) {
   tail_ += chunk;
   const Match match = Find(tail_, num_before);
   found_ = match.end > 0;
-  if (found_) return tail_.substr(num_sent, (trims_ ? match.begin : match.end) - num_sent);
+  if (found_) {
+    found_word_ = *match.word;
+    return tail_.substr(num_sent, (trims_ ? match.begin : match.end) - num_sent);
+  }
   const size_t num_kept = trims_ ? NumHeld(tail_) : std::min(tail_.size(), longest_ - 1);
   if (trims_) chunk = tail_.substr(0, tail_.size() - num_kept);
   tail_.erase(0, tail_.size() - num_kept);
@@ -42,7 +45,7 @@ StopText::Match StopText::Find(std::string_view text, size_t num_before) const {
     if (begin == std::string_view::npos) continue;
     const size_t end = begin + word.size();
     if (first.end == 0 || end < first.end || (end == first.end && begin < first.begin))
-      first = {begin, end};
+      first = {begin, end, &word};
   }
   return first;
 }

@@ -21,10 +21,12 @@ class StopText {
   // What was held back, when no chunk follows.
   std::string Finish();
   bool found() const { return found_; }
+  const std::string& found_word() const { return found_word_; }  // empty: none was
 
  private:
   struct Match {
     size_t begin = 0, end = 0;
+    const std::string* word = nullptr;
   };
   Match Find(std::string_view text, size_t num_before) const;
   size_t NumHeld(std::string_view text) const;
@@ -36,6 +38,7 @@ class StopText {
   // stop words are trimmed it is held back.
   std::string tail_;
   bool found_ = false;
+  std::string found_word_;
 };
 
 }  // namespace inflight::serving

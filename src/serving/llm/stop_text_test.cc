@@ -53,6 +53,15 @@ TEST(StopText, WhatMayBeginAWordIsHeldBack) {
   EXPECT_FALSE(stop.found());
 }
 
+TEST(StopText, SaysWhichWordItWas) {
+  for (const auto& chunks : Parts("one stop two")) {
+    StopText stop({"two", "nobody", "top", "stop"}, /*trims=*/true);
+    EXPECT_EQ(stop.found_word(), "");
+    for (const std::string& chunk : chunks) stop.Feed(chunk);
+    EXPECT_EQ(stop.found_word(), "stop") << testing::PrintToString(chunks);  // the longer one
+  }
+}
+
 TEST(StopText, NothingFollowsATrimmedWord) {
   StopText stop({"stop"}, /*trims=*/true);
   EXPECT_EQ(stop.Feed("a stop b"), "a ");

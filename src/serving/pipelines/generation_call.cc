@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -12,6 +13,8 @@
 #include "serving/llm/answer_text.h"
 #include "serving/llm/llm_call.h"
 #include "serving/llm/row_batch.h"
+#include "serving/pipelines/pipeline_guides.h"
+#include "serving/pipelines/reasoning_budget.h"
 #include "serving/pipelines/text_call.h"
 
 namespace inflight::serving {
@@ -45,6 +48,7 @@ class GenerationCall final : public LlmCall {
     auto generated = std::make_shared<Generated>();
     generated->text = std::move(text_->Append(response).front());
     generated->finish_reason = text_->finish_reasons().front();
+    generated->stop_text = text_->stop_word(response.sequence_index);
     EndIfStopped(response);
     generated->response = std::move(response);
     generated->num_prompt_tokens = static_cast<int>(num_prompt_tokens);
@@ -95,7 +99,7 @@ class GenerationCall final : public LlmCall {
         num_responses_);
   }
 
-  Status Tokenize(Generation& asked) const {
+  Status Tokenize(Generation& asked) {
     if (!asked.llm.input_ids.empty()) return Status::Ok();
     ASSIGN_OR_RETURN(const PromptText prompt, asked.make_prompt());
     const PreprocessingOptions& options = members.preprocessing->options();
@@ -110,6 +114,12 @@ class GenerationCall final : public LlmCall {
         asked.llm.input_ids,
         options.tokenizer->Encode(prompt.text, prompt.add_special_tokens, prompt.plain_at));
     if (asked.llm.input_ids.empty()) return InvalidArgument("the prompt has no tokens");
+    reasoning_end_ = prompt.guide_begins_after;
+    reasoning_begin_ = prompt.guide_opening;
+    if (asked.guided) {
+      asked.guided->spec.begins_after = prompt.guide_begins_after;
+      asked.guided->opening = prompt.guide_opening;
+    }
     return Status::Ok();
   }
 
@@ -136,6 +146,36 @@ class GenerationCall final : public LlmCall {
     return contract::FitToEngine(request, limits, members.llm->defaults());
   }
 
+  // The tag that ends reasoning is forced where its tokens are used up.
+  Status AddBudget(const Generation& asked, inflight::Request& request) const {
+    if (!asked.max_reasoning_tokens || reasoning_end_.empty()) return Status::Ok();
+    const auto tokenizer = members.postprocessing->tokenizer();
+    ASSIGN_OR_RETURN(std::vector<TokenId> end_ids,
+                     tokenizer->Encode(reasoning_end_, /*add_special_tokens=*/false));
+    if (end_ids.empty()) return Internal("the tag that ends reasoning has no tokens");
+    request.guide = GuideByBudget(
+        {.max_tokens = *asked.max_reasoning_tokens,
+         .begin = reasoning_begin_,
+         .end = reasoning_end_,
+         .end_ids = std::move(end_ids),
+         .has_begun = reasoning_begin_.empty()},
+        members.llm->executor().limits().vocab_size,
+        [tokenizer](TokenId id) {
+          return tokenizer->IsSpecial(id) ? tokenizer->Decode(std::span(&id, 1), false)
+                                          : tokenizer->TokenBytes(id);
+        },
+        std::move(request.guide));
+    return Status::Ok();
+  }
+
+  Status AddGuide(const Generation& asked, inflight::Request& request) const {
+    if (!asked.guided) return Status::Ok();
+    ASSIGN_OR_RETURN(request.guide,
+                     GuideOf(members, {.spec = asked.guided->spec, .field = asked.guided->field},
+                             asked.shown_special_tokens, request_.memory, asked.guided->opening));
+    return Status::Ok();
+  }
+
   Result<inflight::Request> Prepare() {
     const Clock& clock = llm_.clock();
     Generation& asked = *request_.generation;
@@ -144,6 +184,8 @@ class GenerationCall final : public LlmCall {
     tokenized_ns_ = llm_started_ns = clock.NowNs();
     inflight::Request request = std::move(asked.llm);
     RETURN_IF_ERROR(FitToModel(asked, request));
+    RETURN_IF_ERROR(AddGuide(asked, request));
+    RETURN_IF_ERROR(AddBudget(asked, request));
     // Its texts are looked at as they come, so that it ends with the first stop word.
     request.streaming = request.streaming || !asked.stop_texts.empty();
     streaming = request.streaming;
@@ -156,6 +198,7 @@ class GenerationCall final : public LlmCall {
     return request;
   }
 
+  std::string reasoning_begin_, reasoning_end_;  // as PromptText has them
   std::optional<AnswerText> text_;
   bool is_ended_ = false;  // its texts have stopped: the executor was told
   int64_t started_ns_ = 0;
@@ -178,7 +221,11 @@ std::shared_ptr<const TextModel> TextModelOf(const PipelineMembers& members) {
 void Generate(Model& pipeline, const PipelineMembers& members, Request request,
               ResponseHandler handler) {
   if (request.received_ns == 0) request.received_ns = members.llm->clock().NowNs();
-  const size_t text_bytes = request.generation->text_bytes;
+  size_t text_bytes = request.generation->text_bytes;
+  if (const auto& guided = request.generation->guided;
+      guided && (guided->may_begin_later ||
+                 IsNewGuide(members, guided->spec, request.generation->shown_special_tokens)))
+    text_bytes += kMakingGuideBytes;
   auto call =
       std::make_shared<GenerationCall>(pipeline, members, std::move(request), std::move(handler));
   if (text_bytes <= kInlineTextBytes) return call->Run(call);

@@ -15,6 +15,7 @@
 #include "serving/llm/llm_call.h"
 #include "serving/llm/row_batch.h"
 #include "serving/pipelines/generation_call.h"
+#include "serving/pipelines/pipeline_guides.h"
 #include "serving/pipelines/speculative_rounds.h"
 #include "serving/pipelines/text_call.h"
 
@@ -315,6 +316,7 @@ std::shared_ptr<const TextModel> PipelineModel::text() const {
 }
 
 bool PipelineModel::WithDummies(const PipelineMembers& members) const {
+  if (members.llm->defaults().own) return false;
   return kind_ == Kind::kBls ? members.llm->with_dummies() : routes_.with_dummies;
 }
 
@@ -367,14 +369,7 @@ void PipelineModel::Infer(Request request, ResponseHandler handler) {
   if (NumRows(*this, request) > 1) return InferRows(*this, std::move(request), std::move(handler));
   if (!members.ok()) return Refuse(request, handler, members.status());
   if (request.received_ns == 0) request.received_ns = members->llm->clock().NowNs();
-  size_t text_bytes = 0;  // to be looked at: for bad words a byte of every token and more
-  for (const Tensor& input : request.inputs) {
-    if (input.datatype != DataType::kBytes) continue;
-    text_bytes += input.data.size();
-    const InputRoute* route = FindInputRoute(input.name);
-    if (route != nullptr && route->role == InputRole::kBadWords && HasText(input))
-      text_bytes += static_cast<size_t>(members->postprocessing->tokenizer()->vocab_size());
-  }
+  const size_t text_bytes = TextBytes(*members, request);
   auto call = std::make_shared<Call>(*this, *members, std::move(request), std::move(handler));
   if (text_bytes <= kInlineTextBytes) return Run(call);
   const void* const owner = OwnerOf(call->request());
@@ -387,6 +382,27 @@ void PipelineModel::Infer(Request request, ResponseHandler handler) {
     }
   };
   members->preprocessing->text_pool().Post(std::move(task), LengthOf(text_bytes), owner);
+}
+
+// To be looked at: for bad words a byte of every token and more, for a new guide much more.
+size_t PipelineModel::TextBytes(const PipelineMembers& members, const Request& request) const {
+  size_t text_bytes = 0;
+  const Tensor* guide_type = nullptr;
+  const Tensor* guide = nullptr;
+  for (const Tensor& input : request.inputs) {
+    if (input.datatype != DataType::kBytes) continue;
+    text_bytes += input.data.size();
+    const InputRoute* route = FindInputRoute(input.name);
+    if (route == nullptr) continue;
+    if (route->role == InputRole::kBadWords && HasText(input))
+      text_bytes += static_cast<size_t>(members.postprocessing->tokenizer()->vocab_size());
+    if (route->llm_name == contract::kGuideType) guide_type = &input;
+    if (route->llm_name == contract::kGuide) guide = &input;
+  }
+  const auto asked = contract::ReadGuide(guide_type, guide);
+  if (asked.ok() && *asked && IsNewGuide(members, (*asked)->spec, {}))
+    text_bytes += kMakingGuideBytes;
+  return text_bytes;
 }
 
 void PipelineModel::Run(const std::shared_ptr<Call>& call) {
@@ -492,6 +508,9 @@ Result<contract::LlmRequest> PipelineModel::ParseForLlm(Call& call, Inputs& inpu
   }
   if (kind_ == Kind::kLlmApi && request.max_tokens == 0)
     request.max_tokens = contract::kLlmApiMaxTokens;
+  if (parsed.guide) {
+    ASSIGN_OR_RETURN(request.guide, GuideOf(members, *parsed.guide, {}, call.request().memory));
+  }
   RETURN_IF_ERROR(members.llm->PlacePrompt(call, parsed));
   RETURN_IF_ERROR(contract::FitToEngine(request, limits, defaults));
   if (options_.accumulate_tokens && request.streaming && request.sampling.beam_width > 1) {
@@ -514,12 +533,17 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
   ASSIGN_OR_RETURN(auto parsed, ParseForLlm(call, inputs));
   const inflight::Request& request = parsed.request;
   call.speculation = inputs.speculation;
-  if (const int num_drafts = call.speculation.num_draft_tokens; num_drafts > 0)
+  if (const int num_drafts = call.speculation.num_draft_tokens; num_drafts > 0) {
+    if (parsed.guide)
+      return Unimplemented(parsed.guide->field,
+                           "is not supported beside num_draft_tokens; leave one of them out");
     RETURN_IF_ERROR(CheckDraftModel(members, num_drafts));
+  }
   call.streaming = request.streaming;
   call.ends_apart = kind_ == Kind::kBls && decoupled();
   call.returns = Returns::Of(parsed);
   call.with_sequence_index = members.llm->SendsSequenceIndex(parsed);
+  call.seed_by_chance = parsed.seed_by_chance;
   call.prompt_len = static_cast<int>(request.input_ids.size());
   AnswerTextOptions text{.tokenizer = members.postprocessing->tokenizer(),
                          .skip_special_tokens = members.postprocessing->skip_special_tokens(),

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "contract/tensor_values.h"
+#include "inflight/guide.h"
 #include "serving/pipelines/text_call.h"
 #include "serving/testing/test_models.h"
 
@@ -85,6 +88,41 @@ TEST(Ensemble, PromptComesFirstWhenItIsIncluded) {
   models.executor->Run();
   EXPECT_EQ(whole.Joined(), "abcab");
   EXPECT_EQ(streamed.Joined(), "ab");
+}
+
+// The second one needs no thread of the pool: it is there when Infer returns.
+TEST(Ensemble, AGuideIsMadeOnTheTextPoolOnceAndReachesTheExecutor) {
+  TestModels models;
+  Collector got;
+  const auto ask = [&] {
+    models.ensemble->Infer(MakeRequest(Inputs("x", 1,
+                                              {Text("guided_decoding_guide_type", {"regex"}),
+                                               Text("guided_decoding_guide", {"[ab]"})})),
+                           got.Handler());
+  };
+  ask();
+  while (models.executor->num_active() == 0) std::this_thread::yield();
+  const auto guide = models.executor->last_request.guide;
+  ASSERT_NE(guide, nullptr);
+  EXPECT_EQ(guide->num_tokens(), 258);
+  models.executor->Run();
+  ask();
+  EXPECT_EQ(models.executor->num_active(), 1U);
+  EXPECT_EQ(models.executor->last_request.guide, guide);
+  models.executor->Run();
+}
+
+TEST(Ensemble, AWrongGuideIsNamedByItsTensor) {
+  TestModels models;
+  Collector got;
+  models.ensemble->Infer(MakeRequest(Inputs("x", 1,
+                                            {Text("guided_decoding_guide_type", {"regex"}),
+                                             Text("guided_decoding_guide", {"(a"})})),
+                         got.Handler());
+  got.WaitFinal();
+  EXPECT_EQ(got.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(got.status().field(), "guided_decoding_guide");
+  EXPECT_EQ(models.executor->num_active(), 0U);
 }
 
 TEST(Ensemble, EveryParameterReachesTheExecutor) {

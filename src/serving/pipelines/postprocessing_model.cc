@@ -49,6 +49,7 @@ PostprocessingModel::PostprocessingModel(::inference::ModelConfig config, std::s
       options_(std::move(options)),
       passes_ids_(DeclaresIds(this->config())),
       bad_texts_(options_.tokenizer),
+      guides_(options_.tokenizer),
       clock_(clock) {}
 
 void PostprocessingModel::Infer(Request request, ResponseHandler handler) {

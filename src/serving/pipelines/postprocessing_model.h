@@ -12,6 +12,7 @@
 #include "base/worker_pool.h"
 #include "inflight/tokenizer.h"
 #include "serving/core/model.h"
+#include "serving/llm/guide_cache.h"
 #include "serving/pipelines/bad_text_cache.h"
 
 namespace inflight::serving {
@@ -33,6 +34,7 @@ class PostprocessingModel : public Model {
   bool skip_special_tokens() const { return options_.skip_special_tokens; }
   bool passes_ids() const { return passes_ids_; }
   BadTextCache& bad_texts() { return bad_texts_; }
+  GuideCache& guides() { return guides_; }
 
  private:
   Result<std::vector<Tensor>> Run(const Request& request) const;
@@ -40,6 +42,7 @@ class PostprocessingModel : public Model {
   const PostprocessingOptions options_;
   const bool passes_ids_;
   BadTextCache bad_texts_;
+  GuideCache guides_;
   Clock& clock_;
 };
 

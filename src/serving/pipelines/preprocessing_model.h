@@ -30,7 +30,7 @@ struct PreprocessingOptions {
   // What its directory has for conversations and of defaults.
   std::optional<ChatTemplate> chat_template = {};
   Status no_chat_template = {};
-  SamplingDefaults defaults = {};
+  parameters::ModelDefaults defaults = {};
 };
 
 // No prompt of so many tokens has more bytes; 0 where it may have any number.

@@ -54,11 +54,6 @@ void Run(Model& model, Clock& clock, const Request& request, const ResponseHandl
 
 }  // namespace
 
-const void* OwnerOf(const Request& request) {
-  if (request.client != nullptr) return request.client.get();
-  return request.memory == nullptr ? nullptr : request.memory->client();
-}
-
 Result<MemoryCharge> ChargeTokenizing(const Request& request, size_t text_bytes) {
   MemoryCharge charge(request.memory);
   if (text_bytes <= kInlineTextBytes) return charge;

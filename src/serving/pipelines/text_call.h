@@ -19,13 +19,12 @@ inline constexpr size_t kInlineTextBytes = 4096;
 // Longer ones keep a thread of the pool free for others.
 inline constexpr size_t kLongTextBytes = 64 * 1024;
 
+// Making a guide is work as of so long a text.
+inline constexpr size_t kMakingGuideBytes = kLongTextBytes + 1;
+
 inline WorkerPool::Length LengthOf(size_t text_bytes) {
   return text_bytes > kLongTextBytes ? WorkerPool::Length::kLong : WorkerPool::Length::kShort;
 }
-
-// Whose long texts go in turns with those of others on the pool: the client's, by its key or its
-// address.
-const void* OwnerOf(const Request& request);
 
 // What tokenizing holds for a while, for each byte of its text: pieces, their ids and their merges.
 inline constexpr size_t kTokenizingBytesPerByte = 40;

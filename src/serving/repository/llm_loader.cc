@@ -111,7 +111,7 @@ Result<LoadedLlmModel> LoadLlmModel(const Candidate& candidate, const std::strin
   // Ids were judged from 0.16 on, end ids from 0.18 on.
   const int release = ProfileOf(config).release;
   const bool is_upstreams = !candidate.is_generated && IsUpstreams(config);
-  const contract::LlmRequestDefaults defaults = {
+  contract::LlmRequestDefaults defaults = {
       .decoupled = config.model_transaction_policy().decoupled(),
       .exclude_input_in_output = parameters.exclude_input_in_output,
       .normalize_log_probs = parameters.normalize_log_probs,
@@ -122,12 +122,22 @@ Result<LoadedLlmModel> LoadLlmModel(const Candidate& candidate, const std::strin
       .clamps_input_ids = is_upstreams && release < 16,
       .takes_any_end_id = release < 18,
       .repeats_context_logits = is_upstreams};
+  if (candidate.is_generated) {
+    defaults.own = contract::OwnRules{parameters::ReadModelDefaultsOrWarn(engine.tokenizer_dir)};
+    if (const std::string said = defaults.own->model.ToString(); !said.empty())
+      logging::Info("generation_config.json says what requests leave open", {{"defaults", said}});
+  }
   engine.backend.prompt_tables = options.prompt_tables;
   engine.backend.iterations = {
       .period_ms = parameters.stats_check_period_ms,
       .has_records = parameters.executor.iter_stats_max_iterations > 0,
       .has_request_records = parameters.executor.request_stats_max_iterations > 0};
   engine.backend.adapters = std::move(options.adapters);
+  if (options.text_pool != nullptr && HasTokenizer(engine.tokenizer_dir)) {
+    engine.backend.guides =
+        std::make_shared<GuideCache>([dir = engine.tokenizer_dir] { return Tokenizer::Load(dir); });
+    engine.backend.text_pool = std::move(options.text_pool);
+  }
   return LoadedLlmModel{
       .model = std::make_shared<LlmModel>(std::move(config), version, std::move(engine.backend),
                                           defaults, logits_types),

@@ -8,14 +8,14 @@
 #include <string>
 
 #include "inflight/chat_template.h"
-#include "serving/core/generation.h"
+#include "parameters/model_defaults.h"
 
 namespace inflight::serving {
 
 struct TextFiles {
   std::optional<ChatTemplate> chat_template;
   Status no_chat_template;  // why there is none
-  SamplingDefaults defaults;
+  parameters::ModelDefaults defaults;
 };
 
 // `template_file`, where not empty, is read in place of the directory's template; then what is

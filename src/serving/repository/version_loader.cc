@@ -174,6 +174,7 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadLlm(const Candidate& candidate
                                                        {.executor = options_.open.executor,
                                                         .adapters = options_.adapters,
                                                         .prompt_tables = options_.prompt_tables,
+                                                        .text_pool = text_pool_,
                                                         .fetch = fetch},
                                                        load, keys));
   LlmModel& model = *loaded.model;

@@ -116,6 +116,12 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadPreprocessing(const Candidate&
   ASSIGN_OR_RETURN(const fs::path dir, FindTokenizerDir(candidate, parameters.tokenizer_dir));
   ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizer(dir));
   ASSIGN_OR_RETURN(TextFiles files, ReadTextFiles(dir, options_.chat_template));
+  if (const std::string said = files.defaults.ToString(); !said.empty())
+    keys.push_back(
+        {.key = "generation_config.json",
+         .value = said,
+         .source = contract::KeySource::kAuto,
+         .reason = "where a request of /v1 or to a model without a repository is silent"});
   const LoadedLlm* llm = LlmOf(config.name());
   const int vocab_size = llm != nullptr ? llm->vocab_size : tokenizer->vocab_size();
   const size_t max_prompt_bytes =

@@ -11,10 +11,22 @@
 
 namespace inflight::serving {
 
-// Loads everything; logs a line per model. An error says which model and why.
+// A server whose ports may open before its models are there. Until LoadAtStart has succeeded it is
+// live and not ready, has no models, and refuses requests: kUnavailable of the reason kLoading.
+class LoadableServer : public Server {
+ public:
+  // Loads everything; logs a line per model. An error says which model and why. Once, on any
+  // thread; BeginExit of another thread gives up transfers, and else the load goes on.
+  virtual Status LoadAtStart() = 0;
+};
+Result<std::unique_ptr<LoadableServer>> CreateEmptyServer(const ServerOptions& options);
+
+// The same with models.
 Result<std::unique_ptr<Server>> CreateServer(const ServerOptions& options);
 
-// CreateServer with another way to executors.
+// Both with another way to executors.
+std::unique_ptr<LoadableServer> CreateEmptyServerWith(const ServerOptions& options,
+                                                      EngineLoader load);
 Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, EngineLoader load);
 
 }  // namespace inflight::serving

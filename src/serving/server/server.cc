@@ -199,7 +199,7 @@ ResponseHandler HoldingRegions(ResponseHandler handler, SharedMemory& memory,
   };
 }
 
-class ServerImpl final : public Server {
+class ServerImpl final : public LoadableServer {
  public:
   ServerImpl(const ServerOptions& options, std::unique_ptr<Repositories> repositories)
       : options_(options),
@@ -221,7 +221,13 @@ class ServerImpl final : public Server {
                             "statistics",
                             "trace",
                             "logging"};
+  }
+
+  Status LoadAtStart() override {
+    RETURN_IF_ERROR(repositories_->LoadAtStart());
+    is_loading_.store(false, std::memory_order_release);
     if (options_.control_mode == ControlMode::kPoll) StartPolling();
+    return Status::Ok();
   }
 
   ~ServerImpl() override { Shutdown(/*drain_ms=*/0); }
@@ -230,13 +236,14 @@ class ServerImpl final : public Server {
   // A device fault is for the process's supervisor; a step loop that is late only makes us not
   // ready.
   bool live() const override {
+    if (is_loading()) return true;
     if (!repositories_->usable()) return false;
     const HeldTable table = repositories_->table();
     return std::none_of(table->llms().begin(), table->llms().end(),
                         [](const auto& llm) { return llm->has_fault(); });
   }
   bool ready() const override {
-    if (exiting() || in_flight_.closed() || !repositories_->usable()) return false;
+    if (is_loading() || exiting() || in_flight_.closed() || !repositories_->usable()) return false;
     if (!options_.strict_readiness) return true;
     const HeldTable table = repositories_->table();
     return table->ready();
@@ -250,6 +257,7 @@ class ServerImpl final : public Server {
   Status CheckUsable() const override;
   std::vector<IndexEntry> Index(bool ready_only) const override;
   std::vector<std::shared_ptr<Model>> models() const override {
+    if (is_loading()) return {};
     const HeldTable table = repositories_->table();
     return table->models();
   }
@@ -270,6 +278,7 @@ class ServerImpl final : public Server {
   void Shutdown(int64_t drain_ms) override;
 
  private:
+  bool is_loading() const { return is_loading_.load(std::memory_order_acquire); }
   Status CheckControl() const;
   bool WaitForRequests(int64_t deadline_ns);
   void StartPolling();
@@ -280,6 +289,7 @@ class ServerImpl final : public Server {
   Tracer tracer_;
   InFlight in_flight_;
   const std::unique_ptr<Repositories> repositories_;
+  std::atomic<bool> is_loading_ = true;  // until then repositories_ are LoadAtStart's alone
   std::atomic<bool> is_exiting_ = false;
   std::mutex shutdown_mutex_;
   std::condition_variable_any stop_polling_;
@@ -289,6 +299,7 @@ class ServerImpl final : public Server {
 
 std::vector<ExecutorGauges> ServerImpl::executor_gauges(bool with_adapters) const {
   std::vector<ExecutorGauges> gauges;
+  if (is_loading()) return gauges;
   const HeldTable table = repositories_->table();
   for (const auto& llm : table->llms()) {
     auto newest = llm->newest_iteration();
@@ -305,12 +316,17 @@ std::vector<ExecutorGauges> ServerImpl::executor_gauges(bool with_adapters) cons
 }
 
 std::vector<IndexEntry> ServerImpl::Index(bool ready_only) const {
+  if (is_loading()) return {};
   std::vector<IndexEntry> index = repositories_->Index(ready_only);
   for (IndexEntry& entry : index) entry.reason = WithoutFolders(entry.reason);
   return index;
 }
 
 Status ServerImpl::CheckUsable() const {
+  if (is_loading()) {
+    return Unavailable("the server is loading its models, ask again later")
+        .WithReason(Reason::kLoading);
+  }
   return repositories_->usable() ? Status::Ok() : Unavailable("Server not ready");
 }
 
@@ -440,6 +456,7 @@ bool ServerImpl::WaitForRequests(int64_t deadline_ns) {
 void ServerImpl::Shutdown(int64_t drain_ms) {
   std::lock_guard lock(shutdown_mutex_);
   BeginExit();
+  if (is_loading()) return in_flight_.Close();  // nothing was begun
   const int64_t deadline_ns = Clock::System().NowNs() + std::max<int64_t>(drain_ms, 0) * 1'000'000;
   const bool is_first = !in_flight_.closed();
   if (is_first) logging::Info("Waiting for in-flight requests to complete.");
@@ -464,17 +481,28 @@ void ServerImpl::Shutdown(int64_t drain_ms) {
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, EngineLoader load) {
+std::unique_ptr<LoadableServer> CreateEmptyServerWith(const ServerOptions& options,
+                                                      EngineLoader load) {
   auto text_pool = WorkerPool::MakeShared(NumTextThreads(), "text");
-  auto repositories =
-      std::make_unique<Repositories>(options, std::move(load), std::move(text_pool));
-  RETURN_IF_ERROR(repositories->LoadAtStart());
-  return std::unique_ptr<Server>(std::make_unique<ServerImpl>(options, std::move(repositories)));
+  return std::make_unique<ServerImpl>(
+      options, std::make_unique<Repositories>(options, std::move(load), std::move(text_pool)));
+}
+
+Result<std::unique_ptr<LoadableServer>> CreateEmptyServer(const ServerOptions& options) {
+  ASSIGN_OR_RETURN(EngineLoader load, LocalEngineLoader(options.open, options.orchestrator));
+  return CreateEmptyServerWith(options, std::move(load));
+}
+
+Result<std::unique_ptr<Server>> CreateServerWith(const ServerOptions& options, EngineLoader load) {
+  auto server = CreateEmptyServerWith(options, std::move(load));
+  RETURN_IF_ERROR(server->LoadAtStart());
+  return std::unique_ptr<Server>(std::move(server));
 }
 
 Result<std::unique_ptr<Server>> CreateServer(const ServerOptions& options) {
-  ASSIGN_OR_RETURN(EngineLoader load, LocalEngineLoader(options.open, options.orchestrator));
-  return CreateServerWith(options, std::move(load));
+  ASSIGN_OR_RETURN(auto server, CreateEmptyServer(options));
+  RETURN_IF_ERROR(server->LoadAtStart());
+  return std::unique_ptr<Server>(std::move(server));
 }
 
 }  // namespace inflight::serving

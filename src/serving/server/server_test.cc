@@ -73,6 +73,29 @@ TEST_F(ServerTest, ADirectoryIsServedUnderTheFourNames) {
   EXPECT_EQ(got.Joined(), "ab");  // <s>, a, b
 }
 
+TEST_F(ServerTest, UntilModelsAreLoadedItIsLiveAndRefusesRequests) {
+  WriteServable("repo");
+  const auto server = CreateEmptyServerWith({.model_repositories = {Path("repo")},
+                                             .control_mode = ControlMode::kExplicit,
+                                             .load_models = {"*"}},
+                                            Loader());
+  EXPECT_TRUE(server->live());
+  EXPECT_FALSE(server->ready());
+  EXPECT_TRUE(server->models().empty());
+  EXPECT_TRUE(server->Index(false).empty());
+  EXPECT_TRUE(server->executor_gauges().empty());
+  for (const Status& refused :
+       {server->CheckUsable(), server->FindModel("ensemble", "").status(),
+        server->LoadModel("ensemble", {}), server->UnloadModel("m", false)}) {
+    EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+    EXPECT_EQ(refused.reason(), Reason::kLoading);
+  }
+  ASSERT_TRUE(server->LoadAtStart().ok());
+  EXPECT_TRUE(server->ready());
+  EXPECT_TRUE(server->CheckUsable().ok());
+  EXPECT_TRUE(server->FindModel("ensemble", "").ok());
+}
+
 TEST_F(ServerTest, WithoutDecouplingThereIsNoStreaming) {
   const auto server = Serve({.model_dirs = {ModelDir()}, .decoupled = false});
   ASSERT_NE(server, nullptr);
@@ -183,17 +206,17 @@ TEST_F(ServerTest, BadRequestsAreAnsweredOnceAndOthersGoOn) {
   Request unknown = TextRequest("x", 1);
   unknown.model_name = "nosuch";
   Request missing = TextRequest("x", 1);
-  missing.inputs.resize(1);
+  missing.inputs.erase(missing.inputs.begin());
   Request extra = TextRequest("x", 1, {Int("no_such_tensor", 1)});
   Request type = TextRequest("x", 1);
   type.inputs[1] = Float("max_tokens", 1);
-  for (const auto& [request, message] :
-       std::vector<std::pair<Request, const char*>>{{unknown, "Request for unknown model"},
-                                                    {missing, "missing required input(s)"},
-                                                    {extra, "unexpected inference input"},
-                                                    {type, "data-type is 'FP32'"},
-                                                    {TextRequest("a\xff", 1), "text_input"},
-                                                    {TextRequest("x", 0), "max_tokens: got 0"}}) {
+  for (const auto& [request, message] : std::vector<std::pair<Request, const char*>>{
+           {unknown, "Request for unknown model"},
+           {missing, "QUERY is not present in the request"},
+           {extra, "unexpected inference input"},
+           {type, "data-type is 'FP32'"},
+           {TextRequest("a\xff", 1), "text_input"},
+           {TextRequest("x", 0), "max_tokens: got 0"}}) {
     Collector got;
     Infer(*server, request, got.Handler());
     EXPECT_EQ(got.num_final(), 1) << message;

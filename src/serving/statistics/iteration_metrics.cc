@@ -130,7 +130,6 @@ IterationProfile ProfileOf(const ::inference::ModelConfig& config) {
   };
   static constexpr Mark kMarks[] = {
       {19, "return_perf_metrics"},
-      {19, "guided_decoding_guide"},
       {17, "retention_token_range_starts"},
       {16, "return_kv_cache_reuse_stats"},
       {16, "skip_cross_attn_blocks"},

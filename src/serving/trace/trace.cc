@@ -56,6 +56,18 @@ void Trace::AddSpan(const RequestSpan& span) const {
   Mark("COMPUTE_END", span.finished_ns);
 }
 
+void Trace::SetChat() const {
+  if (!tree_) return;
+  const std::lock_guard lock(tree_->mutex);
+  tree_->trace.records[record_].is_chat = true;
+}
+
+void Trace::SetGeneration(const TraceGeneration& generation) const {
+  if (!tree_) return;
+  const std::lock_guard lock(tree_->mutex);
+  tree_->trace.records[record_].generation = generation;
+}
+
 void Trace::AddTensors(std::string_view activity, std::span<const Tensor> tensors) const {
   if (!tree_ || !tree_->levels.tensors) return;
   for (const Tensor& tensor : tensors) {

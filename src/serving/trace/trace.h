@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,13 @@ struct TraceTensor {
   DataType datatype;
 };
 
+// What a language model read and wrote for a request; literals, but for the counts.
+struct TraceGeneration {
+  int64_t num_input_tokens = 0;
+  int64_t num_output_tokens = 0;
+  std::string_view finish_reason;  // FinishReasonName of its last sequence
+};
+
 struct TraceRecord {
   uint64_t id = 0;
   uint64_t parent_id = 0;  // 0 = the request itself
@@ -44,6 +52,8 @@ struct TraceRecord {
   std::string request_id;
   std::vector<TraceEvent> events;
   std::vector<TraceTensor> tensors;
+  bool is_chat = false;  // of a language model: its prompt is messages
+  std::optional<TraceGeneration> generation;
 };
 
 // The context that a client's headers bring (W3C Trace Context); empty where it brings none.
@@ -73,6 +83,8 @@ class Trace {
   void Mark(std::string_view event, int64_t ns) const;
   // QUEUE_START and the COMPUTE_* events.
   void AddSpan(const RequestSpan& span) const;
+  void SetChat() const;
+  void SetGeneration(const TraceGeneration& generation) const;
   void AddTensors(std::string_view activity, std::span<const Tensor> tensors) const;
 
   // The run of another model for this one.

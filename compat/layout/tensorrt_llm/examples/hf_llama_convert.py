@@ -10,4 +10,4 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools"))
 from inflight_program import become
 
 if __name__ == "__main__":
-    become("convert", sys.argv[1:])
+    become("convert", ["--force", *sys.argv[1:]])  # as the original does

@@ -24,7 +24,7 @@ def main():
     for name in CALIBRATION:
         if getattr(arguments, name) is not None:
             print(f"quantize.py: --{name} has no effect: scales come from the weights, nothing is calibrated", file=sys.stderr)
-    become("convert", ["--output_dir", arguments.output_dir, *others])
+    become("convert", ["--force", "--output_dir", arguments.output_dir, *others])
 
 
 if __name__ == "__main__":

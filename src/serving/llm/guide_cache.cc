@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/llm/guide_cache.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "serving/llm/reasoned_guide.h"
+
+namespace inflight::serving {
+namespace {
+
+// What an entry holds beside the guide.
+constexpr uint64_t kEntryBytes = 512;
+
+// A guide and what it is charged with, which its states keep as well.
+class ChargedGuide final : public Guide, public std::enable_shared_from_this<ChargedGuide> {
+ public:
+  ChargedGuide(std::shared_ptr<const Guide> guide, MemoryCharge charge)
+      : guide_(std::move(guide)), charge_(std::move(charge)) {}
+
+  std::unique_ptr<GuideState> Begin() const override {
+    return std::make_unique<State>(shared_from_this(), guide_->Begin());
+  }
+  int num_tokens() const override { return guide_->num_tokens(); }
+  uint64_t bytes() const override { return guide_->bytes(); }
+
+ private:
+  class State final : public GuideState {
+   public:
+    State(std::shared_ptr<const ChargedGuide> guide, std::unique_ptr<GuideState> state)
+        : guide_(std::move(guide)), state_(std::move(state)) {}
+
+    std::unique_ptr<GuideState> Clone() const override {
+      return std::make_unique<State>(guide_, state_->Clone());
+    }
+    bool Mask(std::span<uint32_t> mask) override { return state_->Mask(mask); }
+    bool Accept(TokenId token) override { return state_->Accept(token); }
+    bool CanEnd() const override { return state_->CanEnd(); }
+
+   private:
+    const std::shared_ptr<const ChargedGuide> guide_;
+    const std::unique_ptr<GuideState> state_;
+  };
+
+  const std::shared_ptr<const Guide> guide_;
+  const MemoryCharge charge_;
+};
+
+}  // namespace
+
+GuideCache::GuideCache(std::shared_ptr<const Tokenizer> tokenizer, Maker* make)
+    : make_(make), tokenizer_(std::move(tokenizer)) {}
+
+GuideCache::GuideCache(std::function<Result<std::shared_ptr<const Tokenizer>>()> load_tokenizer)
+    : load_tokenizer_(std::move(load_tokenizer)), make_(&MakeGuide) {}
+
+bool GuideCache::Has(const GuideSpec& spec, const GuideTokens& tokens) {
+  return Find(spec, tokens).has_value();
+}
+
+Result<std::shared_ptr<const Guide>> GuideCache::Get(const GuideSpec& spec,
+                                                     const GuideTokens& tokens,
+                                                     const std::shared_ptr<AccountShare>& memory,
+                                                     const std::string& opening) {
+  ASSIGN_OR_RETURN(auto guide, GetOne(spec, tokens, memory));
+  if (spec.begins_after.empty() || opening.empty()) return guide;
+  GuideSpec at_once = spec;
+  at_once.begins_after.clear();
+  ASSIGN_OR_RETURN(auto without, GetOne(at_once, tokens, memory));
+  ASSIGN_OR_RETURN(auto texts, TextsOf(tokens));
+  return MakeReasonedGuide({.opening = opening,
+                            .with = std::move(guide),
+                            .without = std::move(without),
+                            .tokens = std::move(texts)});
+}
+
+Result<std::shared_ptr<const Guide>> GuideCache::GetOne(
+    const GuideSpec& spec, const GuideTokens& tokens, const std::shared_ptr<AccountShare>& memory) {
+  if (auto found = Find(spec, tokens)) return *std::move(found);
+  ASSIGN_OR_RETURN(auto texts, TextsOf(tokens));
+  auto made = make_(spec, std::move(texts));
+  Entry entry{.spec = spec,
+              .tokens = tokens,
+              .made = InvalidArgument(made.status().message()),
+              .own_bytes = spec.text.size() + spec.begins_after.size() + kEntryBytes};
+  MemoryCharge charge(memory);
+  RETURN_IF_ERROR(charge.Resize(entry.own_bytes + (made.ok() ? (*made)->bytes() : 0)));
+  if (made.ok())
+    entry.made = std::shared_ptr<const Guide>(
+        std::make_shared<const ChargedGuide>(*std::move(made), std::move(charge)));
+  auto result = entry.made;
+  Keep(std::move(entry));
+  return result;
+}
+
+std::optional<Result<std::shared_ptr<const Guide>>> GuideCache::Find(const GuideSpec& spec,
+                                                                     const GuideTokens& tokens) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(
+      entries_, [&](const Entry& entry) { return entry.tokens == tokens && entry.spec == spec; });
+  if (found == entries_.end()) return std::nullopt;
+  entries_.splice(entries_.begin(), entries_, found);
+  return entries_.front().made;
+}
+
+void GuideCache::Keep(Entry entry) {
+  std::list<Entry> forgotten;  // ends without the lock
+  const std::lock_guard lock(mutex_);
+  entries_.push_front(std::move(entry));
+  uint64_t bytes = 0;
+  for (const Entry& kept : entries_) bytes += BytesOf(kept);
+  while (!entries_.empty() && (entries_.size() > kMaxEntries || bytes > kMaxBytes)) {
+    bytes -= std::min(bytes, BytesOf(entries_.back()));  // it may have grown
+    forgotten.splice(forgotten.begin(), entries_, std::prev(entries_.end()));
+  }
+}
+
+uint64_t GuideCache::BytesOf(const Entry& entry) {
+  return entry.own_bytes + (entry.made.ok() ? (*entry.made)->bytes() : 0);
+}
+
+Result<std::shared_ptr<const TokenTexts>> GuideCache::TextsOf(const GuideTokens& tokens) {
+  const std::lock_guard lock(vocabularies_mutex_);  // two at once would make the same
+  const auto found = std::ranges::find(vocabularies_, tokens, &Vocabulary::tokens);
+  if (found != vocabularies_.end()) {
+    vocabularies_.splice(vocabularies_.begin(), vocabularies_, found);
+    return vocabularies_.front().texts;
+  }
+  if (tokenizer_ == nullptr) {
+    ASSIGN_OR_RETURN(tokenizer_, load_tokenizer_());
+  }
+  const int num_tokens = std::min(tokens.num_tokens, tokenizer_->vocab_size());
+  std::vector<std::string> texts(static_cast<size_t>(num_tokens));
+  for (size_t id = 0; id < texts.size(); ++id)
+    texts[id] = tokenizer_->TokenBytes(static_cast<TokenId>(id));
+  for (const TokenId id : tokens.shown)
+    if (id >= 0 && id < num_tokens)
+      texts[static_cast<size_t>(id)] = std::string(tokenizer_->IdToToken(id));
+  vocabularies_.push_front({.tokens = tokens, .texts = MakeTokenTexts(texts)});
+  if (vocabularies_.size() > kMaxVocabularies) vocabularies_.pop_back();
+  return vocabularies_.front().texts;
+}
+
+}  // namespace inflight::serving

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The guides of requests (inflight/guide.h), compiled for a model's vocabulary and kept for the
+// next requests with the same: making one looks at the whole vocabulary, and may take a while.
+//
+// What a guide holds is charged to the client that had it made, for as long as it is kept or used.
+//
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/memory_account.h"
+#include "inflight/guide.h"
+#include "inflight/tokenizer.h"
+
+namespace inflight::serving {
+
+// Whose texts a guide is made of.
+struct GuideTokens {
+  int num_tokens = 0;  // the model's; those that the tokenizer has not are left out
+  std::vector<TokenId> shown =
+      {};  // special tokens whose texts are part of the answer's, ascending
+
+  bool operator==(const GuideTokens&) const = default;
+};
+
+class GuideCache {
+ public:
+  using Maker = Result<std::shared_ptr<const Guide>>(const GuideSpec& spec,
+                                                     std::shared_ptr<const TokenTexts> tokens);
+
+  static constexpr size_t kMaxEntries = 256;
+  static constexpr uint64_t kMaxBytes = uint64_t{256} << 20;  // of all that are kept
+  static constexpr size_t kMaxVocabularies = 8;
+
+  // The tokenizer is that which decodes; where it is to be loaded, by the first guide.
+  explicit GuideCache(std::shared_ptr<const Tokenizer> tokenizer, Maker* make = &MakeGuide);
+  explicit GuideCache(std::function<Result<std::shared_ptr<const Tokenizer>>()> load_tokenizer);
+
+  // Whether Get would find it, or why it cannot be made: many requests may ask for the same.
+  bool Has(const GuideSpec& spec, const GuideTokens& tokens);
+
+  // Errors are MakeGuide's, but that all are kInvalidArgument; kResourceExhausted: `memory` has no
+  // room. With an `opening` what spec.begins_after ends is there only where the text begins with
+  // that (reasoned_guide.h).
+  Result<std::shared_ptr<const Guide>> Get(const GuideSpec& spec, const GuideTokens& tokens,
+                                           const std::shared_ptr<AccountShare>& memory,
+                                           const std::string& opening = {});
+
+ private:
+  struct Entry {
+    GuideSpec spec;
+    GuideTokens tokens;
+    Result<std::shared_ptr<const Guide>> made;  // or why it could not be
+    uint64_t own_bytes = 0;                     // beside the guide, which may grow
+  };
+  struct Vocabulary {
+    GuideTokens tokens;
+    std::shared_ptr<const TokenTexts> texts;
+  };
+
+  Result<std::shared_ptr<const Guide>> GetOne(const GuideSpec& spec, const GuideTokens& tokens,
+                                              const std::shared_ptr<AccountShare>& memory);
+  std::optional<Result<std::shared_ptr<const Guide>>> Find(const GuideSpec& spec,
+                                                           const GuideTokens& tokens);
+  Result<std::shared_ptr<const TokenTexts>> TextsOf(const GuideTokens& tokens);
+  void Keep(Entry entry);
+  static uint64_t BytesOf(const Entry& entry);
+
+  const std::function<Result<std::shared_ptr<const Tokenizer>>()> load_tokenizer_;
+  Maker* const make_;
+  std::mutex mutex_;
+  std::list<Entry> entries_;  // the latest used first
+  std::mutex vocabularies_mutex_;
+  std::shared_ptr<const Tokenizer> tokenizer_;  // null: not loaded yet
+  std::list<Vocabulary> vocabularies_;          // the latest used first
+};
+
+}  // namespace inflight::serving

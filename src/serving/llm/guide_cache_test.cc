@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/llm/guide_cache.h"
+
+#include <gtest/gtest.h>
+
+#include "serving/testing/fake_executor.h"
+
+namespace inflight::serving {
+namespace {
+
+constexpr int kMany = 100000;  // more than the tokenizer has
+constexpr uint64_t kGuideBytes = uint64_t{80} << 20;
+
+// Of so many bytes; `refuse` in its text is none.
+class LargeGuide final : public Guide {
+ public:
+  explicit LargeGuide(int num_tokens) : num_tokens_(num_tokens) {}
+  std::unique_ptr<GuideState> Begin() const override { return nullptr; }
+  int num_tokens() const override { return num_tokens_; }
+  uint64_t bytes() const override { return kGuideBytes; }
+
+ private:
+  const int num_tokens_;
+};
+
+int num_made = 0;
+std::shared_ptr<const TokenTexts> last_tokens;
+
+Result<std::shared_ptr<const Guide>> Make(const GuideSpec& spec,
+                                          std::shared_ptr<const TokenTexts> tokens) {
+  ++num_made;
+  if (spec.text == "refuse") return Status(StatusCode::kResourceExhausted, "too large");
+  last_tokens = std::move(tokens);
+  return std::shared_ptr<const Guide>(std::make_shared<LargeGuide>(last_tokens->num_tokens()));
+}
+
+GuideSpec Regex(std::string text) {
+  return {.kind = GuideSpec::Kind::kRegex, .text = std::move(text)};
+}
+
+class GuideCacheTest : public ::testing::Test {
+ protected:
+  GuideCacheTest() { num_made = 0; }
+
+  std::shared_ptr<const Guide> Get(const GuideSpec& spec, std::vector<TokenId> shown = {},
+                                   const std::shared_ptr<AccountShare>& memory = nullptr) {
+    auto made = cache_.Get(spec, {.num_tokens = kMany, .shown = std::move(shown)}, memory);
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    return made.ok() ? *std::move(made) : nullptr;
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer_ = *Tokenizer::FromJson(ByteTokenizerJson());
+  GuideCache cache_{tokenizer_, &Make};
+};
+
+TEST_F(GuideCacheTest, TheSameGuideIsMadeOnce) {
+  EXPECT_FALSE(cache_.Has(Regex("a"), {.num_tokens = kMany}));
+  const auto made = Get(Regex("a"));
+  EXPECT_TRUE(cache_.Has(Regex("a"), {.num_tokens = kMany}));
+  EXPECT_EQ(Get(Regex("a")), made);
+  EXPECT_EQ(num_made, 1);
+  EXPECT_NE(Get(Regex("b")), made);
+  GuideSpec later = Regex("a");
+  later.begins_after = "</think>";
+  EXPECT_NE(Get(later), made);
+  later.kind = GuideSpec::Kind::kGrammar;
+  EXPECT_FALSE(cache_.Has(later, {.num_tokens = kMany}));
+  EXPECT_EQ(num_made, 3);
+}
+
+TEST_F(GuideCacheTest, SpecialTokensThatAreShownHaveTheirTexts) {
+  Get(Regex("a"));
+  EXPECT_EQ(last_tokens->num_tokens(), tokenizer_->vocab_size());
+  TokenId special = 0;
+  while (!tokenizer_->IsSpecial(special)) ++special;
+  EXPECT_EQ(last_tokens->Of(special), "");
+  Get(Regex("a"), {special});
+  EXPECT_EQ(num_made, 2);
+  EXPECT_EQ(last_tokens->Of(special), tokenizer_->IdToToken(special));
+}
+
+TEST_F(GuideCacheTest, TokensThatTheEngineHasNotAreLeftOut) {
+  ASSERT_TRUE(cache_.Get(Regex("a"), {.num_tokens = 10}, nullptr).ok());
+  EXPECT_EQ(last_tokens->num_tokens(), 10);
+}
+
+TEST_F(GuideCacheTest, WhatIsTooLargeIsTheClientsFault) {
+  const auto made = cache_.Get(Regex("refuse"), {.num_tokens = kMany}, nullptr);
+  EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(made.status().message(), "too large");
+  EXPECT_EQ(cache_.Get(Regex("refuse"), {.num_tokens = kMany}, nullptr).status(), made.status());
+  EXPECT_EQ(num_made, 1) << "what cannot be made is not tried again";
+}
+
+TEST_F(GuideCacheTest, TheLongestUnusedIsForgottenWhereBytesAreTooMany) {
+  const std::weak_ptr<const Guide> first = Get(Regex("0"));
+  const std::weak_ptr<const Guide> second = Get(Regex("1"));
+  Get(Regex("2"));
+  Get(Regex("0"));
+  Get(Regex("3"));  // 320 MiB of 256
+  EXPECT_FALSE(first.expired());
+  EXPECT_TRUE(second.expired());
+}
+
+TEST_F(GuideCacheTest, AGuideIsChargedWhileItIsKeptOrUsed) {
+  const auto account = MemoryAccount::Make({.hard_bytes = size_t{1} << 30});
+  const auto share = account->NewConnection("someone", [] {});
+  auto used = Get(Regex("0"), {}, share);
+  EXPECT_GE(account->used_bytes(), kGuideBytes);
+  EXPECT_LT(account->used_bytes(), kGuideBytes + 4096);
+  for (const char* other : {"1", "2", "3"}) Get(Regex(other));
+  EXPECT_FALSE(cache_.Has(Regex("0"), {.num_tokens = kMany}));
+  EXPECT_GE(account->used_bytes(), kGuideBytes);
+  used.reset();
+  EXPECT_EQ(account->used_bytes(), 0U);
+}
+
+TEST_F(GuideCacheTest, AClientWithoutRoomGetsNone) {
+  const auto account = MemoryAccount::Make({.hard_bytes = size_t{1} << 20});
+  const auto share = account->NewConnection("someone", [] {});
+  EXPECT_EQ(cache_.Get(Regex("0"), {}, share).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_FALSE(cache_.Has(Regex("0"), {.num_tokens = kMany}));
+  EXPECT_EQ(account->used_bytes(), 0U);
+}
+
+}  // namespace
+}  // namespace inflight::serving
