@@ -13,7 +13,8 @@
 
 namespace inflight::bench {
 
-enum class FrontEndLoad { kHttpInfer, kHttpStream, kGrpcInfer, kGrpcStream };
+// kChatStream: /v1/chat/completions, whose responses are max_tokens.
+enum class FrontEndLoad { kHttpInfer, kHttpStream, kChatStream, kGrpcInfer, kGrpcStream };
 
 struct FrontEndOptions {
   FrontEndLoad load = FrontEndLoad::kHttpInfer;

@@ -21,11 +21,10 @@ namespace {
 
 constexpr std::string_view kLastChunk = "\r\n0\r\n\r\n";
 
-std::string Post(const FrontEndOptions& options, std::string_view action, std::string_view fields,
+std::string Post(const FrontEndOptions& options, std::string_view path, std::string_view fields,
                  std::string_view body) {
-  return fmt::format(
-      "POST /v2/models/{}/{} HTTP/1.1\r\nHost: {}:{}\r\n{}Content-Length: {}\r\n\r\n{}",
-      options.model, action, options.host, options.port, fields, body.size(), body);
+  return fmt::format("POST {} HTTP/1.1\r\nHost: {}:{}\r\n{}Content-Length: {}\r\n\r\n{}", path,
+                     options.host, options.port, fields, body.size(), body);
 }
 
 // A tensor of 16 floats in and out as bytes behind the JSON: what Triton's clients send.
@@ -37,11 +36,19 @@ std::string InferRequest(const FrontEndOptions& options) {
       "Inference-Header-Content-Length: {}\r\nContent-Type: application/octet-stream\r\n",
       body.size());
   body.append(64, '\1');
-  return Post(options, "infer", fields, body);
+  return Post(options, fmt::format("/v2/models/{}/infer", options.model), fields, body);
 }
 
 std::string StreamRequest(const FrontEndOptions& options) {
-  return Post(options, "generate_stream", "Content-Type: application/json\r\n",
+  constexpr std::string_view kFields = "Content-Type: application/json\r\n";
+  if (options.load == FrontEndLoad::kChatStream) {
+    return Post(
+        options, "/v1/chat/completions", kFields,
+        fmt::format(
+            R"({{"messages":[{{"role":"user","content":"word"}}],"stream":true,"max_tokens":{}}})",
+            options.repetition));
+  }
+  return Post(options, fmt::format("/v2/models/{}/generate_stream", options.model), kFields,
               fmt::format(R"({{"PROMPT":" word","STREAM":true,"REPETITION":{},"DELAY":{:.6f}}})",
                           options.repetition, options.delay_s));
 }
@@ -59,7 +66,7 @@ class HttpLoad {
   HttpLoad(const FrontEndOptions& options, Meter& meter)
       : options_(options),
         meter_(meter),
-        is_stream_(options.load == FrontEndLoad::kHttpStream),
+        is_stream_(options.load != FrontEndLoad::kHttpInfer),
         request_(is_stream_ ? StreamRequest(options) : InferRequest(options)),
         epoll_(epoll_create1(EPOLL_CLOEXEC)) {}
 
@@ -163,7 +170,9 @@ class HttpLoad {
       connection.tail.erase(0, connection.tail.size() - kLastChunk.size());
     }
     if (connection.tail != kLastChunk) return;
-    if (connection.num_events != options_.repetition) meter_.CountError();
+    // Beside the texts a chat has the role, the reason why it ended, and [DONE].
+    const int others = options_.load == FrontEndLoad::kChatStream ? 3 : 0;
+    if (connection.num_events != options_.repetition + others) meter_.CountError();
     Send(connection);
   }
 

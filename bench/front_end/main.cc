@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // front_end_load LOAD HOST PORT MODEL PID [CONCURRENCY] [REPETITION] [DELAY_S] [MEASURE_S]
-// LOAD: http-infer, http-stream, grpc-infer, grpc-stream. PID: of the server. Prints one line of
-// JSON; bench/front_end/run.py makes a table of many.
+// LOAD: http-infer, http-stream, chat-stream, grpc-infer, grpc-stream. PID: of the server. Prints
+// one line of JSON; bench/front_end/run.py makes a table of many.
 #include <time.h>
 
 #include <cstdio>
@@ -16,11 +16,13 @@ int main(int argc, char** argv) {
   const std::span<char*> args(argv, static_cast<size_t>(argc));
   const std::map<std::string, FrontEndLoad> loads = {{"http-infer", FrontEndLoad::kHttpInfer},
                                                      {"http-stream", FrontEndLoad::kHttpStream},
+                                                     {"chat-stream", FrontEndLoad::kChatStream},
                                                      {"grpc-infer", FrontEndLoad::kGrpcInfer},
                                                      {"grpc-stream", FrontEndLoad::kGrpcStream}};
   if (args.size() < 6 || !loads.contains(args[1])) {
     fprintf(stderr,
-            "usage: front_end_load http-infer|http-stream|grpc-infer|grpc-stream HOST PORT MODEL "
+            "usage: front_end_load http-infer|http-stream|chat-stream|grpc-infer|grpc-stream HOST "
+            "PORT MODEL "
             "PID [CONCURRENCY] [REPETITION] [DELAY_S] [MEASURE_S]\n");
     return 1;
   }
@@ -42,7 +44,7 @@ int main(int argc, char** argv) {
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
   });
   const bool is_http =
-      options.load == FrontEndLoad::kHttpInfer || options.load == FrontEndLoad::kHttpStream;
+      options.load != FrontEndLoad::kGrpcInfer && options.load != FrontEndLoad::kGrpcStream;
   const std::string error = is_http ? RunHttpLoad(options, meter) : RunGrpcLoad(options, meter);
   if (!error.empty()) {
     fprintf(stderr, "%s\n", error.c_str());

@@ -4,12 +4,13 @@
 
 usage: bench/front_end/run.py BUILD_DIR [--triton DIR] [--repeats 3] [--seconds 4] [--only REGEX]
 
-BUILD_DIR has bin/inflight and bin/front_end_load (preset `bench`). DIR is the unpacked wheel nvidia-pytriton 0.7.0
-(`pip download --no-deps nvidia-pytriton==0.7.0`, `python -m zipfile -e *.whl DIR`), which holds Triton's server 2.51.0;
-without it only ours is timed. The floor (floor.cc) answers HTTP without looking at what it was asked: what the system takes
-for a request. Models without weights (identity, mock_llm) answer in both. Prints CSV: medians over the repeats, and the
-spread of the CPU time as (largest - smallest) / median; then how many connections each server holds, what they take of its
-memory and CPU, and what is resident without a model.
+BUILD_DIR has bin/inflight and bin/front_end_load (preset `bench`). DIR is the unpacked wheel nvidia-pytriton 0.7.0 (`pip
+download --no-deps nvidia-pytriton==0.7.0`, `python -m zipfile -e *.whl DIR`), which holds Triton's server 2.51.0; without it
+only ours is timed. The floor (floor.cc) answers HTTP without looking at what it was asked: what the system takes for a
+request. Models without weights (identity, mock_llm) answer in both. Streams of /v1/chat/completions are those of
+front_end_chat_server, OpenAI's API as ours has it over such a model; their items are events. Prints CSV: medians over the
+repeats, and the spread of the CPU time as (largest - smallest) / median; then how many connections each server holds, what
+they take of its memory and CPU, and what is resident without a model.
 """
 
 import argparse
@@ -91,14 +92,18 @@ def floor(build, *_):
     return [build / "bin/front_end_floor", HTTP_PORT], {}
 
 
-def start(command, environment, log):
+def chat(build, repository, work, delay=0):
+    return [build / "bin/front_end_chat_server", HTTP_PORT, ROOT / "models/demo", delay], {}
+
+
+def start(command, environment, log, path="/v2/health/ready"):
     process = subprocess.Popen(
-        [str(c) for c in command], env=os.environ | environment, stdout=log, stderr=subprocess.STDOUT
+        [str(c) for c in command], env=os.environ | environment, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
     )  # fmt: skip
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{HTTP_PORT}/v2/health/ready", timeout=1):
+            with urllib.request.urlopen(f"http://127.0.0.1:{HTTP_PORT}{path}", timeout=1):
                 return process
         except OSError:
             if process.poll() is not None or time.monotonic() > deadline:
@@ -181,6 +186,29 @@ def hold(pid, kind):
     return len(held), num_answered, kib, busy
 
 
+def report_chat(build, args, work):
+    """CPU time of an event of /v1/chat/completions, as the rows above."""
+    for delay in (0, 0.02):
+        with open(work / "chat.log", "ab") as log:
+            process = start(*chat(build, None, work, delay), log, "/health")
+            for count in (64, 1024):
+                label = f"chat-stream {count}{f' every {delay * 1000:g} ms' if delay else ''}"
+                if not re.search(args.only, label):
+                    continue
+                case = ("chat-stream", "mock_llm", count, 200, delay)
+                runs = [measure(build / "bin/front_end_load", process.pid, case, args.seconds) for _ in range(args.repeats)]
+                failed = "; ".join(error for _, error in runs if error)
+                good = [run for run, error in runs if not error]
+                costs = [run["server_us_per_item"] for run in good]
+                cost = statistics.median(costs) if good else float("nan")
+                spread = (max(costs) - min(costs)) / cost if good else float("nan")
+                rate = statistics.median(run["items_per_s"] for run in good) if good else float("nan")
+                client = statistics.median(run["client_us_per_item"] for run in good) if good else float("nan")
+                print(f"{label},inflight,{cost:.2f},{spread:.2f},{rate:.0f},,,{client:.2f},{failed}")
+            process.kill()
+            process.wait()
+
+
 def report_held(name, command, environment, log):
     for kind in ("http", "grpc"):
         process = start(command, environment, log)
@@ -253,6 +281,7 @@ def main():
             f"{label},{name},{median('server_us_per_item'):.2f},{spread:.2f},{median('items_per_s'):.0f},{times},"
             f"{median('client_us_per_item'):.2f},{failed}"
         )
+    report_chat(args.build.resolve(), args, work)
     del servers[FLOOR], resident[FLOOR]
     for name, values in resident.items():
         print(f"# {name}: {statistics.median(values) / 1024:.1f} MiB resident with both models and no request yet")

@@ -342,7 +342,8 @@ class CogServer::Handler : public http_listener::HttpHandler {
   const CogOptions options_;
   const std::chrono::sys_time<std::chrono::microseconds> completed_at_;
   const std::string openapi_;
-  const http_listener::Router router_ = http_listener::Router::Of(Rows());
+  const http_listener::Router router_ =
+      http_listener::Router::Of(Rows(), http_listener::Implied::kNothing);  // as cog's own server
   const std::shared_ptr<Predictions> predictions_;
   const std::unique_ptr<WebhookCaller> webhooks_;
   std::mutex random_mutex_;

@@ -9,6 +9,7 @@
 #include "json/json_writer.h"
 #include "protocol/cog/predictor.h"
 #include "protocol/cog/timestamp.h"
+#include "protocol/http_listener/event_stream.h"
 #include "protocol/kserve/http/response.h"
 
 namespace inflight::cog {
@@ -147,7 +148,9 @@ void Prediction::Stream(const std::shared_ptr<HttpResponder>& responder) {
   responder->StartStream(200,
                          {{"Content-Type", "text/event-stream"}, {"Cache-Control", "no-cache"}});
   const auto send = [&](std::string_view name, const std::string& json) {
-    responder->WriteChunk(fmt::format("event: {}\ndata: {}\n\n", name, json));
+    std::string event;
+    http_listener::AppendEvent(event, name, json);
+    responder->WriteChunk(event);
   };
   send("start", StartEvent());
   for (size_t i = 0; i < output_.size(); ++i) send("output", OutputEvent(output_[i], i));
@@ -270,7 +273,8 @@ void Prediction::CallWebhook(Event event) {
 
 void Prediction::SendEvent(std::string_view name, const std::string& json) {
   if (streams_.empty()) return;
-  const std::string event = fmt::format("event: {}\ndata: {}\n\n", name, json);
+  std::string event;
+  http_listener::AppendEvent(event, name, json);
   for (const auto& stream : streams_) stream->WriteChunk(event);
 }
 

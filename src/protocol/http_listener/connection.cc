@@ -31,6 +31,8 @@ constexpr size_t kMaxRecordBytes = 16 * 1024;     // of TLS
 constexpr int64_t kNsPerBodyByte = 1'000'000'000 / (64 * 1024);
 constexpr std::chrono::seconds kLinger{2};  // for a client that still sends after its last answer
 
+constexpr int kNoContent = 204;
+constexpr int kNotModified = 304;
 constexpr size_t kHeadBytes = 256;  // of most answers, at most
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -385,7 +387,9 @@ void Connection::SendWhole(HttpResponse response, MemoryCharge charge) {
   if (response_.close || thread().draining) keep_alive_ = false;
 
   head_ = FormatHead(response_.status, response_.headers);
-  head_.append("Content-Length: ").append(std::to_string(response_.num_bytes())).append("\r\n");
+  if (response_.status != kNoContent && response_.status != kNotModified) {  // RFC 9110, 8.6
+    head_.append("Content-Length: ").append(std::to_string(response_.num_bytes())).append("\r\n");
+  }
   if (!keep_alive_) {
     head_.append("Connection: close\r\n");
   } else if (is_http10_) {

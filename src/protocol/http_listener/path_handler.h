@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two handlers behind one listener: which of them a request is for, its path says.
+// Two handlers behind one listener: which of them a request is for, its head says.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,20 @@ namespace inflight::http_listener {
 
 class PathHandler : public HttpHandler {
  public:
-  virtual bool Serves(std::string_view path) const = 0;
+  virtual bool Serves(const HttpRequest& head) const = 0;
 };
 
 class BesidePaths final : public HttpHandler {
  public:
   BesidePaths(std::unique_ptr<PathHandler> first, std::unique_ptr<HttpHandler> rest)
       : first_(std::move(first)), rest_(std::move(rest)) {}
+
+  // `rest` itself where `first` is null.
+  static std::unique_ptr<HttpHandler> Make(std::unique_ptr<PathHandler> first,
+                                           std::unique_ptr<HttpHandler> rest) {
+    if (first == nullptr) return rest;
+    return std::make_unique<BesidePaths>(std::move(first), std::move(rest));
+  }
 
   size_t MaxBodyBytes(const HttpRequest& head) const override {
     return For(head).MaxBodyBytes(head);
@@ -40,7 +47,7 @@ class BesidePaths final : public HttpHandler {
 
  private:
   HttpHandler& For(const HttpRequest& head) const {
-    return first_->Serves(head.path()) ? *first_ : *rest_;
+    return first_->Serves(head) ? *first_ : *rest_;
   }
 
   const std::unique_ptr<PathHandler> first_;

@@ -9,9 +9,16 @@ namespace inflight::http_listener {
 namespace {
 
 constexpr std::pair<std::string_view, Methods> kMethods[] = {
-    {"GET", kGet}, {"POST", kPost}, {"DELETE", kDelete}, {"PUT", kPut}};
+    {"GET", kGet}, {"HEAD", kHead},     {"POST", kPost},
+    {"PUT", kPut}, {"DELETE", kDelete}, {"OPTIONS", kOptions}};
 
 bool IsName(std::string_view segment) { return segment.starts_with('{'); }
+
+Methods WithImplied(Methods methods, Implied implied) {
+  if (implied == Implied::kNothing) return methods;
+  if ((methods & kGet) != 0) methods |= kHead;
+  return methods | kOptions;
+}
 
 }  // namespace
 
@@ -30,6 +37,10 @@ std::string MethodNames(Methods methods) {
   return names;
 }
 
+HttpResponse AnswerOptions(Methods methods) {
+  return {.status = 204, .headers = {{"Allow", MethodNames(methods)}}};
+}
+
 std::string_view PathValues::Of(std::string_view name) const {
   for (size_t i = 0; i < size_; ++i) {
     if (values_[i].first == name) return values_[i].second;
@@ -37,17 +48,17 @@ std::string_view PathValues::Of(std::string_view name) const {
   return {};
 }
 
-Router::Router(const std::vector<Row>& rows) {
+Router::Router(const std::vector<Row>& rows, Implied implied) {
   for (size_t i = 0; i < rows.size(); ++i) {
+    const Methods methods = WithImplied(rows[i].methods, implied);
     const std::string_view path = rows[i].path;
     const size_t open = std::min(path.find('['), path.size());
     const size_t close = std::min(path.find(']'), path.size());
-    Add({path.substr(0, open), {}, path.substr(std::min(close + 1, path.size()))}, i,
-        rows[i].methods);
+    Add({path.substr(0, open), {}, path.substr(std::min(close + 1, path.size()))}, i, methods);
     if (open == path.size()) continue;
     CHECK_LT(open, close);
     Add({path.substr(0, open), path.substr(open + 1, close - open - 1), path.substr(close + 1)}, i,
-        rows[i].methods);
+        methods);
   }
 }
 
@@ -109,8 +120,11 @@ std::optional<Router::Match> Router::Find(std::string_view method, std::string_v
   for (const Pattern& pattern : by_length_[*num_segments]) {
     if (!Matches(pattern, segments, *num_segments, values)) continue;
     const bool allows_method = Allows(pattern.methods, method);
-    if (!found || allows_method) found = {pattern.row, allows_method, values};
-    if (allows_method) break;
+    if (!found || (allows_method && !found->allows_method)) {
+      const Methods before = found ? found->methods : Methods{0};
+      found = {pattern.row, allows_method, values, before};
+    }
+    found->methods |= pattern.methods;
   }
   return found;
 }

@@ -5,6 +5,10 @@
 // whole segment, which is not empty; a part in [] may be left out. Paths match as a whole and
 // case-sensitively, without percent-decoding; a trailing slash makes another path.
 //
+// A path that has GET has HEAD too, whose answer is the same without its body, and every path has
+// OPTIONS, whose answer is its methods; of a contract that has neither (Triton's), a router is made
+// with Implied::kNothing.
+//
 // Cost of a look-up: the path is split once and compared with the templates that have as many
 // segments; nothing is allocated.
 #pragma once
@@ -18,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "protocol/http_listener/http_message.h"
+
 namespace inflight::http_listener {
 
 using Methods = uint8_t;  // a set of these
@@ -25,9 +31,18 @@ inline constexpr Methods kGet = 1;
 inline constexpr Methods kPost = 2;
 inline constexpr Methods kDelete = 4;
 inline constexpr Methods kPut = 8;
+inline constexpr Methods kHead = 16;
+inline constexpr Methods kOptions = 32;
+inline constexpr Methods kAllMethods = kGet | kPost | kDelete | kPut | kHead | kOptions;
 
 bool Allows(Methods methods, std::string_view method);
 std::string MethodNames(Methods methods);  // "GET, POST"
+
+// The answer to OPTIONS: no body, and `Allow`.
+HttpResponse AnswerOptions(Methods methods);
+
+// What rows allow beside what they list.
+enum class Implied : uint8_t { kHeadAndOptions, kNothing };
 
 // What a path has in place of the names of its template.
 class PathValues {
@@ -54,17 +69,18 @@ class Router {
     size_t row;
     bool allows_method;
     PathValues values;
+    Methods methods;  // of all rows that the path matches
   };
 
   // A template that is not as above is a defect of the program.
-  explicit Router(const std::vector<Row>& rows);
+  explicit Router(const std::vector<Row>& rows, Implied implied = Implied::kHeadAndOptions);
 
   // Of any table whose rows have `path` and `methods`.
   template <typename Rows>
-  static Router Of(const Rows& rows) {
+  static Router Of(const Rows& rows, Implied implied = Implied::kHeadAndOptions) {
     std::vector<Row> plain;
     for (const auto& row : rows) plain.push_back({row.path, row.methods});
-    return Router(plain);
+    return Router(plain, implied);
   }
 
   // The first row that matches both, else the first that matches the path.

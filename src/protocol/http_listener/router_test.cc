@@ -60,6 +60,20 @@ TEST(RouterTest, TheRootIsAPathOfNoSegments) {
   EXPECT_FALSE(router.Find("GET", "").has_value());
 }
 
+TEST(RouterTest, AGetHasHeadAndEveryPathHasOptions) {
+  EXPECT_EQ(RowOf("HEAD", "/models/stats"), 1U);
+  EXPECT_EQ(RowOf("OPTIONS", "/models/m/load"), 4U);
+  EXPECT_FALSE(kRouter.Find("HEAD", "/models/m/load")->allows_method) << "it has POST alone";
+  EXPECT_EQ(MethodNames(kRouter.Find("OPTIONS", "/models/m")->methods),
+            "GET, HEAD, DELETE, OPTIONS");
+  const HttpResponse answer = AnswerOptions(kRouter.Find("OPTIONS", "/models")->methods);
+  EXPECT_EQ(answer.status, 204);
+  EXPECT_EQ(answer.headers.front().second, "GET, HEAD, POST, OPTIONS");
+  const Router listed({{"/models", kGet}}, Implied::kNothing);
+  EXPECT_FALSE(listed.Find("HEAD", "/models")->allows_method);
+  EXPECT_FALSE(listed.Find("OPTIONS", "/models")->allows_method);
+}
+
 TEST(RouterTest, MethodsAreNamed) {
   EXPECT_EQ(MethodNames(kGet | kPost), "GET, POST");
   EXPECT_EQ(MethodNames(kDelete), "DELETE");

@@ -280,6 +280,18 @@ void WriteGauges(const std::vector<ExecutorGauges>& executors, TextWriter& out) 
   }
 }
 
+// Of the executor's model; null where it is gone meanwhile.
+const StatisticsSnapshot* StatisticsOf(const ExecutorGauges& executor,
+                                       const std::vector<ModelSample>& models) {
+  for (const ModelSample& model : models) {
+    if (model.name == executor.model && model.version == executor.version &&
+        model.name_space == executor.name_space) {
+      return &model.statistics;
+    }
+  }
+  return nullptr;
+}
+
 // The TensorRT-LLM back-end's histograms of lengths, of releases that had them.
 void WriteLengths(const std::vector<ExecutorGauges>& executors,
                   const std::vector<ModelSample>& models, TextWriter& out) {
@@ -296,18 +308,14 @@ void WriteLengths(const std::vector<ExecutorGauges>& executors,
     bool is_announced = false;
     for (const ExecutorGauges& executor : executors) {
       if (executor.profile.release < kSinceRelease) continue;
-      for (const ModelSample& model : models) {
-        if (model.name != executor.model || model.version != executor.version ||
-            model.name_space != executor.name_space) {
-          continue;
-        }
-        if (!std::exchange(is_announced, true)) {
-          out.Family(family.name, "TRT LLM response metrics", "histogram");
-        }
-        const serving::Histogram& histogram = model.statistics.*family.histogram;
-        out.HistogramSamples(LabelsOf(executor, {{"response_metric_type", family.kind}}),
-                             histogram.upper_bounds, histogram.counts, histogram.sum);
+      const StatisticsSnapshot* statistics = StatisticsOf(executor, models);
+      if (statistics == nullptr) continue;
+      if (!std::exchange(is_announced, true)) {
+        out.Family(family.name, "TRT LLM response metrics", "histogram");
       }
+      const serving::Histogram& histogram = statistics->*family.histogram;
+      out.HistogramSamples(LabelsOf(executor, {{"response_metric_type", family.kind}}),
+                           histogram.upper_bounds, histogram.counts, histogram.sum);
     }
   }
 }
@@ -390,7 +398,13 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
   WriteLengths(executors, models, out);
   WriteCounters(executors, out);
   WriteIterationGauges(executors, out);
-  if (options.with_vllm_names) WriteRouterGauges(executors, out);
+  if (options.with_vllm_names) {
+    std::vector<RouterModel> known;
+    for (const ExecutorGauges& executor : executors) {
+      known.push_back({&executor, StatisticsOf(executor, models)});
+    }
+    WriteRouterGauges(known, out);
+  }
   return out.Take();
 }
 

@@ -5,12 +5,16 @@
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace inflight::metrics {
 namespace {
 
 using serving::ExecutorGauges;
+using serving::Histogram;
 using serving::Iteration;
+using serving::StatisticsSnapshot;
 
 struct RouterGauge {
   std::string_view name;
@@ -44,15 +48,15 @@ std::vector<Label> RouterLabels(const ExecutorGauges& executor, std::string_view
   return more;
 }
 
-void WriteCacheInfo(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
+void WriteCacheInfo(const std::vector<RouterModel>& models, TextWriter& out) {
   out.Family("vllm:cache_config_info", "Tokens of a KV block, and how many blocks there are",
              "gauge");
-  for (size_t i = 0; i < executors.size(); ++i) {
-    const Iteration& it = executors[i].iteration;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const Iteration& it = models[i].executor->iteration;
     const std::string engine = std::to_string(i);
     const std::string block_size = std::to_string(it.block_size);
     const std::string num_blocks = std::to_string(it.stats.kv_blocks_max);
-    out.Sample(RouterLabels(executors[i], engine,
+    out.Sample(RouterLabels(*models[i].executor, engine,
                             {{"block_size", block_size}, {"num_gpu_blocks", num_blocks}}),
                uint64_t{1});
   }
@@ -70,38 +74,111 @@ std::string List(const std::vector<std::string>& names) {
 }
 
 // An adapter is loaded before its first request is queued: none waits to be.
-void WriteAdapters(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
-  const auto has_names = [](const ExecutorGauges& e) { return e.adapters.has_value(); };
-  if (std::none_of(executors.begin(), executors.end(), has_names)) return;
+void WriteAdapters(const std::vector<RouterModel>& models, TextWriter& out) {
+  const auto has_names = [](const RouterModel& m) { return m.executor->adapters.has_value(); };
+  if (std::none_of(models.begin(), models.end(), has_names)) return;
   out.Family("vllm:lora_requests_info", "Adapters with names that are loaded; when that was so",
              "gauge");
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  for (size_t i = 0; i < executors.size(); ++i) {
-    if (!executors[i].adapters) continue;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const ExecutorGauges& executor = *models[i].executor;
+    if (!executor.adapters) continue;
     const std::string engine = std::to_string(i);
-    const std::string max = std::to_string(executors[i].adapters->max);
-    const std::string running = List(executors[i].adapters->names);
+    const std::string max = std::to_string(executor.adapters->max);
+    const std::string running = List(executor.adapters->names);
     out.Sample(
         RouterLabels(
-            executors[i], engine,
+            executor, engine,
             {{"max_lora", max}, {"running_lora_adapters", running}, {"waiting_lora_adapters", ""}}),
         now.count());
   }
 }
 
-}  // namespace
+struct RouterCounter {
+  std::string_view name;
+  std::string_view help;
+  int64_t ExecutorStats::*value;
+};
 
-void WriteRouterGauges(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
-  if (executors.empty()) return;
-  for (const RouterGauge& gauge : kRouterGauges) {
-    out.Family(gauge.name, gauge.help, "gauge");
-    for (size_t i = 0; i < executors.size(); ++i) {
+constexpr RouterCounter kRouterCounters[] = {
+    {"vllm:prompt_tokens_total", "Prompt tokens of admitted requests",
+     &ExecutorStats::prompt_tokens},
+    {"vllm:generation_tokens_total", "Tokens generated", &ExecutorStats::tokens_generated},
+    {"vllm:prefix_cache_queries_total", "Prompt tokens that were looked for in the KV cache",
+     &ExecutorStats::prompt_tokens},
+    {"vllm:prefix_cache_hits_total", "Prompt tokens that were found there",
+     &ExecutorStats::prompt_tokens_cached},
+    {"vllm:spec_decode_num_draft_tokens_total", "Draft tokens that were verified",
+     &ExecutorStats::tokens_drafted},
+    {"vllm:spec_decode_num_accepted_tokens_total", "Draft tokens that became output",
+     &ExecutorStats::drafts_accepted},
+};
+
+struct RouterHistogram {
+  std::string_view name;
+  std::string_view help;
+  Histogram StatisticsSnapshot::*histogram;
+  double unit;  // of its bounds in ours: 1000 where ours are milliseconds
+};
+
+constexpr double kMsPerSecond = 1000;
+// The time between tokens had another name before vLLM 0.11: dashboards have either.
+constexpr RouterHistogram kRouterHistograms[] = {
+    {"vllm:time_to_first_token_seconds", "From a request's arrival to its first token",
+     &StatisticsSnapshot::ttft_ms, kMsPerSecond},
+    {"vllm:inter_token_latency_seconds", "Between consecutive tokens of a request",
+     &StatisticsSnapshot::itl_ms, kMsPerSecond},
+    {"vllm:time_per_output_token_seconds", "The same, by its former name",
+     &StatisticsSnapshot::itl_ms, kMsPerSecond},
+    {"vllm:request_queue_time_seconds", "From a request's arrival to its first step",
+     &StatisticsSnapshot::queue_ms, kMsPerSecond},
+    {"vllm:request_prompt_tokens", "Prompt tokens of successful requests",
+     &StatisticsSnapshot::prompt_tokens, 1},
+    {"vllm:request_generation_tokens", "Generated tokens of successful requests",
+     &StatisticsSnapshot::output_tokens, 1},
+};
+
+void WriteRouterHistograms(const std::vector<RouterModel>& models, TextWriter& out) {
+  for (const RouterHistogram& family : kRouterHistograms) {
+    bool is_announced = false;
+    for (size_t i = 0; i < models.size(); ++i) {
+      if (models[i].statistics == nullptr) continue;
+      const Histogram& histogram = models[i].statistics->*family.histogram;
+      if (histogram.counts.size() != histogram.upper_bounds.size() + 1) continue;  // not kept
+      if (!std::exchange(is_announced, true)) out.Family(family.name, family.help, "histogram");
+      std::vector<double> bounds = histogram.upper_bounds;
+      for (double& bound : bounds) bound /= family.unit;
       const std::string engine = std::to_string(i);
-      out.Sample(RouterLabels(executors[i], engine), gauge.value(executors[i].iteration));
+      out.HistogramSamples(RouterLabels(*models[i].executor, engine), bounds, histogram.counts,
+                           histogram.sum / family.unit);
     }
   }
-  WriteCacheInfo(executors, out);
-  WriteAdapters(executors, out);
+}
+
+}  // namespace
+
+void WriteRouterGauges(const std::vector<RouterModel>& models, TextWriter& out) {
+  if (models.empty()) return;
+  for (const RouterGauge& gauge : kRouterGauges) {
+    out.Family(gauge.name, gauge.help, "gauge");
+    for (size_t i = 0; i < models.size(); ++i) {
+      const ExecutorGauges& executor = *models[i].executor;
+      const std::string engine = std::to_string(i);
+      out.Sample(RouterLabels(executor, engine), gauge.value(executor.iteration));
+    }
+  }
+  WriteCacheInfo(models, out);
+  WriteAdapters(models, out);
+  for (const RouterCounter& counter : kRouterCounters) {
+    out.Family(counter.name, counter.help, "counter");
+    for (size_t i = 0; i < models.size(); ++i) {
+      const ExecutorGauges& executor = *models[i].executor;
+      const std::string engine = std::to_string(i);
+      out.Sample(RouterLabels(executor, engine),
+                 static_cast<uint64_t>(executor.stats.*counter.value));
+    }
+  }
+  WriteRouterHistograms(models, out);
 }
 
 }  // namespace inflight::metrics

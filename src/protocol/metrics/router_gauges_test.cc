@@ -27,9 +27,14 @@ serving::ExecutorGauges Executor(const std::string& version) {
   return gauges;
 }
 
-std::string Written(const std::vector<serving::ExecutorGauges>& executors) {
+std::string Written(const std::vector<serving::ExecutorGauges>& executors,
+                    const serving::StatisticsSnapshot* statistics = nullptr) {
+  std::vector<RouterModel> models;
+  for (const serving::ExecutorGauges& executor : executors) {
+    models.push_back({&executor, statistics});
+  }
   TextWriter out;
-  WriteRouterGauges(executors, out);
+  WriteRouterGauges(models, out);
   return out.Take();
 }
 
@@ -55,6 +60,45 @@ TEST(RouterGauges, AdaptersAreThoseThatHaveNames) {
   EXPECT_THAT(Written({executor}),
               HasSubstr("vllm:lora_requests_info{engine=\"0\",max_lora=\"9\",model_name=\"llm\","
                         "running_lora_adapters=\"new,old\",waiting_lora_adapters=\"\"} "));
+}
+
+TEST(RouterGauges, TokensAreCounted) {
+  serving::ExecutorGauges executor = Executor("1");
+  executor.stats.prompt_tokens = 30;
+  executor.stats.prompt_tokens_cached = 20;
+  executor.stats.tokens_generated = 12;
+  const std::string page = Written({executor});
+  for (const char* line : {"vllm:prompt_tokens_total{engine=\"0\",model_name=\"llm\"} 30\n",
+                           "vllm:prefix_cache_queries_total{engine=\"0\",model_name=\"llm\"} 30\n",
+                           "vllm:prefix_cache_hits_total{engine=\"0\",model_name=\"llm\"} 20\n",
+                           "vllm:generation_tokens_total{engine=\"0\",model_name=\"llm\"} 12\n"}) {
+    EXPECT_THAT(page, HasSubstr(line));
+  }
+}
+
+TEST(RouterGauges, TimesAreSecondsAndLengthsAreTokens) {
+  serving::StatisticsSnapshot statistics;
+  statistics.ttft_ms = {.upper_bounds = {50, 1000}, .counts = {1, 2, 3}, .sum = 8500, .count = 6};
+  statistics.prompt_tokens = {.upper_bounds = {8}, .counts = {4, 0}, .sum = 20, .count = 4};
+  const std::string page = Written({Executor("1")}, &statistics);
+  const std::string labels = "{engine=\"0\",model_name=\"llm\"";
+  EXPECT_THAT(page, HasSubstr("# TYPE vllm:time_to_first_token_seconds histogram\n"
+                              "vllm:time_to_first_token_seconds_bucket" +
+                              labels +
+                              ",le=\"0.05\"} 1\n"
+                              "vllm:time_to_first_token_seconds_bucket" +
+                              labels +
+                              ",le=\"1\"} 3\n"
+                              "vllm:time_to_first_token_seconds_bucket" +
+                              labels +
+                              ",le=\"+Inf\"} 6\n"
+                              "vllm:time_to_first_token_seconds_sum" +
+                              labels +
+                              "} 8.5\n"
+                              "vllm:time_to_first_token_seconds_count" +
+                              labels + "} 6\n"));
+  EXPECT_THAT(page, HasSubstr("vllm:request_prompt_tokens_sum" + labels + "} 20\n"));
+  EXPECT_THAT(page, Not(HasSubstr("vllm:inter_token_latency_seconds_count")));  // not kept
 }
 
 TEST(RouterGauges, ThePageHasThemWhereItIsAsked) {

@@ -2,37 +2,22 @@
 #include "protocol/openai/answer.h"
 
 #include <algorithm>
-#include <random>
+#include <ctime>
 #include <span>
 #include <utility>
 
 #include "json/json_writer.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/openai/error.h"
+#include "protocol/openai/new_id.h"
 
 namespace inflight::openai {
 namespace {
 
-std::string_view ReasonOf(FinishReason reason) {
-  return reason == FinishReason::kLength ? "length" : "stop";
-}
-
 using answer_parts::Part;
 using answer_parts::Parts;
 
-constexpr size_t kShortIdDigits = 9;  // of a call, as templates of Mistral want them
-
-// 128 random bits.
-std::string NewId(std::string_view prefix) {
-  thread_local std::mt19937_64 random{std::random_device()()};
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string id(prefix);
-  for (int word = 0; word < 2; ++word) {
-    uint64_t bits = random();
-    for (int i = 0; i < 16; ++i, bits >>= 4) id.push_back(kDigits[bits & 15]);
-  }
-  return id;
-}
+constexpr std::string_view kDone = "[DONE]";  // the last event
 
 std::string HeadOf(const AnswerOptions& options) {
   std::string head = options.is_chat ? NewId("{\"id\":\"chatcmpl-") : NewId("{\"id\":\"cmpl-");
@@ -57,12 +42,11 @@ Answer::Answer(AnswerOptions options, std::shared_ptr<const Tokenizer> tokenizer
     : options_(std::move(options)),
       tokenizer_(std::move(tokenizer)),
       cancels_(std::move(cancels)),
-      responder_(std::move(responder)),
+      responder_(responder),
+      sender_(std::move(responder), SeedHeader(options_.seed)),
       head_(HeadOf(options_)),
       choices_(cancels_.size() * static_cast<size_t>(options_.best_of)),
-      is_counted_(cancels_.size()) {
-  if (options_.is_stream) head_.insert(0, "data: ");
-}
+      is_counted_(cancels_.size()) {}
 
 void Answer::OnResponse(size_t prompt, const serving::Response& response) {
   const std::lock_guard lock(mutex_);
@@ -84,11 +68,10 @@ void Answer::Take(size_t prompt, const serving::Generated& generated) {
   usage_.completion_tokens += std::ssize(response.output_ids);
   choice.num_tokens += static_cast<int>(response.output_ids.size());
   for (const float log_prob : response.output_log_probs) choice.cum_log_prob += log_prob;
-  if (response.is_sequence_final) choice.finish_reason = ReasonOf(generated.finish_reason);
+  if (response.is_sequence_final) choice.finish_reason = ReasonName(generated.finish_reason);
   const bool is_first = !std::exchange(choice.has_begun, true);
   if (is_first && !options_.format.is_plain()) {
-    choice.parser =
-        std::make_unique<answer_parts::AnswerParser>(options_.format, *options_.begins_in);
+    choice.parts = std::make_unique<MessageParts>(options_.format, *options_.begins_in);
   }
   if (is_first && !options_.echoes.empty()) {
     choice.text = options_.echoes[prompt];
@@ -98,37 +81,28 @@ void Answer::Take(size_t prompt, const serving::Generated& generated) {
   if (options_.is_stream) {
     if (is_first && options_.is_chat) {
       BeginEvent(index);
-      events_.append(
+      events().append(
           R"(,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null)");
       EndEvent();
     }
-    choice.parser ? AppendPartEvents(index, choice, generated)
-                  : AppendEvents(index, choice, generated);
-    return SendEvents();
+    choice.parts ? AppendPartEvents(index, choice, generated)
+                 : AppendEvents(index, choice, generated);
+    return sender_.Send();
   }
-  choice.parser ? KeepParts(choice, generated) : void(choice.text.append(generated.text));
+  choice.parts ? KeepParts(choice, generated) : void(choice.text.append(generated.text));
   if (options_.logprobs && options_.is_chat)
     AppendChatLogProbs(*tokenizer_, response, options_.top_logprobs, choice.log_probs);
 }
 
 Parts Answer::ReadParts(Choice& choice, const serving::Generated& generated) {
-  Parts parts;
-  choice.parser->Add(generated.text, parts);
-  if (!generated.response.is_sequence_final) return parts;
-  choice.parser->Finish(parts);
-  if (choice.parser->num_calls() > 0 && choice.finish_reason == "stop")
-    choice.finish_reason = "tool_calls";
+  Parts parts = choice.parts->Read(generated);
+  if (!choice.parts->finish_reason().empty()) choice.finish_reason = choice.parts->finish_reason();
   return parts;
 }
 
 void Answer::AddCall(Choice& choice, const std::string& name) const {
-  std::string id = NewId("");
-  if (options_.format.calls->short_ids) {
-    id.resize(kShortIdDigits);
-  } else {
-    id.insert(0, "call_");
-  }
-  choice.calls.push_back({.id = std::move(id), .name = name, .arguments = {}});
+  choice.calls.push_back(
+      {.id = NewCallId(options_.format, "call_"), .name = name, .arguments = {}});
 }
 
 void Answer::KeepParts(Choice& choice, const serving::Generated& generated) {
@@ -153,14 +127,14 @@ void Answer::KeepParts(Choice& choice, const serving::Generated& generated) {
 
 void Answer::AppendDelta(Choice& choice, const Part& part) {
   if (part.kind == Part::Kind::kReasoning || part.kind == Part::Kind::kContent) {
-    events_.append(part.kind == Part::Kind::kContent ? R"({"content":)"
-                                                     : R"({"reasoning_content":)");
-    json::AppendString(events_, part.text);
-    events_.push_back('}');
+    events().append(part.kind == Part::Kind::kContent ? R"({"content":)"
+                                                      : R"({"reasoning_content":)");
+    json::AppendString(events(), part.text);
+    events().push_back('}');
     return;
   }
   if (part.kind == Part::Kind::kCall) AddCall(choice, part.text);
-  json::Writer writer(events_);
+  json::Writer writer(events());
   writer.BeginObject().Key("tool_calls").BeginArray().BeginObject();
   writer.Key("index").Int(std::ssize(choice.calls) - 1);
   if (part.kind == Part::Kind::kCall) {
@@ -182,32 +156,34 @@ void Answer::AppendPartEvents(size_t index, Choice& choice, const serving::Gener
   if (told.empty() && has_log_probs) told = {&nothing, 1};
   for (const Part& part : told) {
     BeginEvent(index);
-    events_.append(R"(,"delta":)");
+    events().append(R"(,"delta":)");
     AppendDelta(choice, part);
-    events_.append(R"(,"logprobs":)");
+    events().append(R"(,"logprobs":)");
     if (std::exchange(has_log_probs, false)) {
-      events_.append(R"({"content":[)");
-      AppendChatLogProbs(*tokenizer_, generated.response, options_.top_logprobs, events_);
-      events_.append("]}");
+      events().append(R"({"content":[)");
+      AppendChatLogProbs(*tokenizer_, generated.response, options_.top_logprobs, events());
+      events().append("]}");
     } else {
-      events_.append("null");
+      events().append("null");
     }
-    events_.append(R"(,"finish_reason":null)");
+    events().append(R"(,"finish_reason":null)");
     EndEvent();
   }
   if (!generated.response.is_sequence_final) return;
   BeginEvent(index);
-  events_.append(R"(,"delta":{},"logprobs":null,"finish_reason":")");
-  events_.append(choice.finish_reason).append("\"");
+  events().append(R"(,"delta":{},"logprobs":null,"finish_reason":")");
+  events().append(choice.finish_reason).append("\"");
   EndEvent();
 }
 
 void Answer::BeginEvent(size_t index) {
-  events_.append(head_).append(R"({"index":)").append(std::to_string(index));
+  http_listener::BeginEvent(events());
+  events().append(head_).append(R"({"index":)").append(std::to_string(index));
 }
 
 void Answer::EndEvent() {
-  events_.append(options_.include_usage ? "}],\"usage\":null}\n\n" : "}]}\n\n");
+  events().append(options_.include_usage ? "}],\"usage\":null}" : "}]}");
+  http_listener::EndEvent(events());
 }
 
 void Answer::AppendEvents(size_t index, Choice& choice, const serving::Generated& generated) {
@@ -216,77 +192,62 @@ void Answer::AppendEvents(size_t index, Choice& choice, const serving::Generated
   if (!generated.text.empty() || has_log_probs || !choice.text.empty() ||
       (is_last && !options_.is_chat)) {
     BeginEvent(index);
-    events_.append(options_.is_chat ? R"(,"delta":{"content":)" : R"(,"text":)");
+    events().append(options_.is_chat ? R"(,"delta":{"content":)" : R"(,"text":)");
     if (choice.text.empty()) {
-      json::AppendString(events_, generated.text);
+      json::AppendString(events(), generated.text);
     } else {  // behind the prompt that is told first
-      json::AppendString(events_, choice.text + generated.text);
+      json::AppendString(events(), choice.text + generated.text);
       choice.text.clear();
     }
-    if (options_.is_chat) events_.push_back('}');
-    events_.append(R"(,"logprobs":)");
+    if (options_.is_chat) events().push_back('}');
+    events().append(R"(,"logprobs":)");
     if (!has_log_probs) {
-      events_.append("null");
+      events().append("null");
     } else if (options_.is_chat) {
-      events_.append(R"({"content":[)");
-      AppendChatLogProbs(*tokenizer_, generated.response, options_.top_logprobs, events_);
-      events_.append("]}");
+      events().append(R"({"content":[)");
+      AppendChatLogProbs(*tokenizer_, generated.response, options_.top_logprobs, events());
+      events().append("]}");
     } else {
-      choice.completion_log_probs.Write(events_);
+      choice.completion_log_probs.Write(events());
     }
-    events_.append(R"(,"finish_reason":)");
+    events().append(R"(,"finish_reason":)");
     if (is_last && !options_.is_chat) {
-      events_.append("\"").append(choice.finish_reason).append("\"");
+      events().append("\"").append(choice.finish_reason).append("\"");
     } else {
-      events_.append("null");
+      events().append("null");
     }
     EndEvent();
   }
   if (!is_last || !options_.is_chat) return;
   BeginEvent(index);
-  events_.append(R"(,"delta":{},"logprobs":null,"finish_reason":")");
-  events_.append(choice.finish_reason).append("\"");
+  events().append(R"(,"delta":{},"logprobs":null,"finish_reason":")");
+  events().append(choice.finish_reason).append("\"");
   EndEvent();
-}
-
-http_listener::Headers Answer::HeadersOf(std::string_view content_type) const {
-  return {{"Content-Type", std::string(content_type)},
-          {"Inflight-Seed", std::to_string(options_.seed)}};
-}
-
-void Answer::SendEvents() {
-  if (events_.empty()) return;
-  if (!std::exchange(has_started_, true)) {
-    auto headers = HeadersOf(kserve_http::kEventStream);
-    headers.emplace_back("Cache-Control", "no-cache");
-    responder_->StartStream(200, headers);
-  }
-  responder_->WriteChunk(events_);
-  events_.clear();
 }
 
 void Answer::Fail(const Status& status) {
   is_done_ = true;
   for (const auto& cancel : cancels_) cancel->Cancel();
-  if (!has_started_) return responder_->Send(Error(status));
-  events_.assign("data: ");
-  AppendError(status, events_);
-  events_.append("\n\ndata: [DONE]\n\n");
-  SendEvents();
-  responder_->Finish();
+  if (!sender_.has_started()) return responder_->Send(Error(status));
+  http_listener::BeginEvent(events());
+  AppendError(status, events());
+  http_listener::EndEvent(events());
+  http_listener::AppendEvent(events(), "", kDone);
+  sender_.Finish();
 }
 
 void Answer::End() {
   is_done_ = true;
   if (!options_.is_stream) return SendWhole();
   if (options_.include_usage) {
-    events_.append(head_).append("],\"usage\":");
-    AppendUsage(events_);
-    events_.append("}\n\n");
+    http_listener::BeginEvent(events());
+    events().append(head_).append("],\"usage\":");
+    AppendUsage(events());
+    events().append("}");
+    http_listener::EndEvent(events());
   }
-  events_.append("data: [DONE]\n\n");
-  SendEvents();
-  responder_->Finish();
+  http_listener::AppendEvent(events(), "", kDone);
+  sender_.Finish();
 }
 
 // Of the sequences that were made for a prompt those that are answered: all, or the likeliest by
@@ -352,8 +313,9 @@ void Answer::SendWhole() {
   body.append(R"(],"usage":)");
   AppendUsage(body);
   body.append("}");
-  responder_->Send(
-      {.status = 200, .headers = HeadersOf(kserve_http::kJson), .body = std::move(body)});
+  auto answer = kserve_http::Answer(200, kserve_http::kJson, std::move(body));
+  for (auto& header : SeedHeader(options_.seed)) answer.headers.push_back(std::move(header));
+  responder_->Send(std::move(answer));
 }
 
 void Answer::AppendUsage(std::string& out) const {
@@ -363,6 +325,28 @@ void Answer::AppendUsage(std::string& out) const {
   writer.Key("total_tokens").Int(usage_.prompt_tokens + usage_.completion_tokens);
   writer.Key("prompt_tokens_details").BeginObject();
   writer.Key("cached_tokens").Int(usage_.cached_tokens).EndObject().EndObject();
+}
+
+MakeSink AnswerTo(const Asked& asked, const ServedModel& served, AnswerForm form,
+                  std::shared_ptr<http_listener::HttpResponder> responder) {
+  AnswerOptions options = {.is_chat = form.is_chat,
+                           .is_stream = asked.stream,
+                           .include_usage = asked.include_usage,
+                           .logprobs = asked.logprobs,
+                           .top_logprobs = asked.top_logprobs,
+                           .n = asked.n,
+                           .best_of = asked.best_of.value_or(asked.n),
+                           .model = served.name,
+                           .created_s = std::time(nullptr),
+                           .echoes = std::move(form.echoes)};
+  return [options = std::move(options), tokenizer = served.text->tokenizer,
+          responder = std::move(responder)](Started started) mutable {
+    options.seed = started.seed;
+    options.format = std::move(started.format);
+    options.begins_in = std::move(started.begins_in);
+    return std::make_shared<Answer>(std::move(options), std::move(tokenizer),
+                                    std::move(started.cancels), std::move(responder));
+  };
 }
 
 }  // namespace inflight::openai

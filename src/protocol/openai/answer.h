@@ -12,13 +12,23 @@
 #include <string>
 #include <vector>
 
-#include "answer_parts/answer_parser.h"
 #include "protocol/http_listener/http_message.h"
+#include "protocol/openai/body_fields.h"
+#include "protocol/openai/event_sender.h"
 #include "protocol/openai/log_probs.h"
+#include "protocol/openai/message_parts.h"
+#include "protocol/openai/served_models.h"
+#include "protocol/openai/start_answer.h"
 #include "serving/core/generation.h"
 #include "serving/core/request.h"
 
 namespace inflight::openai {
+
+// What an endpoint knows of its answer that its body does not say.
+struct AnswerForm {
+  bool is_chat = false;
+  std::vector<std::string> echoes = {};  // [prompts] that texts begin with; empty: none
+};
 
 struct AnswerOptions {
   bool is_chat = false;
@@ -36,14 +46,14 @@ struct AnswerOptions {
   std::shared_ptr<const answer_parts::BeginsIn> begins_in;  // read once the model answers
 };
 
-class Answer {
+class Answer final : public AnswerSink {
  public:
   // `cancels`: of the requests, one for each prompt.
   Answer(AnswerOptions options, std::shared_ptr<const Tokenizer> tokenizer,
          std::vector<std::shared_ptr<serving::CancelToken>> cancels,
          std::shared_ptr<http_listener::HttpResponder> responder);
 
-  void OnResponse(size_t prompt, const serving::Response& response);
+  void OnResponse(size_t prompt, const serving::Response& response) override;
 
  private:
   struct Call {
@@ -55,9 +65,9 @@ class Answer {
     std::string text;       // of a whole answer
     std::string log_probs;  // of a whole answer of chat
     CompletionLogProbs completion_log_probs;
-    std::unique_ptr<answer_parts::AnswerParser> parser;  // null: the text is all content
-    std::string reasoning;                               // of a whole answer
-    std::vector<Call> calls;                             // of a whole answer; of a stream, counted
+    std::unique_ptr<MessageParts> parts;  // null: the text is all content
+    std::string reasoning;                // of a whole answer
+    std::vector<Call> calls;              // of a whole answer; of a stream, counted
     std::string_view finish_reason;
     int num_tokens = 0;
     float cum_log_prob = 0;
@@ -81,13 +91,13 @@ class Answer {
   void AppendChoice(size_t index, Choice& choice, std::string& out) const;
   std::vector<size_t> Best(size_t prompt) const;
   void AppendUsage(std::string& out) const;
-  void SendEvents();
-  http_listener::Headers HeadersOf(std::string_view content_type) const;
+  std::string& events() { return sender_.text(); }
 
   const AnswerOptions options_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::vector<std::shared_ptr<serving::CancelToken>> cancels_;
   const std::shared_ptr<http_listener::HttpResponder> responder_;
+  EventSender sender_;  // with mutex_ held
 
   std::mutex mutex_;
   std::string head_;              // of the object: {"id":...,"model":...
@@ -95,9 +105,11 @@ class Answer {
   std::vector<bool> is_counted_;  // [prompts] its prompt tokens are
   Usage usage_;
   size_t num_ended_ = 0;  // of the prompts
-  bool has_started_ = false;
   bool is_done_ = false;
-  std::string events_;  // kept, so that a chunk costs no allocation
 };
+
+// An Answer to the body `asked`, for StartAnswer.
+MakeSink AnswerTo(const Asked& asked, const ServedModel& served, AnswerForm form,
+                  std::shared_ptr<http_listener::HttpResponder> responder);
 
 }  // namespace inflight::openai

@@ -2,6 +2,7 @@
 #include "protocol/openai/body_fields.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -11,6 +12,7 @@
 #include "config/schema.h"
 #include "json/json_writer.h"
 #include "json/valid_text.h"
+#include "protocol/openai/object_reader.h"
 
 namespace inflight::openai {
 namespace {
@@ -124,6 +126,12 @@ Status Keep(const BodyField& field, const Value& value, Asked& asked) {
   return Status::Ok();
 }
 
+template <auto kMember>
+Status KeepAny(const BodyField&, const Value& value, Asked& asked) {
+  asked.*kMember = value;
+  return Status::Ok();
+}
+
 Status ReadToolChoice(const BodyField& field, const Value& value, Asked& asked) {
   if (value.kind() != Kind::kString && value.kind() != Kind::kObject)
     return WrongType(field.name, value, "a string or an object");
@@ -136,6 +144,37 @@ Status ReadPrompt(const BodyField& field, const Value& value, Asked& asked) {
     return WrongType(field.name, value, "a string, an array of strings or arrays of token ids");
   asked.prompt = value;
   return Status::Ok();
+}
+
+Status ReadInput(const BodyField& field, const Value& value, Asked& asked) {
+  if (value.kind() != Kind::kString && value.kind() != Kind::kArray)
+    return WrongType(field.name, value, "a string or an array of items");
+  asked.input = value;
+  return Status::Ok();
+}
+
+Status ReadEffort(const BodyField& field, const Value& value, Asked& asked) {
+  ASSIGN_OR_RETURN(asked.reasoning_effort, TextOf(field.name, value));
+  return CheckEffort(field.name, asked.reasoning_effort);
+}
+
+Status ReadSystem(const BodyField& field, const Value& value, Asked& asked) {
+  if (value.kind() != Kind::kString && value.kind() != Kind::kArray)
+    return WrongType(field.name, value, "a string or an array of text blocks");
+  asked.system = value;
+  return Status::Ok();
+}
+
+// Of Anthropic's: {"user_id": ...}, who asks; the server has no use for it.
+Status ReadUserId(const BodyField& field, const Value& value, Asked&) {
+  ASSIGN_OR_RETURN(const auto members, MembersOf<1>(value, std::string(field.name),
+                                                    "of what is said of a request", {"user_id"}));
+  return members[0] ? TextAt(std::string(field.name) + ".user_id", members[0]).status()
+                    : Status::Ok();
+}
+
+Status ReadCacheControl(const BodyField& field, const Value& value, Asked&) {
+  return CheckCacheControl(std::string(field.name), value);
 }
 
 // Says who asks; the server has no use for it.
@@ -222,66 +261,106 @@ Status ReadLogProbCount(const BodyField& field, const Value& value, Asked& asked
   return Status::Ok();
 }
 
-constexpr std::string_view kNoGuide = "this server does not guide answers; leave it out";
 constexpr std::string_view kTextOnly = "answers are text alone; leave it out";
 constexpr std::string_view kLeaveOut = "leave it out";
 constexpr BodyKinds kBoth = kChat | kCompletion;
-constexpr BodyKinds kAll = kChat | kCompletion | kTokenize | kDetokenize;
+constexpr BodyKinds kAnthropic = kMessages | kCountTokens;
+constexpr BodyKinds kGenerate = kBoth | kMessages | kResponse;
+constexpr BodyKinds kTemplated = kChat | kTokenize | kAnthropic;
+constexpr BodyKinds kAll = kBoth | kTokenize | kDetokenize | kAnthropic | kResponse;
+constexpr std::string_view kNoTools = "this server runs no tools; leave it out";
 
 // clang-format off
 constexpr BodyField kFields[] = {
     {"model", kAll, ReadText<&Asked::model>},
-    {"messages", kChat | kTokenize, Keep<&Asked::messages, Kind::kArray>},
+    {"messages", kTemplated, Keep<&Asked::messages, Kind::kArray>},
     {"prompt", kCompletion | kTokenize, ReadPrompt},
     {"tokens", kDetokenize, Keep<&Asked::tokens, Kind::kArray>},
     {"add_special_tokens", kTokenize, ReadBool<&Asked::add_special_tokens>},
     {"add_generation_prompt", kChat | kTokenize, ReadBool<&Asked::add_generation_prompt>},
-    {"chat_template_kwargs", kChat | kTokenize, Keep<&Asked::chat_template_kwargs, Kind::kObject>},
-    {"max_tokens", kBoth, ReadInt<&Asked::max_tokens>, 1, kMostInt},
+    {"chat_template_kwargs", kTemplated | kResponse, Keep<&Asked::chat_template_kwargs, Kind::kObject>},
+    {"max_output_tokens", kResponse, ReadInt<&Asked::max_tokens>, 1, kMostInt},
+    {"max_tokens", kBoth | kMessages, ReadInt<&Asked::max_tokens>, 1, kMostInt},
     {"max_completion_tokens", kChat, ReadInt<&Asked::max_completion_tokens>, 1, kMostInt},
-    {"min_tokens", kBoth, ReadInt<&Asked::min_tokens>, 0, kMostInt},
-    {"temperature", kBoth, ReadFloat<&Asked::temperature>, 0, 100},
-    {"top_p", kBoth, ReadFloat<&Asked::top_p>, 0, 1},
-    {"top_k", kBoth, ReadInt<&Asked::top_k>, -1, kMostInt},
-    {"min_p", kBoth, ReadFloat<&Asked::min_p>, 0, 1},
-    {"repetition_penalty", kBoth, ReadFloat<&Asked::repetition_penalty>, 1e-3, 1e3},
-    {"presence_penalty", kBoth, ReadFloat<&Asked::presence_penalty>, -2, 2},
-    {"frequency_penalty", kBoth, ReadFloat<&Asked::frequency_penalty>, -2, 2},
-    {"logit_bias", kBoth, ReadBias},
-    {"seed", kBoth, ReadSeed},
+    {"min_tokens", kGenerate, ReadInt<&Asked::min_tokens>, 0, kMostInt},
+    {"temperature", kGenerate, ReadFloat<&Asked::temperature>, 0, 100},
+    {"top_p", kGenerate, ReadFloat<&Asked::top_p>, 0, 1},
+    {"top_k", kGenerate, ReadInt<&Asked::top_k>, -1, kMostInt},
+    {"min_p", kGenerate, ReadFloat<&Asked::min_p>, 0, 1},
+    {"repetition_penalty", kGenerate, ReadFloat<&Asked::repetition_penalty>, 1e-3, 1e3},
+    {"presence_penalty", kGenerate, ReadFloat<&Asked::presence_penalty>, -2, 2},
+    {"frequency_penalty", kGenerate, ReadFloat<&Asked::frequency_penalty>, -2, 2},
+    {"logit_bias", kGenerate, ReadBias},
+    {"seed", kGenerate, ReadSeed},
     {"n", kBoth, ReadInt<&Asked::n>, 1, 128},
     {"best_of", kCompletion, ReadInt<&Asked::best_of>, 1, 128},
     {"stop", kBoth, ReadStop},
-    {"stop_token_ids", kBoth, ReadStopIds},
-    {"ignore_eos", kBoth, ReadBool<&Asked::ignore_eos>},
+    {"stop_sequences", kMessages, ReadStop},
+    {"stop_token_ids", kGenerate, ReadStopIds},
+    {"ignore_eos", kGenerate, ReadBool<&Asked::ignore_eos>},
     {"logprobs", kChat, ReadBool<&Asked::logprobs>},
     {"top_logprobs", kChat, ReadInt<&Asked::top_logprobs>, 0, 20},
     {"logprobs", kCompletion, ReadLogProbCount, 0, 20},
     {"echo", kCompletion, ReadBool<&Asked::echo>},
-    {"stream", kBoth, ReadBool<&Asked::stream>},
+    {"stream", kGenerate, ReadBool<&Asked::stream>},
     {"stream_options", kBoth, ReadStreamOptions},
-    {"priority", kBoth, ReadInt<&Asked::priority>, -1000, 1000},
-    {"cache_salt", kBoth, ReadText<&Asked::cache_salt>},
-    {"user", kBoth, ReadLabel},
-    {"safety_identifier", kBoth, ReadLabel},
+    {.name = "stream_options", .kinds = kResponse, .remedy = "streams have all events; leave it out", .neutral = R"({"include_obfuscation":false})"},
+    {"priority", kGenerate, ReadInt<&Asked::priority>, -1000, 1000},
+    {"cache_salt", kGenerate, ReadText<&Asked::cache_salt>},
+    {"user", kBoth | kResponse, ReadLabel},
+    {"safety_identifier", kBoth | kResponse, ReadLabel},
+    {"prompt_cache_key", kResponse, ReadLabel},
     {.name = "suffix", .kinds = kCompletion, .remedy = "text is continued at its end alone; leave it out", .neutral = "\"\""},
-    {"tools", kChat | kTokenize, Keep<&Asked::tools, Kind::kArray>},
-    {"tool_choice", kChat, ReadToolChoice},
-    {"parallel_tool_calls", kChat, ReadBool<&Asked::parallel_tool_calls>},
+    {"tools", kTemplated | kResponse, Keep<&Asked::tools, Kind::kArray>},
+    {"tool_choice", kChat | kResponse, ReadToolChoice},
+    {"input", kResponse, ReadInput},
+    {"instructions", kResponse, Keep<&Asked::instructions, Kind::kString>},
+    {"text", kResponse, Keep<&Asked::text, Kind::kObject>},
+    {"reasoning", kResponse, Keep<&Asked::reasoning, Kind::kObject>},
+    {"include", kResponse, Keep<&Asked::include, Kind::kArray>},
+    {"metadata", kResponse, Keep<&Asked::metadata, Kind::kObject>},
+    {"previous_response_id", kResponse, ReadText<&Asked::previous_response_id>},
+    {"store", kResponse, ReadBool<&Asked::store>},
+    {.name = "truncation", .kinds = kResponse, .remedy = "conversations are taken as they are; leave it out", .neutral = "\"disabled\""},
+    {.name = "background", .kinds = kResponse, .remedy = "answers come at once or as a stream; leave it out"},
+    {.name = "conversation", .kinds = kResponse, .remedy = "use previous_response_id"},
+    {.name = "prompt", .kinds = kResponse, .remedy = "this server has no stored prompts; use instructions and input"},
+    {.name = "max_tool_calls", .kinds = kResponse, .remedy = kNoTools},
+    {.name = "top_logprobs", .kinds = kResponse, .remedy = "log-probabilities are told by /v1/chat/completions", .neutral = "0"},
+    {.name = "service_tier", .kinds = kResponse, .remedy = "all requests are of one tier; leave it out", .neutral = "\"auto\""},
+    {.name = "context_management", .kinds = kResponse, .remedy = "conversations are taken as they are; leave it out"},
+    {.name = "moderation", .kinds = kResponse, .remedy = kLeaveOut},
+    {.name = "prompt_cache_options", .kinds = kResponse, .remedy = "equal beginnings are found by themselves; leave it out"},
+    {.name = "prompt_cache_retention", .kinds = kResponse, .remedy = "equal beginnings are found by themselves; leave it out", .neutral = "\"in_memory\""},
+    {"system", kAnthropic, ReadSystem},
+    {"tool_choice", kAnthropic, Keep<&Asked::tool_choice, Kind::kObject>},
+    {"thinking", kAnthropic, Keep<&Asked::thinking, Kind::kObject>},
+    {"metadata", kMessages, ReadUserId},
+    {"cache_control", kAnthropic, ReadCacheControl},
+    {"output_config", kAnthropic, Keep<&Asked::output_config, Kind::kObject>},
+    {.name = "container", .kinds = kMessages, .remedy = kNoTools},
+    {.name = "mcp_servers", .kinds = kAnthropic, .remedy = kNoTools},
+    {.name = "context_management", .kinds = kAnthropic, .remedy = "conversations are taken as they are; leave it out"},
+    {.name = "diagnostics", .kinds = kMessages, .remedy = kLeaveOut},
+    {.name = "inference_geo", .kinds = kMessages, .remedy = kLeaveOut},
+    {.name = "service_tier", .kinds = kMessages, .remedy = "all requests are of one tier; leave it out", .neutral = "\"auto\""},
+    {.name = "speed", .kinds = kAnthropic, .remedy = "all requests are of one speed; leave it out", .neutral = "\"standard\""},
+    {"parallel_tool_calls", kChat | kResponse, ReadBool<&Asked::parallel_tool_calls>},
     {.name = "functions", .kinds = kChat, .remedy = "it is the older name of tools"},
     {.name = "function_call", .kinds = kChat, .remedy = "it is the older name of tool_choice", .neutral = "\"none\""},
-    {.name = "response_format", .kinds = kBoth, .remedy = kNoGuide, .neutral = R"({"type":"text"})"},
-    {.name = "structured_outputs", .kinds = kBoth, .remedy = kNoGuide},
-    {.name = "guided_json", .kinds = kBoth, .remedy = kNoGuide},
-    {.name = "guided_regex", .kinds = kBoth, .remedy = kNoGuide},
-    {.name = "guided_choice", .kinds = kBoth, .remedy = kNoGuide},
-    {.name = "guided_grammar", .kinds = kBoth, .remedy = kNoGuide},
-    {.name = "guided_decoding_backend", .kinds = kBoth, .remedy = kNoGuide},
-    {.name = "guided_whitespace_pattern", .kinds = kBoth, .remedy = kNoGuide},
+    {"response_format", kBoth, Keep<&Asked::response_format, Kind::kObject>},
+    {"structured_outputs", kBoth, Keep<&Asked::structured_outputs, Kind::kObject>},
+    {"guided_json", kBoth, KeepAny<&Asked::guided_json>},
+    {"guided_regex", kBoth, Keep<&Asked::guided_regex, Kind::kString>},
+    {"guided_choice", kBoth, Keep<&Asked::guided_choice, Kind::kArray>},
+    {"guided_grammar", kBoth, Keep<&Asked::guided_grammar, Kind::kString>},
+    {.name = "guided_decoding_backend", .kinds = kBoth, .remedy = "this server has one; leave it out", .neutral = "\"auto\""},
+    {.name = "guided_whitespace_pattern", .kinds = kBoth, .remedy = "use guided_regex or guided_grammar"},
     {.name = "audio", .kinds = kChat, .remedy = kTextOnly},
     {.name = "modalities", .kinds = kChat, .remedy = kTextOnly, .neutral = R"(["text"])"},
     {.name = "prediction", .kinds = kChat, .remedy = kLeaveOut},
-    {.name = "reasoning_effort", .kinds = kChat, .remedy = "give templates that know it their variable by chat_template_kwargs"},
+    {"reasoning_effort", kChat | kTokenize, ReadEffort},
+    {"thinking_budget", kChat, ReadInt<&Asked::thinking_budget>, 0, kMostInt},
     {.name = "verbosity", .kinds = kChat, .remedy = kLeaveOut},
     {.name = "web_search_options", .kinds = kChat, .remedy = "this server searches nothing; leave it out"},
     {.name = "store", .kinds = kChat, .remedy = "nothing is stored; leave it out"},
@@ -289,7 +368,7 @@ constexpr BodyField kFields[] = {
     {.name = "service_tier", .kinds = kChat, .remedy = "all requests are of one tier; leave it out", .neutral = "\"auto\""},
     {.name = "prompt_cache_key", .kinds = kChat, .remedy = "equal beginnings are found by themselves; cache_salt keeps them apart"},
     {.name = "chat_template", .kinds = kChat | kTokenize, .remedy = "templates are programs, and the server's own is used; start it with --chat-template FILE"},
-    {.name = "continue_final_message", .kinds = kChat | kTokenize, .remedy = "leave it out, or use /v1/completions"},
+    {"continue_final_message", kChat | kTokenize, ReadBool<&Asked::continues>},
     {.name = "documents", .kinds = kChat, .remedy = "put them into messages"},
     {.name = "use_beam_search", .kinds = kBoth, .remedy = "beams are found by the KServe endpoints (beam_width)"},
     {.name = "length_penalty", .kinds = kBoth, .remedy = "it is of beam search; leave it out", .neutral = "1.0"},
@@ -360,6 +439,14 @@ Status CheckTogether(const Asked& asked, BodyKinds kind) {
 }
 
 }  // namespace
+
+Status CheckEffort(std::string_view where, std::string_view effort) {
+  constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", "medium",
+                                                        "high", "xhigh",   "max"};
+  if (std::ranges::find(kEfforts, effort) != kEfforts.end()) return Status::Ok();
+  return InvalidArgument(where, "got '" + Quoted(effort) +
+                                    "', must be none, minimal, low, medium, high, xhigh or max");
+}
 
 std::span<const BodyField> BodyFields() { return kFields; }
 

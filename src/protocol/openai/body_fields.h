@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of what bodies of this API may have. Every member is read or refused by name; of one
-// that no row has, the error says which name is nearest. docs/reference/protocol/openai.md lists
-// the same rows.
+// The table of what bodies may have, of this API and of Anthropic's messages. Every member is read
+// or refused by name; of one that no row has, the error says which name is nearest.
+// docs/reference/protocol/openai.md and anthropic.md list the same rows.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,20 @@ namespace inflight::openai {
 struct Asked {
   std::string model;  // empty: not named
   std::optional<json::Value> messages, prompt, tokens, chat_template_kwargs;
-  std::optional<json::Value> tools, tool_choice;  // read by tools.h
+  std::optional<json::Value> tools, tool_choice;                   // read by tools.h
+  std::optional<json::Value> response_format, structured_outputs;  // read by answer_guide.h
+  std::optional<json::Value> guided_json, guided_regex, guided_choice, guided_grammar;
   bool parallel_tool_calls = true;
+  std::optional<json::Value> system, thinking, output_config;  // read by protocol/anthropic
+  // Of responses, read by response_input.h.
+  std::optional<json::Value> input, instructions, text, reasoning, include, metadata;
+  std::string previous_response_id;
+  std::optional<bool> store;
   bool add_generation_prompt = true;
+  bool continues = false;              // the answer goes on from the last message, the assistant's
+  std::optional<bool> reasons;         // the model is to reason, or is not to
+  std::string reasoning_effort;        // "none": it is not to
+  std::optional<int> thinking_budget;  // tokens that it may reason with
   std::optional<bool> add_special_tokens;
   std::optional<int> max_tokens, max_completion_tokens;
   std::optional<float> temperature, top_p, min_p;
@@ -49,11 +60,14 @@ struct Asked {
 };
 
 // Endpoints, by what their bodies have.
-using BodyKinds = uint8_t;
+using BodyKinds = uint16_t;
 inline constexpr BodyKinds kChat = 1;
 inline constexpr BodyKinds kCompletion = 2;
 inline constexpr BodyKinds kTokenize = 4;
 inline constexpr BodyKinds kDetokenize = 8;
+inline constexpr BodyKinds kMessages = 16;     // of Anthropic's API
+inline constexpr BodyKinds kCountTokens = 32;  // the same
+inline constexpr BodyKinds kResponse = 64;
 
 struct BodyField {
   using Read = Status(const BodyField& field, const json::Value& value, Asked& asked);
@@ -68,6 +82,9 @@ struct BodyField {
 };
 
 std::span<const BodyField> BodyFields();
+
+// Of reasoning: it is one of those that clients of this API know.
+Status CheckEffort(std::string_view where, std::string_view effort);
 
 // kInvalidArgument and kUnimplemented name the member. A member that is null is as if not there.
 Result<Asked> ParseBody(std::string_view body, BodyKinds kind);

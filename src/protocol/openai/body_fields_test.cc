@@ -19,10 +19,10 @@ std::string MessageOf(std::string_view body, BodyKinds kind = kChat) {
   return asked.ok() ? "OK" : asked.status().message();
 }
 
-// What stands in backticks in the first cells of the document's tables.
-std::set<std::string> DocumentedNames() {
+// What stands in backticks in the first cells of a document's tables.
+std::set<std::string> DocumentedNames(const std::string& file) {
   std::set<std::string> names;
-  std::ifstream page(INFLIGHT_OPENAI_PAGE);
+  std::ifstream page(INFLIGHT_PROTOCOL_PAGES "/" + file);
   for (std::string line; std::getline(page, line);) {
     if (!line.starts_with("| ")) continue;
     const std::string cell = line.substr(2, line.find(" | ", 2) - 2);
@@ -36,9 +36,14 @@ std::set<std::string> DocumentedNames() {
 }
 
 TEST(BodyFieldsTest, TheDocumentListsEachMemberAndEachRoute) {
-  const std::set<std::string> names = DocumentedNames();
-  for (const BodyField& field : BodyFields())
-    EXPECT_TRUE(names.contains(std::string(field.name))) << field.name;
+  constexpr BodyKinds kAnthropic = kMessages | kCountTokens;
+  const std::set<std::string> names = DocumentedNames("openai.md");
+  const std::set<std::string> anthropic = DocumentedNames("anthropic.md");
+  for (const BodyField& field : BodyFields()) {
+    const std::string name(field.name);
+    EXPECT_TRUE((field.kinds & ~kAnthropic) == 0 || names.contains(name)) << name;
+    EXPECT_TRUE((field.kinds & kAnthropic) == 0 || anthropic.contains(name)) << name;
+  }
   for (const Route& route : Routes())
     EXPECT_TRUE(names.contains(std::string(route.path))) << route.path;
 }

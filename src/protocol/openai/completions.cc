@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "protocol/openai/answer.h"
 #include "protocol/openai/endpoints.h"
 #include "protocol/openai/error.h"
 #include "protocol/openai/prompts.h"
@@ -41,20 +42,26 @@ Result<CompletionPrompts> ReadAll(const Asked& asked, const ServedModel& served)
   return read;
 }
 
+Status Complete(const Context& context, const http_listener::HttpRequest& request,
+                const std::shared_ptr<http_listener::HttpResponder>& responder) {
+  ASSIGN_OR_RETURN(const Asked asked, ParseBody(*request.body, kCompletion));
+  ASSIGN_OR_RETURN(const ServedModel served, context.models.Find(asked.model));
+  ASSIGN_OR_RETURN(CompletionPrompts prompts, ReadAll(asked, served));
+  return StartAnswer(context, served, asked,
+                     {.prompts = std::move(prompts.sources),
+                      .body_bytes = request.body->size(),
+                      .default_max_tokens = kDefaultMaxTokens},
+                     request, *responder,
+                     AnswerTo(asked, served, {.echoes = std::move(prompts.echoes)}, responder));
+}
+
 }  // namespace
 
 void HandleCompletions(const Context& context, const std::string& /*model*/,
                        const http_listener::HttpRequest& request,
                        std::shared_ptr<http_listener::HttpResponder> responder) {
-  const auto asked = ParseBody(*request.body, kCompletion);
-  if (!asked.ok()) return responder->Send(Error(asked.status()));
-  const auto served = context.models.Find(asked->model);
-  if (!served.ok()) return responder->Send(Error(served.status()));
-  auto prompts = ReadAll(*asked, *served);
-  if (!prompts.ok()) return responder->Send(Error(prompts.status()));
-  StartAnswer(context, *served, *asked, std::move(prompts->sources),
-              {.default_max_tokens = kDefaultMaxTokens, .echoes = std::move(prompts->echoes)},
-              request, std::move(responder));
+  if (Status status = Complete(context, request, responder); !status.ok())
+    responder->Send(Error(status));
 }
 
 }  // namespace inflight::openai

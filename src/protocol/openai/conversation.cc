@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "answer_parts/part.h"
 #include "base/status_macros.h"
 #include "json/json_writer.h"
 #include "json/valid_text.h"
@@ -43,17 +44,22 @@ Result<std::string> UnusedMark(std::string_view body) {
   return InvalidArgument("messages", "have all of U+FDD0 to U+FDEF, which are no characters");
 }
 
+// What templates differ in.
+struct MessageForm {
+  bool arguments_are_texts = false;
+  bool has_thinking = false;  // as of ReadConversation
+};
+
 class Reader {
  public:
-  Reader(const Tokenizer& tokenizer, std::string mark, bool arguments_are_texts, std::string& out)
-      : tokenizer_(tokenizer),
-        mark_(std::move(mark)),
-        arguments_are_texts_(arguments_are_texts),
-        writer_(out) {}
+  Reader(const Tokenizer& tokenizer, std::string mark, MessageForm form, std::string& out)
+      : tokenizer_(tokenizer), mark_(std::move(mark)), form_(form), writer_(out) {}
 
   bool has_calls() const { return has_calls_; }
+  std::string TakeLastText() { return std::move(last_text_); }  // marked
 
-  Status Read(const Asked& asked) {
+  Status Read(const Asked& asked, const TemplateVariables& variables) {
+    continues_ = asked.continues;
     writer_.BeginObject().Key("messages").BeginArray();
     size_t index = 0;
     RETURN_IF_ERROR(asked.messages->ForEachElement([&](const Value& message) {
@@ -68,8 +74,12 @@ class Reader {
       writer_.Null();
     }
     writer_.Key("documents").Null();
-    writer_.Key("add_generation_prompt").Bool(asked.add_generation_prompt);
+    writer_.Key("add_generation_prompt").Bool(asked.add_generation_prompt && !asked.continues);
+    if (asked.continues && (last_text_.empty() || last_role_ != "assistant"))
+      return InvalidArgument("messages",
+                             "must end with a text of the assistant, which is to be continued");
     if (asked.chat_template_kwargs) RETURN_IF_ERROR(CopyVariables(*asked.chat_template_kwargs));
+    for (const auto& [name, value] : variables) writer_.Key(name).Raw(value);
     writer_.EndObject();
     return Status::Ok();
   }
@@ -127,7 +137,7 @@ class Reader {
 
   Status ReadMessage(const Value& message, const std::string& name) {
     if (message.kind() != Kind::kObject) return InvalidArgument(name, "must be an object");
-    std::optional<std::string> role, content;
+    std::optional<std::string> role, content, reasoning;
     bool is_null = false;
     bool calls = false;
     writer_.BeginObject();
@@ -138,7 +148,7 @@ class Reader {
       if (key == "role") return ReadInto(value, member, role);
       if (key == "content") return ReadContent(value, member, content);
       if (key == "name") return CopyText("name", value, member);
-      if (key == "reasoning_content") return CopyText("reasoning_content", value, member);
+      if (key == "reasoning_content") return ReadInto(value, member, reasoning);
       if (key == "tool_call_id") return CopyText("tool_call_id", value, member);
       if (key == "tool_calls" && value.text() != "[]") {
         if (std::exchange(calls, true)) return InvalidArgument(member, "is given twice");
@@ -164,14 +174,30 @@ class Reader {
                              is_null ? "got null, must be a text" : "is missing");
     writer_.Key("role");
     Write(*role == "developer" ? std::string_view("system") : std::string_view(*role));
-    writer_.Key("content");
-    if (calls && (!content || content->empty())) {  // as templates that look for it expect
-      writer_.Null();
-    } else {
-      Write(*content);
+    if (continues_) {
+      last_role_ = *role;
+      last_text_ = content && !calls ? Marked(*content) : std::string();
     }
+    WriteTexts(std::move(content), std::move(reasoning), calls);
     writer_.EndObject();
     return Status::Ok();
+  }
+
+  void WriteTexts(std::optional<std::string> content, std::optional<std::string> reasoning,
+                  bool has_calls) {
+    if (has_calls && content && content->empty()) content.reset();
+    if (form_.has_thinking && has_calls && content && reasoning)
+      reasoning->append("\n\n").append(*std::exchange(content, {}));
+    if (reasoning) {
+      writer_.Key(form_.has_thinking ? "thinking" : "reasoning_content");
+      Write(*reasoning);
+    }
+    if (content) {
+      writer_.Key("content");
+      Write(*content);
+    } else if (!form_.has_thinking) {
+      writer_.Key("content").Null();  // as templates that look for it expect
+    }
   }
 
   Status ReadCalls(const Value& value, const std::string& member) {
@@ -219,7 +245,7 @@ class Reader {
     const auto object = Value::Parse(text);
     if (!object.ok() || object->kind() != Kind::kObject)
       return InvalidArgument(where, "must be the text of a JSON object");
-    if (!arguments_are_texts_) return Copy(*object, kMaxDepth, where);
+    if (!form_.arguments_are_texts) return Copy(*object, kMaxDepth, where);
     Write(text);
     return Status::Ok();
   }
@@ -307,29 +333,55 @@ class Reader {
 
   const Tokenizer& tokenizer_;
   const std::string mark_;
-  const bool arguments_are_texts_;
+  const MessageForm form_;
   bool has_calls_ = false;
+  bool continues_ = false;
+  std::string last_role_, last_text_;  // of one that continues: of the messages so far
   json::Writer writer_;
 };
 
 }  // namespace
 
-Result<Conversation> ReadConversation(const Asked& asked, std::string_view body,
-                                      const Tokenizer& tokenizer) {
+Result<Conversation> ReadConversation(const Asked& asked, const TemplateVariables& variables,
+                                      std::string_view body, const Tokenizer& tokenizer,
+                                      const ChatTemplate& chat_template) {
   Conversation conversation;
+  MessageForm form;
+  form.has_thinking = chat_template.source().find("message.thinking") != std::string::npos;
   ASSIGN_OR_RETURN(conversation.mark, UnusedMark(body));
-  Reader reader(tokenizer, conversation.mark, /*arguments_are_texts=*/false,
-                conversation.variables);
-  RETURN_IF_ERROR(reader.Read(asked));
+  Reader reader(tokenizer, conversation.mark, form, conversation.variables);
+  RETURN_IF_ERROR(reader.Read(asked, variables));
+  if (asked.continues) conversation.continued = reader.TakeLastText();
   if (reader.has_calls()) {
-    Reader again(tokenizer, conversation.mark, /*arguments_are_texts=*/true,
-                 conversation.with_texts);
-    RETURN_IF_ERROR(again.Read(asked));
+    form.arguments_are_texts = true;
+    Reader again(tokenizer, conversation.mark, form, conversation.with_texts);
+    RETURN_IF_ERROR(again.Read(asked, variables));
   }
   if (json::ValidText(conversation.variables) != conversation.variables)
     return InvalidArgument("messages", "have half of a surrogate pair, which is no character");
   return conversation;
 }
+
+namespace {
+
+// The text up to the end of what is continued, as transformers' continue_final_message has it: a
+// template may have taken the blanks around it away.
+Status CutBehind(const std::string& continued, std::string& rendered) {
+  const std::string_view trimmed = answer_parts::Trimmed(continued);
+  const size_t begin = trimmed.empty() ? std::string::npos : rendered.rfind(trimmed);
+  if (begin == std::string::npos)
+    return Status(StatusCode::kFailedPrecondition,
+                  "messages: the model's chat template does not show the text that is to be "
+                  "continued as it is")
+        .WithField("messages");
+  const std::string_view whole =
+      std::string_view(continued).substr(static_cast<size_t>(trimmed.data() - continued.data()));
+  const bool is_whole = std::string_view(rendered).substr(begin).starts_with(whole);
+  rendered.resize(begin + (is_whole ? whole : trimmed).size());
+  return Status::Ok();
+}
+
+}  // namespace
 
 Result<serving::PromptText> Render(const ChatTemplate& chat_template,
                                    const Conversation& conversation) {
@@ -344,6 +396,8 @@ Result<serving::PromptText> Render(const ChatTemplate& chat_template,
                   "them: " +
                       rendered.status().message())
         .WithField("messages");
+  if (!conversation.continued.empty())
+    RETURN_IF_ERROR(CutBehind(conversation.continued, *rendered));
   serving::PromptText prompt = {.text = {}, .plain_at = {}, .add_special_tokens = false};
   const std::string& mark = conversation.mark;
   size_t begin = 0;

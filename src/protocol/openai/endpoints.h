@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function per endpoint, in a file of its name: parse, handle, write. endpoint_table.cc says
+// One function per endpoint, in a file of its name: parse, handle, write. openai_handler.cc says
 // which path leads to which.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "protocol/http_listener/http_message.h"
+#include "protocol/openai/response_store.h"
 #include "protocol/openai/served_models.h"
 #include "protocol/openai/tools.h"
 #include "serving/server/server.h"
@@ -19,10 +20,12 @@ struct Context {
   serving::Server& server;
   const ServedModels& models;
   const MessageFormats& formats;
-  int64_t started_s;  // since 1970
+  ResponseStore* responses;  // null: none are kept
+  int64_t started_s;         // since 1970
 };
 
-using Endpoint = void(const Context& context, const std::string& model,
+// `name`: of the model or the response that the path has; empty where it has none.
+using Endpoint = void(const Context& context, const std::string& name,
                       const http_listener::HttpRequest& request,
                       std::shared_ptr<http_listener::HttpResponder> responder);
 
@@ -35,5 +38,10 @@ Endpoint HandleDetokenize;
 // Answered when the model responds; a client that disconnects cancels its request.
 Endpoint HandleChatCompletions;
 Endpoint HandleCompletions;
+Endpoint HandleResponses;
+// Of one that is kept.
+Endpoint HandleResponse;
+Endpoint HandleDeleteResponse;
+Endpoint HandleEmbeddings;
 
 }  // namespace inflight::openai

@@ -60,14 +60,6 @@ void Append(const Status& status, int http_status, std::string& out) {
   writer.EndObject().EndObject();
 }
 
-http_listener::HttpResponse ErrorWith(const Status& status, int http_status) {
-  std::string body;
-  Append(status, http_status, body);
-  auto response = kserve_http::Answer(http_status, kserve_http::kJson, std::move(body));
-  response.reason = status.reason();
-  return response;
-}
-
 }  // namespace
 
 int HttpStatusOf(const Status& status) {
@@ -83,6 +75,14 @@ int HttpStatusOf(const Status& status) {
 
 void AppendError(const Status& status, std::string& out) {
   Append(status, HttpStatusOf(status), out);
+}
+
+http_listener::HttpResponse ErrorWith(const Status& status, int http_status) {
+  std::string body;
+  Append(status, http_status, body);
+  auto response = kserve_http::Answer(http_status, kserve_http::kJson, std::move(body));
+  kserve_http::SetReason(status, response);
+  return response;
 }
 
 http_listener::HttpResponse Error(const Status& status) {

@@ -14,6 +14,7 @@ namespace inflight::openai {
 int HttpStatusOf(const Status& status);
 
 void AppendError(const Status& status, std::string& out);
+http_listener::HttpResponse ErrorWith(const Status& status, int http_status);
 http_listener::HttpResponse Error(const Status& status);
 // The same with a status of HTTP that no code has: 404 of a path, 405, 413.
 http_listener::HttpResponse ErrorOf(int http_status, std::string message);

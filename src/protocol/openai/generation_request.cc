@@ -7,31 +7,15 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "parameters/model_defaults.h"
+#include "parameters/parameters.h"
+#include "protocol/openai/answer_guide.h"
 
 namespace inflight::openai {
 namespace {
 
-// As people mean it: a temperature above 0 draws, and 0 does not. What the request leaves open is
-// the model's own (generation_config.json), else that of the API: 1.
-void SetDrawing(const Asked& asked, const serving::SamplingDefaults& model, uint64_t seed,
-                SamplingParams& sampling) {
-  const bool says_nothing = !asked.temperature && !asked.top_p && !asked.top_k && !asked.min_p;
-  const bool is_greedy_model = model.do_sample.has_value() && !*model.do_sample;
-  float temperature = asked.temperature.value_or(model.temperature.value_or(1.0F));
-  if (says_nothing && is_greedy_model) temperature = 0;
-  const float top_p = asked.top_p.value_or(model.top_p.value_or(1.0F));
-  const int top_k = asked.top_k.value_or(model.top_k.value_or(0));
-  if (temperature == 0 || top_p == 0) return;  // the likeliest
-  sampling.temperature = temperature;
-  if (top_k > 0) sampling.top_k = top_k;
-  if (top_k <= 0 || top_p < 1) sampling.top_p = top_p;
-  if (const auto min_p = asked.min_p ? asked.min_p : model.min_p; min_p && *min_p > 0)
-    sampling.min_p = min_p;
-  sampling.seed = seed;
-}
-
 // Tokens of the answer alone count for what OpenAI calls penalties; a repetition_penalty is of all.
-void SetPenalties(const Asked& asked, const serving::SamplingDefaults& model,
+void SetPenalties(const Asked& asked, const parameters::ModelDefaults& model,
                   serving::Generation& generation) {
   SamplingParams& sampling = generation.llm.sampling;
   const auto repetition =
@@ -74,11 +58,18 @@ Result<serving::Generation> MakeGeneration(const Asked& asked, const serving::Te
   serving::Generation generation;
   inflight::Request& request = generation.llm;
   request.streaming = asked.stream;
+  const int unsaid_tokens =
+      default_max_tokens > 0 ? default_max_tokens : model.defaults.max_new_tokens.value_or(0);
   request.max_tokens =
-      asked.max_completion_tokens.value_or(asked.max_tokens.value_or(default_max_tokens));
+      asked.max_completion_tokens.value_or(asked.max_tokens.value_or(unsaid_tokens));
   request.sampling.num_return_sequences = asked.best_of.value_or(asked.n);
   request.sampling.min_tokens = asked.min_tokens;
-  SetDrawing(asked, model.defaults, seed, request.sampling);
+  const parameters::Drawing drawing = {.temperature = asked.temperature,
+                                       .top_p = asked.top_p,
+                                       .top_k = asked.top_k,
+                                       .min_p = asked.min_p};
+  parameters::SetDrawing(drawing, model.defaults, parameters::Unsaid::kDraw, request.sampling);
+  if (parameters::IsDrawn(request.sampling)) request.sampling.seed = seed;
   SetPenalties(asked, model.defaults, generation);
   RETURN_IF_ERROR(SetBias(asked, model.limits.vocab_size, request));
   for (const TokenId id : asked.stop_token_ids)
@@ -90,6 +81,8 @@ Result<serving::Generation> MakeGeneration(const Asked& asked, const serving::Te
   request.priority = kMiddle - static_cast<float>(asked.priority) / kSteps;
   generation.ignores_model_ends = asked.ignore_eos;
   generation.stop_texts = asked.stop;
+  ASSIGN_OR_RETURN(generation.guided, ReadAnswerGuide(asked));
+  generation.max_reasoning_tokens = asked.thinking_budget;
   return generation;
 }
 

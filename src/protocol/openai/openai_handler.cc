@@ -5,10 +5,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/worker_pool.h"
+#include "protocol/http_listener/cross_origin.h"
 #include "protocol/openai/error.h"
 
 namespace inflight::openai {
@@ -17,6 +19,7 @@ namespace {
 using http_listener::HttpRequest;
 using http_listener::HttpResponder;
 using http_listener::HttpResponse;
+using http_listener::kDelete;
 using http_listener::kGet;
 using http_listener::kPost;
 using kserve::Api;
@@ -28,16 +31,20 @@ constexpr Route kRoutes[] = {
     {"/v1/models/{owner}/{model}", kGet, Api::kMetadata, HandleModel},
     {"/v1/chat/completions", kPost, Api::kInference, HandleChatCompletions},
     {"/v1/completions", kPost, Api::kInference, HandleCompletions},
-    {"/tokenize", kPost, Api::kInference, HandleTokenize},
-    {"/detokenize", kPost, Api::kInference, HandleDetokenize},
+    {"/v1/responses", kPost, Api::kInference, HandleResponses},
+    {"/v1/responses/{response}", kGet, Api::kInference, HandleResponse},
+    {"/v1/responses/{response}", kDelete, Api::kInference, HandleDeleteResponse},
+    {"/v1/embeddings", kPost, Api::kInference, HandleEmbeddings},
+    {"/tokenize", kPost, Api::kInference, HandleTokenize, /*tokenizes=*/true},
+    {"/detokenize", kPost, Api::kInference, HandleDetokenize, /*tokenizes=*/true},
     {"/health", kGet, Api::kHealth, HandleHealth},
     {"/version", kGet, Api::kMetadata, HandleVersion},
 };
 // clang-format on
 constexpr std::string_view kApiPaths = "/v1/";
 
-// Bodies from here on are read on a thread of their own; /tokenize does all its work there from the
-// size on that requests are tokenized elsewhere.
+// Bodies from here on are read on a thread of their own; what tokenizes does all its work there
+// from the size on that requests are tokenized elsewhere.
 constexpr size_t kLargeBodyBytes = 512 * 1024;
 constexpr size_t kLongTextBytes = 4096;
 
@@ -50,17 +57,23 @@ class Handler final : public http_listener::PathHandler {
         context_{.server = server_,
                  .models = models_,
                  .formats = options_.formats,
-                 .started_s = std::time(nullptr)} {}
+                 .responses = options_.responses.get(),
+                 .started_s = std::time(nullptr)},
+        routes_(AllRoutes(options_.more_routes)) {}
 
-  bool Serves(std::string_view path) const override {
+  bool Serves(const HttpRequest& head) const override {
+    const std::string_view path = head.path();
     return path.starts_with(kApiPaths) || router_.Find("GET", path).has_value();
   }
 
   size_t MaxBodyBytes(const HttpRequest&) const override { return options_.max_input_bytes; }
-  HttpResponse BodyTooLarge(const HttpRequest&, std::optional<uint64_t> size) const override {
-    return ErrorOf(413, "the body has " + (size ? std::to_string(*size) : "more") + " bytes, " +
-                            std::to_string(options_.max_input_bytes) +
-                            " are allowed; --http-max-input-size allows more");
+  HttpResponse BodyTooLarge(const HttpRequest& head, std::optional<uint64_t> size) const override {
+    const auto match = router_.Find(head.method, head.path());
+    const auto error = match ? routes_[match->row].error : ErrorWith;
+    return error(InvalidArgument("the body has " + (size ? std::to_string(*size) : "more") +
+                                 " bytes, " + std::to_string(options_.max_input_bytes) +
+                                 " are allowed; --http-max-input-size allows more"),
+                 413);
   }
   HttpResponse BadRequest(std::string_view reason) const override {
     return ErrorOf(400, std::string(reason));
@@ -68,60 +81,82 @@ class Handler final : public http_listener::PathHandler {
 
   std::optional<HttpResponse> RefuseHead(const HttpRequest& head) const override {
     const auto match = router_.Find(head.method, head.path());
-    if (!match || !match->allows_method) return NoRoute(head, match.has_value());
-    return Refusal(kserve_http::Look(options_.access, kRoutes[match->row].api, head,
-                                     /*is_whole=*/false));
+    if (!match || !match->allows_method) return NoRoute(head, match);
+    const Route& route = routes_[match->row];
+    return Refusal(route, kserve_http::Look(options_.access, route.api, head, /*is_whole=*/false));
   }
 
   void Handle(HttpRequest request, std::shared_ptr<HttpResponder> responder) override {
     const auto match = router_.Find(request.method, request.path());
-    if (!match || !match->allows_method)
-      return responder->Send(NoRoute(request, match.has_value()));
-    const Route& route = kRoutes[match->row];
+    if (!match || !match->allows_method) return responder->Send(NoRoute(request, match));
+    if (request.method == "OPTIONS")
+      return responder->Send(http_listener::AnswerOptions(match->methods));
+    const Route& route = routes_[match->row];
     kserve::Admission admission =
         kserve_http::Look(options_.access, route.api, request, /*is_whole=*/true);
     request.caller = std::move(admission.client);
-    if (auto refusal = Refusal(admission)) return responder->Send(*std::move(refusal));
+    if (auto refusal = Refusal(route, admission)) return responder->Send(*std::move(refusal));
+    if (route.api != kserve::Api::kHealth) {
+      if (const Status usable = server_.CheckUsable(); usable.reason() == Reason::kLoading)
+        return responder->Send(route.error(usable, HttpStatusOf(usable)));
+    }
     const std::string* coding = request.FindHeader("Content-Encoding");
     if (coding != nullptr && *coding != "identity")
-      return responder->Send(ErrorOf(400, "Content-Encoding: bodies are taken as they are alone"));
-    std::string model(match->values.Of("owner"));
-    if (!model.empty()) model += '/';
-    model += match->values.Of("model");
-    const bool tokenizes = route.handle == HandleTokenize || route.handle == HandleDetokenize;
-    if (request.body->size() < (tokenizes ? kLongTextBytes : kLargeBodyBytes))
-      return Run(route, model, request, responder);
+      return responder->Send(route.error(
+          InvalidArgument("Content-Encoding", "bodies are taken as they are alone"), 400));
+    std::string name(match->values.Of("owner"));
+    if (!name.empty()) name += '/';
+    name += match->values.Of("model");
+    name += match->values.Of("response");
+    if (request.body->size() < (route.tokenizes ? kLongTextBytes : kLargeBodyBytes))
+      return Run(route, name, request, responder);
     large_bodies_.Post(
-        [this, &route, model = std::move(model), request = std::move(request),
-         responder = std::move(responder)] { Run(route, model, request, responder); });
+        [this, &route, name = std::move(name), request = std::move(request),
+         responder = std::move(responder)] { Run(route, name, request, responder); });
   }
 
  private:
-  static HttpResponse NoRoute(const HttpRequest& head, bool is_known_path) {
-    const std::string what =
-        head.method.substr(0, 16) + " " + std::string(head.path().substr(0, 256));
-    if (is_known_path) return ErrorOf(405, what + ": this path has no such method");
-    return ErrorOf(404, what +
-                            ": there is no such path; the API has /v1/models, "
-                            "/v1/chat/completions and /v1/completions");
+  static std::vector<Route> AllRoutes(std::span<const Route> more) {
+    std::vector<Route> all(std::begin(kRoutes), std::end(kRoutes));
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
   }
 
-  static std::optional<HttpResponse> Refusal(const kserve::Admission& admission) {
+  HttpResponse NoRoute(const HttpRequest& head,
+                       const std::optional<http_listener::Router::Match>& match) const {
+    const std::string what =
+        head.method.substr(0, 16) + " " + std::string(head.path().substr(0, 256));
+    if (match) {
+      const std::string methods = http_listener::MethodNames(match->methods);
+      HttpResponse response =
+          routes_[match->row].error(InvalidArgument(what + ": this path has " + methods), 405);
+      response.headers.emplace_back("Allow", methods);
+      return response;
+    }
+    return ErrorOf(404, what +
+                            ": there is no such path; the API has /v1/models, "
+                            "/v1/chat/completions, /v1/completions, /v1/responses and "
+                            "/v1/messages");
+  }
+
+  static std::optional<HttpResponse> Refusal(const Route& route,
+                                             const kserve::Admission& admission) {
     if (admission.ok()) return std::nullopt;
-    HttpResponse response = Error(admission.status);
+    HttpResponse response = route.error(admission.status, HttpStatusOf(admission.status));
     if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
     if (admission.retry_after_s > 0)
       response.headers.emplace_back("Retry-After", std::to_string(admission.retry_after_s));
     return response;
   }
 
-  void Run(const Route& route, const std::string& model, const HttpRequest& request,
+  void Run(const Route& route, const std::string& name, const HttpRequest& request,
            const std::shared_ptr<HttpResponder>& responder) {
     try {
-      route.handle(context_, model, request, responder);
+      route.handle(context_, name, request, responder);
     } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
       logging::Error("request failed", {{"path", request.path()}, {"error", e.what()}});
-      responder->Send(Error(Caught("request failed", e)));
+      const Status status = Caught("request failed", e);
+      responder->Send(route.error(status, HttpStatusOf(status)));
     }
   }
 
@@ -129,7 +164,8 @@ class Handler final : public http_listener::PathHandler {
   const OpenAiOptions options_;
   const ServedModels models_;
   const Context context_;
-  const http_listener::Router router_ = http_listener::Router::Of(kRoutes);
+  const std::vector<Route> routes_;
+  const http_listener::Router router_ = http_listener::Router::Of(routes_);
   WorkerPool large_bodies_{1, "http-body"};  // last: its tasks use the members above
 };
 
@@ -145,7 +181,9 @@ std::unique_ptr<http_listener::PathHandler> MakeHandler(serving::Server& server,
 Result<std::unique_ptr<OpenAiServer>> OpenAiServer::Start(
     serving::Server& server, const http_listener::ListenerOptions& listener,
     OpenAiOptions options) {
-  std::unique_ptr<OpenAiServer> started(new OpenAiServer(MakeHandler(server, std::move(options))));
+  auto origins = options.access.web_pages.cors_origins;
+  std::unique_ptr<OpenAiServer> started(new OpenAiServer(http_listener::MakeAcrossOrigins(
+      std::move(origins), MakeHandler(server, std::move(options)))));
   RETURN_IF_ERROR(started->Listen(listener));
   return started;
 }

@@ -15,26 +15,32 @@
 #include "protocol/kserve/access/api.h"
 #include "protocol/kserve/http/access.h"
 #include "protocol/openai/endpoints.h"
+#include "protocol/openai/error.h"
 #include "protocol/openai/served_models.h"
 #include "serving/server/server.h"
 
 namespace inflight::openai {
 
-struct OpenAiOptions {
-  kserve_http::Access access;
-  size_t max_input_bytes = 64 << 20;  // of a body; --http-max-input-size
-  std::vector<ModelAlias> aliases;
-  MessageFormats formats = {};  // that CheckFormats takes
-};
-
-// docs/reference/protocol/openai.md lists the rows.
+// docs/reference/protocol/openai.md lists the rows, and anthropic.md those of that API.
 struct Route {
   std::string_view path;  // a template (router.h)
   http_listener::Methods methods;
   kserve::Api api;  // by which the policy of access knows it
   Endpoint* handle;
+  bool tokenizes = false;  // it does all its work at once, so that a long text needs a thread
+  // In the form of its API: `status`, to be answered with this status of HTTP.
+  http_listener::HttpResponse (*error)(const Status& status, int http_status) = ErrorWith;
 };
 std::span<const Route> Routes();
+
+struct OpenAiOptions {
+  kserve_http::Access access;
+  size_t max_input_bytes = 64 << 20;  // of a body; --http-max-input-size
+  std::vector<ModelAlias> aliases;
+  MessageFormats formats = {};                    // that CheckFormats takes
+  std::shared_ptr<ResponseStore> responses = {};  // of all ports; null: none are kept
+  std::span<const Route> more_routes = {};  // of other APIs that are answered by the same pipeline
+};
 
 // `server` must outlive it.
 std::unique_ptr<http_listener::PathHandler> MakeHandler(serving::Server& server,

@@ -1,48 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/openai/start_answer.h"
 
-#include <ctime>
-#include <random>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "parameters/model_defaults.h"
 #include "protocol/kserve/http/traced.h"
-#include "protocol/openai/error.h"
+#include "protocol/openai/forced_calls.h"
 #include "protocol/openai/generation_request.h"
+#include "protocol/openai/tools.h"
 #include "serving/core/cache_salt.h"
 
 namespace inflight::openai {
 namespace {
 
 using http_listener::HttpRequest;
-using http_listener::HttpResponder;
 
 // What a conversation and its rendering take beside the body, for each of its bytes.
 constexpr size_t kBytesPerBodyByte = 4;
 constexpr size_t kMostSequences = 1024;  // of one request
 
-// 53 bits, which every reader of JSON keeps.
-uint64_t RandomSeed() {
-  thread_local std::mt19937_64 random{std::random_device()()};
-  return random() >> 11;
-}
-
 Result<std::vector<serving::Request>> MakeRequests(const Context& context,
                                                    const ServedModel& served, const Asked& asked,
-                                                   std::vector<PromptSource> prompts,
-                                                   const AnswerForm& form, uint64_t seed,
+                                                   Question& question, uint64_t seed,
                                                    const HttpRequest& request) {
+  std::vector<PromptSource>& prompts = question.prompts;
   const auto best_of = static_cast<size_t>(asked.best_of.value_or(asked.n));
   if (prompts.size() * best_of > kMostSequences)
     return InvalidArgument("n", "got " + std::to_string(prompts.size()) + " prompts of " +
                                     std::to_string(best_of) + " answers, at most " +
                                     std::to_string(kMostSequences) + " answers may be asked");
-  ASSIGN_OR_RETURN(const serving::Generation generation,
-                   MakeGeneration(asked, *served.text, form.default_max_tokens, seed));
-  const std::vector<TokenId> shown = ShownTokens(form.format, *served.text->tokenizer);
+  ASSIGN_OR_RETURN(serving::Generation generation,
+                   MakeGeneration(asked, *served.text, question.default_max_tokens, seed));
+  ASSIGN_OR_RETURN(auto calls, ReadForcedCalls(asked, question.format));
+  const auto has_channels = [](const auto* format) {
+    return format != nullptr && format->has_channels;
+  };
+  if ((generation.guided || calls) &&
+      (has_channels(question.format.calls) || has_channels(question.format.reasoning)))
+    return Unimplemented(calls ? calls->field : generation.guided->field,
+                         "is not supported by a model that answers in channels; leave it out");
+  if (generation.guided && ShowsTools(asked))
+    return Unimplemented(generation.guided->field,
+                         "is not supported beside tools that the model may call; leave them out, "
+                         "or set tool_choice to none");
+  if (calls) generation.guided = std::move(calls);
+  if (generation.guided) generation.guided->may_begin_later = question.format.reasoning != nullptr;
+  const std::vector<TokenId> shown = ShownTokens(question.format, *served.text->tokenizer);
   MemoryCharge charge(request.memory);
-  RETURN_IF_ERROR(charge.Resize(request.body->size() * kBytesPerBodyByte));
+  RETURN_IF_ERROR(charge.Resize(question.body_bytes * kBytesPerBodyByte));
   const auto shared_charge = std::make_shared<const MemoryCharge>(std::move(charge));
   const int64_t received_ns = Clock::System().NowNs();
   std::vector<serving::Request> requests(prompts.size());
@@ -63,43 +70,34 @@ Result<std::vector<serving::Request>> MakeRequests(const Context& context,
     made.charge = shared_charge;
     made.is_of_stream = i > 0;  // the client's rate counted the first one when it came in
     if (i == 0) made.trace = kserve_http::SampleTrace(context.server, made.model_name, request);
+    if (question.is_chat) made.trace.SetChat();
   }
   return requests;
 }
 
 }  // namespace
 
-void StartAnswer(const Context& context, const ServedModel& served, const Asked& asked,
-                 std::vector<PromptSource> prompts, AnswerForm form, const HttpRequest& request,
-                 std::shared_ptr<HttpResponder> responder) {
+Status StartAnswer(const Context& context, const ServedModel& served, const Asked& asked,
+                   Question question, const HttpRequest& request,
+                   http_listener::HttpResponder& responder, const MakeSink& make_sink) {
   if (request.tally != nullptr) request.tally->SetModel(served.name);
-  const uint64_t seed = asked.seed.value_or(RandomSeed());
-  auto requests = MakeRequests(context, served, asked, std::move(prompts), form, seed, request);
-  if (!requests.ok()) return responder->Send(Error(requests.status()));
+  const uint64_t seed = asked.seed.value_or(parameters::RandomSeed());
+  ASSIGN_OR_RETURN(std::vector<serving::Request> requests,
+                   MakeRequests(context, served, asked, question, seed, request));
   std::vector<std::shared_ptr<serving::CancelToken>> cancels;
-  for (const serving::Request& made : *requests) cancels.push_back(made.cancel);
-  responder->OnDisconnect([cancels] {
+  for (const serving::Request& made : requests) cancels.push_back(made.cancel);
+  responder.OnDisconnect([cancels] {
     for (const auto& cancel : cancels) cancel->Cancel();
   });
-  AnswerOptions options = {.is_chat = form.is_chat,
-                           .is_stream = asked.stream,
-                           .include_usage = asked.include_usage,
-                           .logprobs = asked.logprobs,
-                           .top_logprobs = asked.top_logprobs,
-                           .n = asked.n,
-                           .best_of = asked.best_of.value_or(asked.n),
-                           .model = served.name,
-                           .created_s = std::time(nullptr),
-                           .seed = seed,
-                           .echoes = std::move(form.echoes),
-                           .format = std::move(form.format),
-                           .begins_in = std::move(form.begins_in)};
-  const auto answer = std::make_shared<Answer>(std::move(options), served.text->tokenizer,
-                                               std::move(cancels), std::move(responder));
-  for (size_t i = 0; i < requests->size(); ++i)
+  const std::shared_ptr<AnswerSink> sink = make_sink({.seed = seed,
+                                                      .cancels = std::move(cancels),
+                                                      .format = std::move(question.format),
+                                                      .begins_in = std::move(question.begins_in)});
+  for (size_t i = 0; i < requests.size(); ++i)
     context.server.Infer(
-        served.model, std::move((*requests)[i]),
-        [answer, i](const serving::Response& response) { answer->OnResponse(i, response); });
+        served.model, std::move(requests[i]),
+        [sink, i](const serving::Response& response) { sink->OnResponse(i, response); });
+  return Status::Ok();
 }
 
 }  // namespace inflight::openai

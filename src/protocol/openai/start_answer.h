@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both endpoints of completions do once their prompts are known: ask the model for each, and
-// answer by what it says.
+// What endpoints of generation do once their prompts are known, whatever API they speak: ask the
+// model for each, and hand what it says to whoever writes the answer.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "protocol/openai/answer.h"
+#include "answer_parts/answer_parser.h"
 #include "protocol/openai/body_fields.h"
 #include "protocol/openai/endpoints.h"
 #include "protocol/openai/served_models.h"
@@ -21,19 +23,36 @@ struct PromptSource {
   size_t text_bytes = 0;
 };
 
-struct AnswerForm {
-  bool is_chat = false;
+struct Question {
+  std::vector<PromptSource> prompts = {};
+  size_t body_bytes = 0;       // that the prompts were made of
   int default_max_tokens = 0;  // 0: what the sequence has room for
-  std::vector<std::string> echoes = {};
-  answer_parts::AnswerFormat format = {};  // of chat
-  // Of chat: how the text begins, which is set when the prompt is made.
+  bool is_chat = false;        // its prompts are messages
+  // Of chat: how the answer is read, and how its text begins, which is set when the prompt is made.
+  answer_parts::AnswerFormat format = {};
   std::shared_ptr<const answer_parts::BeginsIn> begins_in = {};
 };
 
-// Answers an error, too.
-void StartAnswer(const Context& context, const ServedModel& served, const Asked& asked,
-                 std::vector<PromptSource> prompts, AnswerForm form,
-                 const http_listener::HttpRequest& request,
-                 std::shared_ptr<http_listener::HttpResponder> responder);
+// Writes the answer as responses come. Responses of one prompt come one after the other, those of
+// several from several threads.
+class AnswerSink {
+ public:
+  virtual ~AnswerSink() = default;
+  virtual void OnResponse(size_t prompt, const serving::Response& response) = 0;
+};
+
+// What a sink is made with.
+struct Started {
+  uint64_t seed = 0;
+  std::vector<std::shared_ptr<serving::CancelToken>> cancels;  // [prompts]
+  answer_parts::AnswerFormat format;
+  std::shared_ptr<const answer_parts::BeginsIn> begins_in;
+};
+using MakeSink = std::function<std::shared_ptr<AnswerSink>(Started started)>;
+
+// An error is the caller's to answer: no sink was made then. A client that disconnects cancels.
+Status StartAnswer(const Context& context, const ServedModel& served, const Asked& asked,
+                   Question question, const http_listener::HttpRequest& request,
+                   http_listener::HttpResponder& responder, const MakeSink& make_sink);
 
 }  // namespace inflight::openai

@@ -10,10 +10,11 @@
 #include "json/json_writer.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/openai/body_fields.h"
-#include "protocol/openai/conversation.h"
+#include "protocol/openai/chat_question.h"
 #include "protocol/openai/endpoints.h"
 #include "protocol/openai/error.h"
 #include "protocol/openai/prompts.h"
+#include "protocol/openai/tools.h"
 
 namespace inflight::openai {
 namespace {
@@ -22,31 +23,22 @@ using http_listener::HttpRequest;
 using http_listener::HttpResponder;
 
 // Of a body that is parsed into `asked`.
-Result<std::vector<TokenId>> IdsOf(const Asked& asked, const ServedModel& served,
-                                   const HttpRequest& request) {
+Result<std::vector<TokenId>> IdsOf(const Context& context, const Asked& asked,
+                                   const ServedModel& served, const HttpRequest& request) {
   if (asked.messages.has_value() == asked.prompt.has_value())
     return InvalidArgument("prompt", "give a prompt, or messages");
-  serving::PromptText prompt;
+  if (asked.messages) return ChatIds(context, asked, served, *request.body);
   RETURN_IF_ERROR(ReadTools(asked).status());
-  if (asked.messages) {
-    ASSIGN_OR_RETURN(const Conversation conversation,
-                     ReadConversation(asked, *request.body, *served.text->tokenizer));
-    ASSIGN_OR_RETURN(const ChatTemplate* chat_template, TemplateOf(*served.text));
-    ASSIGN_OR_RETURN(prompt, Render(*chat_template, conversation));
-    prompt.add_special_tokens = asked.add_special_tokens.value_or(false);
-  } else {
-    if (asked.prompt->kind() != json::Value::Kind::kString)
-      return InvalidArgument("prompt", "must be a string");
-    ASSIGN_OR_RETURN(prompt.text, asked.prompt->AsString());
-    prompt.add_special_tokens = asked.add_special_tokens.value_or(true);
-  }
-  return served.text->tokenizer->Encode(prompt.text, prompt.add_special_tokens, prompt.plain_at);
+  if (asked.prompt->kind() != json::Value::Kind::kString)
+    return InvalidArgument("prompt", "must be a string");
+  ASSIGN_OR_RETURN(const std::string text, asked.prompt->AsString());
+  return served.text->tokenizer->Encode(text, asked.add_special_tokens.value_or(true));
 }
 
 Result<std::string> Tokenize(const Context& context, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const Asked asked, ParseBody(*request.body, kTokenize));
   ASSIGN_OR_RETURN(const ServedModel served, context.models.Find(asked.model));
-  ASSIGN_OR_RETURN(const std::vector<TokenId> ids, IdsOf(asked, served, request));
+  ASSIGN_OR_RETURN(const std::vector<TokenId> ids, IdsOf(context, asked, served, request));
   std::string body;
   json::Writer out(body);
   out.BeginObject().Key("count").Int(std::ssize(ids));

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/openai/tools.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "base/status_macros.h"
+#include "protocol/openai/forced_calls.h"
+#include "protocol/openai/reasoning.h"
 
 namespace inflight::openai {
 namespace {
@@ -44,9 +48,43 @@ Status CheckParameters(const std::string& where, const Value& parameters) {
   return Status::Ok();
 }
 
-Result<std::string> ReadFunction(const std::string& where, const Value& function) {
+// Whether a schema, or one of those that it may be, is of texts.
+bool IsOfTexts(const Value& schema) {
+  if (schema.kind() != Kind::kObject) return false;
+  constexpr std::array<std::string_view, 2> kNames = {"type", "anyOf"};
+  const auto [type, any] = schema.Pick(kNames);
+  bool is_of_texts = type && type->text() == "\"string\"";
+  const auto look = [&](const Value& element) {
+    constexpr std::array<std::string_view, 1> kType = {"type"};
+    const bool is_schema = element.kind() == Kind::kObject;
+    const auto named = is_schema ? std::get<0>(element.Pick(kType)) : std::optional(element);
+    is_of_texts = is_of_texts || (named && named->text() == "\"string\"");
+    return Status::Ok();
+  };
+  for (const auto& list : {type, any})
+    if (list && list->kind() == Kind::kArray && !list->ForEachElement(look).ok()) return false;
+  return is_of_texts;
+}
+
+answer_parts::TextParameters TextsOf(const Value& parameters) {
+  answer_parts::TextParameters texts;
+  constexpr std::array<std::string_view, 1> kNames = {"properties"};
+  const auto [properties] = parameters.Pick(kNames);
+  if (!properties || properties->kind() != Kind::kObject) return texts;
+  const Status read = properties->ForEachMember([&](std::string_view name, const Value& schema) {
+    if (IsOfTexts(schema)) texts.emplace(name);
+    return Status::Ok();
+  });
+  return read.ok() ? texts : answer_parts::TextParameters{};
+}
+
+// A function's name, and its parameters that are texts.
+using Named = FunctionNames::value_type;
+
+Result<Named> ReadFunction(const std::string& where, const Value& function, bool calls_are_forced) {
   if (function.kind() != Kind::kObject) return InvalidArgument(where, "must be an object");
   std::string name;
+  answer_parts::TextParameters texts;
   RETURN_IF_ERROR(function.ForEachMember([&](std::string_view key, const Value& value) -> Status {
     const std::string member = where + "." + std::string(key.substr(0, 64));
     if (value.kind() == Kind::kNull) return Status::Ok();
@@ -57,45 +95,39 @@ Result<std::string> ReadFunction(const std::string& where, const Value& function
       }
       return Status::Ok();
     }
-    if (key == "parameters") return CheckParameters(member, value);
+    if (key == "parameters") {
+      RETURN_IF_ERROR(CheckParameters(member, value));
+      texts = TextsOf(value);
+      return Status::Ok();
+    }
     if (key == "strict") {
-      if (value.text() == "false") return Status::Ok();
-      return Unimplemented(member, "is not supported: arguments are not guided; leave it out");
+      if (value.text() == "false" || (value.text() == "true" && calls_are_forced))
+        return Status::Ok();
+      return Unimplemented(member,
+                           "is not supported where the model may call or not: arguments are guided "
+                           "by tool_choice required alone; leave it out");
     }
     return InvalidArgument(member,
                            "is not a member of a function; those are name, description, "
                            "parameters and strict");
   }));
   RETURN_IF_ERROR(CheckName(where + ".name", name));
-  return name;
+  return Named{name, std::move(texts)};
 }
 
 Status CheckChoice(const Asked& asked) {
   if (!asked.tool_choice) return Status::Ok();
   const Value& choice = *asked.tool_choice;
   if (choice.text() == "\"none\"" || choice.text() == "\"auto\"") return Status::Ok();
-  const bool is_known = choice.text() == "\"required\"" || choice.kind() == Kind::kObject;
-  if (is_known)
-    return Unimplemented("tool_choice",
-                         "is not supported but for auto and none: a model is not made to call");
+  if (ForcesCalls(asked)) return Status::Ok();  // ReadForcedCalls says the rest
   return InvalidArgument("tool_choice", "got " + std::string(choice.text().substr(0, 64)) +
-                                            ", must be \"auto\" or \"none\"");
-}
-
-// Whether the word `tools` stands in it: a template that has it not shows none to the model.
-bool KnowsTools(std::string_view source) {
-  constexpr std::string_view kWord = "tools";
-  for (size_t at = source.find(kWord); at != std::string::npos; at = source.find(kWord, at + 1)) {
-    const size_t end = at + kWord.size();
-    if ((at == 0 || !IsOfWord(source[at - 1])) && (end == source.size() || !IsOfWord(source[end])))
-      return true;
-  }
-  return false;
+                                            ", must be \"auto\", \"none\", \"required\" or an "
+                                            "object that names functions");
 }
 
 Result<const answer_parts::CallFormat*> FormatOfCalls(const std::string& named,
                                                       std::string_view source) {
-  if (!KnowsTools(source))
+  if (!KnowsWord(source, "tools"))
     return InvalidArgument("tools",
                            "this model's chat template shows it no tools; leave them out, or "
                            "start the server with --chat-template FILE");
@@ -131,6 +163,7 @@ bool ShowsTools(const Asked& asked) {
 Result<std::shared_ptr<const FunctionNames>> ReadTools(const Asked& asked) {
   auto names = std::make_shared<FunctionNames>();
   RETURN_IF_ERROR(CheckChoice(asked));
+  const bool calls_are_forced = ForcesCalls(asked);
   size_t index = 0;
   const auto read = [&](const Value& tool) -> Status {
     const std::string where = "tools[" + std::to_string(index++) + "]";
@@ -145,9 +178,11 @@ Result<std::shared_ptr<const FunctionNames>> ReadTools(const Asked& asked) {
       return Unimplemented(where + ".type", "got " + std::string(type->text().substr(0, 64)) +
                                                 ": tools are functions alone");
     if (!function) return InvalidArgument(where + ".function", "is missing");
-    ASSIGN_OR_RETURN(const std::string name, ReadFunction(where + ".function", *function));
-    if (!names->insert(name).second)
-      return InvalidArgument(where + ".function.name", "got '" + name + "' for the second time");
+    ASSIGN_OR_RETURN(Named named, ReadFunction(where + ".function", *function, calls_are_forced));
+    const auto [it, is_new] = names->insert(std::move(named));
+    if (!is_new)
+      return InvalidArgument(where + ".function.name",
+                             "got '" + it->first + "' for the second time");
     return Status::Ok();
   };
   if (asked.tools) RETURN_IF_ERROR(asked.tools->ForEachElement(read));
@@ -162,26 +197,36 @@ Result<AnswerFormat> ChooseFormat(const MessageFormats& formats, const Asked& as
     ASSIGN_OR_RETURN(format.calls, FormatOfCalls(formats.tool_calls, chat_template.source()));
     format.one_call = !asked.parallel_tool_calls;
   }
-  if (formats.reasoning == kAuto) {
-    format.reasoning = answer_parts::FindReasoningTags(chat_template.source());
-  } else if (formats.reasoning != kNone) {
-    ASSIGN_OR_RETURN(format.reasoning, answer_parts::ReasoningTagsNamed(formats.reasoning));
+  ASSIGN_OR_RETURN(format.reasoning, ReasoningOf(formats, chat_template));
+  // Its text is in messages, whoever reads them: what is not asked for is content.
+  if (format.reasoning == nullptr && format.calls == nullptr) {
+    const auto* const found = answer_parts::FindCallFormat(chat_template.source());
+    if (found != nullptr && found->has_channels)
+      format = {.calls = found, .names = std::make_shared<const FunctionNames>()};
   }
+  const bool has_channels = format.reasoning != nullptr && format.reasoning->has_channels;
+  if (has_channels && format.calls != nullptr && !format.calls->has_channels)
+    return InvalidArgument(
+        "tools", fmt::format("calls are written as {}, and reasoning as {}; start the server with "
+                             "--tool-call-format {} or another --reasoning-format",
+                             format.calls->name, format.reasoning->name, format.reasoning->name));
   return format;
+}
+
+Result<const answer_parts::ReasoningTags*> ReasoningOf(const MessageFormats& formats,
+                                                       const ChatTemplate& chat_template) {
+  if (formats.reasoning == kAuto) return answer_parts::FindReasoningTags(chat_template.source());
+  if (formats.reasoning == kNone) return nullptr;
+  return answer_parts::ReasoningTagsNamed(formats.reasoning);
 }
 
 std::vector<TokenId> ShownTokens(const AnswerFormat& format, const Tokenizer& tokenizer) {
   std::vector<TokenId> shown;
   const auto add = [&](std::string_view text) {
-    if (text.empty()) return;
     const auto id = tokenizer.TokenToId(text);
     if (id && tokenizer.IsSpecial(*id)) shown.push_back(*id);
   };
-  if (format.calls != nullptr) std::ranges::for_each(format.calls->markers, add);
-  if (format.reasoning != nullptr) {
-    add(format.reasoning->begin);
-    add(format.reasoning->end);
-  }
+  std::ranges::for_each(format.Markers(), add);
   return shown;
 }
 

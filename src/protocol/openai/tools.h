@@ -30,6 +30,10 @@ Result<std::shared_ptr<const answer_parts::FunctionNames>> ReadTools(const Asked
 Result<answer_parts::AnswerFormat> ChooseFormat(const MessageFormats& formats, const Asked& asked,
                                                 const ChatTemplate& chat_template);
 
+// How the model marks its reasoning; null: it does not, or nobody is to look for it.
+Result<const answer_parts::ReasoningTags*> ReasoningOf(const MessageFormats& formats,
+                                                       const ChatTemplate& chat_template);
+
 // The special tokens that such an answer is read by.
 std::vector<TokenId> ShownTokens(const answer_parts::AnswerFormat& format,
                                  const Tokenizer& tokenizer);

@@ -130,6 +130,27 @@ void AddNumber(json::Writer& out, std::string_view key, const std::string& value
   out.EndObject();
 }
 
+// By OpenTelemetry's "Semantic Conventions for Generative AI", "Spans". As in OpenAI's API, a text
+// that ends by itself or by a stop word has one reason.
+void AddGeneration(const TraceRecord& record, json::Writer& out) {
+  AddText(out, "gen_ai.operation.name", record.is_chat ? "chat" : "text_completion");
+  AddText(out, "gen_ai.provider.name", "inflight");
+  AddText(out, "gen_ai.request.model", record.model_name);
+  AddText(out, "gen_ai.response.model", record.model_name);
+  if (!record.request_id.empty()) AddText(out, "gen_ai.response.id", record.request_id);
+  AddNumber(out, "gen_ai.usage.input_tokens", std::to_string(record.generation->num_input_tokens));
+  AddNumber(out, "gen_ai.usage.output_tokens",
+            std::to_string(record.generation->num_output_tokens));
+  const bool is_cut = record.generation->finish_reason == "length";
+  out.BeginObject();
+  out.Key("key").String("gen_ai.response.finish_reasons");
+  out.Key("value").BeginObject().Key("arrayValue").BeginObject().Key("values").BeginArray();
+  out.BeginObject();
+  out.Key("stringValue").String(is_cut ? "length" : "stop");
+  out.EndObject();
+  out.EndArray().EndObject().EndObject().EndObject();
+}
+
 void AddAttributes(const TraceRecord& record, json::Writer& out) {
   AddText(out, "triton.model_name", record.model_name);
   AddNumber(out, "triton.model_version",
@@ -137,6 +158,7 @@ void AddAttributes(const TraceRecord& record, json::Writer& out) {
   AddNumber(out, "triton.trace_id", std::to_string(record.id));
   AddNumber(out, "triton.trace_parent_id", std::to_string(record.parent_id));
   if (!record.request_id.empty()) AddText(out, "triton.request_id", record.request_id);
+  if (record.generation) AddGeneration(record, out);
 }
 
 }  // namespace

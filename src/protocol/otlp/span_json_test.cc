@@ -94,6 +94,34 @@ TEST(SpanJsonTest, AttributesSayWhichModelRan) {
       {"key":"triton.request_id","value":{"stringValue":"r"}}])"));
 }
 
+// OpenTelemetry's "Semantic Conventions for Generative AI", "Spans".
+TEST(SpanJsonTest, AGenerationHasTheAttributesOfTheConventions) {
+  for (const bool is_chat : {false, true}) {
+    Finished finished;
+    {
+      const Trace trace = finished.Begin();
+      trace.SetModel("llm", "1", "");
+      trace.Mark("REQUEST_START", 3);
+      if (is_chat) trace.SetChat();
+      trace.SetGeneration(
+          {.num_input_tokens = 22, .num_output_tokens = 8, .finish_reason = "end_id"});
+      trace.Mark("REQUEST_END", 4);
+    }
+    const json span = finished.spans().back();
+    json attributes;
+    for (const json& attribute : span["attributes"])
+      attributes[attribute["key"].get<std::string>()] = attribute["value"];
+    EXPECT_EQ(attributes["gen_ai.operation.name"]["stringValue"],
+              is_chat ? "chat" : "text_completion");
+    EXPECT_EQ(attributes["gen_ai.request.model"]["stringValue"], "llm");
+    EXPECT_EQ(attributes["gen_ai.usage.input_tokens"]["intValue"], "22");
+    EXPECT_EQ(attributes["gen_ai.usage.output_tokens"]["intValue"], "8");
+    EXPECT_EQ(attributes["gen_ai.response.finish_reasons"],
+              json::parse(R"({"arrayValue":{"values":[{"stringValue":"stop"}]}})"));
+    EXPECT_FALSE(attributes.contains("gen_ai.response.id"));
+  }
+}
+
 TEST(SpanJsonTest, AClientsContextIsTheParent) {
   const std::string id = "0af7651916cd43dd8448eb211c80319c";
   Finished finished;

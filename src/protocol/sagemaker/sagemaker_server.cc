@@ -81,6 +81,7 @@ class Handler : public kserve_http::EndpointHandler {
     if (!match || !match->allows_method) return responder->Send(UnknownRoute(request));
     const Row& row = Rows()[match->row];
     if (auto refusal = Admit(access(), row.api, request)) return responder->Send(*refusal);
+    if (auto refusal = RefusalWhileLoading(row.api)) return responder->Send(*std::move(refusal));
     (this->*row.answer)(std::string(match->values.Of("model")), std::move(request),
                         std::move(responder));
   }
@@ -185,7 +186,8 @@ class Handler : public kserve_http::EndpointHandler {
     });
   }
 
-  const http_listener::Router router_ = http_listener::Router::Of(Rows());
+  const http_listener::Router router_ =
+      http_listener::Router::Of(Rows(), http_listener::Implied::kNothing);  // as Triton
   const Endpoint& infer_ = kserve_http::EndpointAt(kInferPath);
   const Modes modes_;
   const std::string default_model_;

@@ -24,11 +24,15 @@ constexpr std::array<EntranceRow, 4> kEntrances = {{
 }};
 // clang-format on
 
-// "" where there is none.
-std::string_view AuthorizationOf(const HeaderList& headers) {
-  for (const auto& [name, value] : headers)
+// What stands in the header Authorization, else what x-api-key has as Authorization would say it;
+// "" where there is neither.
+std::string AuthorizationOf(const HeaderList& headers) {
+  std::string of_key;
+  for (const auto& [name, value] : headers) {
     if (EqualInAnyCase(name, "authorization")) return value;
-  return {};
+    if (of_key.empty() && EqualInAnyCase(name, "x-api-key")) of_key = "Bearer " + value;
+  }
+  return of_key;
 }
 
 }  // namespace

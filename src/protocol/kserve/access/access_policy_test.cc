@@ -81,6 +81,18 @@ TEST(AccessPolicy, AKeyIsAskedForBeforeAHeader) {
   EXPECT_EQ(admitted.client->name, "a");
 }
 
+TEST(AccessPolicy, AKeyMayComeInItsOwnHeader) {
+  const auto policy = Load(
+      {.keys = {.access = WriteKeys(R"({"keys": [{"name": "a", "sha256": ")" +
+                                    ToHex(HashKey("one")) + R"(", "roles": ["inference"]}]})")}});
+  EXPECT_TRUE(AskHttp(*policy, Api::kInference, {{"X-Api-Key", "one"}}).ok());
+  EXPECT_FALSE(AskHttp(*policy, Api::kInference, {{"x-api-key", "two"}}).ok());
+  EXPECT_FALSE(
+      AskHttp(*policy, Api::kInference, {{"x-api-key", "one"}, {"authorization", "Bearer two"}})
+          .ok())
+      << "Authorization goes before it";
+}
+
 TEST(AccessPolicy, EachApiNeedsTheRoleOfItsRow) {
   for (size_t i = 0; i < kNumApis; ++i) {
     const auto api = static_cast<Api>(i);

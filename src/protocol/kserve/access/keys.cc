@@ -197,7 +197,35 @@ struct Keys::Table {
     return Status::Ok();
   }
 
+  // `text` is the key, or sha256:<hex>.
+  Status AddClientKey(std::string_view text, const std::string& where, int64_t now_ns) {
+    Key key;
+    Client client{.name = where};
+    key.roles.set(static_cast<size_t>(Role::kInference));
+    key.roles.set(static_cast<size_t>(Role::kMetrics));
+    if (text.starts_with(kHashPrefix)) {
+      const auto hash = HashFromHex(text.substr(sizeof(kHashPrefix) - 1));
+      if (!hash) return Wrong(where, "64 lower-case hexadecimal digits are needed after sha256:");
+      client.identity = *hash;
+    } else {
+      client.identity = HashKey(text);
+    }
+    client.use = std::make_shared<ClientUse>(ClientLimits(), now_ns);
+    key.client = std::make_shared<Client>(std::move(client));
+    return Add(std::move(key), where);
+  }
+
+  Status ReadGiven(const std::vector<std::string>& given, int64_t now_ns) {
+    for (size_t i = 0; i < given.size(); ++i) {
+      if (given[i].empty()) return Wrong("--api-key", "got '', a key is needed");
+      const std::string number = given.size() > 1 ? " number " + std::to_string(i + 1) : "";
+      RETURN_IF_ERROR(AddClientKey(given[i], "--api-key" + number, now_ns));
+    }
+    return Status::Ok();
+  }
+
   Status ReadKeys(const std::string& path, int64_t now_ns) {
+    bool has_key = false;
     ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
     size_t number = 0;
     for (size_t start = 0; start < text.size();) {
@@ -207,23 +235,10 @@ struct Keys::Table {
       ++number;
       while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
       if (line.empty() || line.front() == '#') continue;
-      const std::string where = path + ": line " + std::to_string(number);
-      Key key;
-      Client client{.name = where};
-      key.roles.set(static_cast<size_t>(Role::kInference));
-      key.roles.set(static_cast<size_t>(Role::kMetrics));
-      if (line.starts_with(kHashPrefix)) {
-        const auto hash = HashFromHex(line.substr(sizeof(kHashPrefix) - 1));
-        if (!hash) return Wrong(where, "64 lower-case hexadecimal digits are needed after sha256:");
-        client.identity = *hash;
-      } else {
-        client.identity = HashKey(line);
-      }
-      client.use = std::make_shared<ClientUse>(ClientLimits(), now_ns);
-      key.client = std::make_shared<Client>(std::move(client));
-      RETURN_IF_ERROR(Add(std::move(key), where));
+      RETURN_IF_ERROR(AddClientKey(line, path + ": line " + std::to_string(number), now_ns));
+      has_key = true;
     }
-    return keys.empty() ? Wrong(path, "it has no key; `inflight key` makes one") : Status::Ok();
+    return has_key ? Status::Ok() : Wrong(path, "it has no key; `inflight key` makes one");
   }
 };
 
@@ -261,6 +276,7 @@ Keys::Times Keys::ReadTimes() const {
 
 Result<std::shared_ptr<Keys::Table>> Keys::Read(const KeyFiles& files, int64_t now_ns) {
   auto table = std::make_shared<Table>();
+  RETURN_IF_ERROR(table->ReadGiven(files.given, now_ns));
   if (!files.access.empty()) RETURN_IF_ERROR(table->ReadAccess(files.access, now_ns));
   if (!files.api_keys.empty()) RETURN_IF_ERROR(table->ReadKeys(files.api_keys, now_ns));
   return table;

@@ -28,11 +28,12 @@ std::string ToHex(const KeyHash& hash);
 std::string NewKey();  // 256 random bits, in URL-safe letters
 
 struct KeyFiles {
-  std::string access;  // --access: keys with roles and rates, in JSON
+  std::vector<std::string> given = {};  // --api-key: keys with the roles of those of api_keys
+  std::string access;                   // --access: keys with roles and rates, in JSON
   std::string
       api_keys;  // --api-key-file: a key a line, or sha256:<hex>; may infer and read metrics
 
-  bool empty() const { return access.empty() && api_keys.empty(); }
+  bool empty() const { return given.empty() && access.empty() && api_keys.empty(); }
 };
 
 // Threads: all methods are thread-safe.

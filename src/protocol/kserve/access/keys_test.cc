@@ -120,6 +120,17 @@ TEST_F(KeysTest, LinesAreKeysOrTheirHashes) {
             StatusCode::kUnauthenticated);
 }
 
+TEST_F(KeysTest, KeysThatAreGivenHaveTheRolesOfLines) {
+  const auto loaded = Load(
+      {.given = {"one", "sha256:" + ToHex(HashKey("two"))}, .api_keys = Write("more", "three\n")});
+  ASSERT_NE(loaded, nullptr);
+  for (const char* key : {"Bearer one", "Bearer two", "Bearer three"}) {
+    EXPECT_TRUE(loaded->Admit(key, Role::kInference).ok());
+    EXPECT_TRUE(loaded->Admit(key, Role::kMetrics).ok());
+    EXPECT_EQ(loaded->Admit(key, Role::kSettings).status.code(), StatusCode::kPermissionDenied);
+  }
+}
+
 TEST_F(KeysTest, AKeysRequestsASecondAreBounded) {
   const auto loaded = Load(
       {.access = Write("rate", R"({"keys": [{"name": "a", "sha256": ")" + ToHex(HashKey("one")) +
@@ -269,6 +280,8 @@ TEST_F(KeysTest, WrongFilesAreToldByWhatIsWrong) {
               HasSubstr("keys[0].sha256: 64 lower-case hexadecimal digits"));
   const auto missing = Keys::Load({.access = "/nonexistent/file"}, clock_);
   EXPECT_FALSE(missing.ok());
+  const auto no_text = Keys::Load({.given = {"one", ""}}, clock_);
+  EXPECT_EQ(no_text.status().message(), "--api-key: got '', a key is needed");
   const auto empty = Keys::Load({.api_keys = Write("empty", "# none\n")}, clock_);
   EXPECT_THAT(empty.status().message(), HasSubstr("it has no key; `inflight key` makes one"));
 }

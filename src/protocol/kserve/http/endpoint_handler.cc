@@ -37,8 +37,8 @@ bool IsLarge(const HttpRequest& request) {
 
 EndpointHandler::EndpointHandler(serving::Server& server, EndpointOptions options)
     : options_(std::move(options)),
-      context_{server, options_.max_input_bytes, options_.header_forward, options_.framing,
-               options_.with_compression},
+      context_{server,           options_.max_input_bytes,  options_.header_forward,
+               options_.framing, options_.with_compression, options_.strict_parameters},
       large_bodies_(kBodyThreads, "http-body"),
       model_control_(server.model_load_threads(), "http-control") {}
 
@@ -64,8 +64,17 @@ HttpResponse EndpointHandler::BadRequest(std::string_view reason) const {
   return Error(InvalidArgument(std::string(reason)), kText);
 }
 
+std::optional<HttpResponse> EndpointHandler::RefusalWhileLoading(kserve::Api api) const {
+  if (api == kserve::Api::kHealth) return std::nullopt;
+  const Status usable = context_.server.CheckUsable();
+  if (usable.reason() != Reason::kLoading) return std::nullopt;
+  return Error(usable);
+}
+
 void EndpointHandler::Run(Route route, HttpRequest request,
                           std::shared_ptr<HttpResponder> responder) {
+  if (auto refusal = RefusalWhileLoading(route.endpoint->api))
+    return responder->Send(*std::move(refusal));
   const bool waits = route.endpoint->Has(kWaits);
   const bool is_large = IsLarge(request);
   if (!waits && !is_large) return Dispatch(route, request, responder);

@@ -35,6 +35,8 @@ struct EndpointOptions {
 
   BinaryFraming framing;
   bool with_compression = true;
+  // Members of generate that an LLM has no use for are errors, not warnings. --strict-parameters
+  bool strict_parameters = false;
 
   // GET /metrics answers this, beside the endpoints of KServe; null: there is no such path. It is
   // for who may read metrics. --http-metrics
@@ -55,6 +57,9 @@ class EndpointHandler : public http_listener::HttpHandler {
   // The endpoint that a request with this head means, whose body is limited accordingly; null where
   // it means no endpoint of KServe.
   virtual const Endpoint* EndpointOf(const http_listener::HttpRequest& head) const = 0;
+
+  // What other requests than those for health get until the models are there.
+  std::optional<http_listener::HttpResponse> RefusalWhileLoading(kserve::Api api) const;
 
   const Access& access() const { return options_.access; }
   const std::function<std::string()>& metrics_page() const { return options_.metrics_page; }

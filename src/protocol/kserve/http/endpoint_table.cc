@@ -50,7 +50,8 @@ const Endpoint kEndpoints[] = {
 // clang-format on
 
 const Router& TheRouter() {
-  static const Router router = Router::Of(kEndpoints);
+  // Triton takes HEAD and OPTIONS for wrong methods.
+  static const Router router = Router::Of(kEndpoints, http_listener::Implied::kNothing);
   return router;
 }
 

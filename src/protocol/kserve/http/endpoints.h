@@ -20,7 +20,8 @@ struct Context {
   size_t max_input_bytes;
   const kserve::HeaderForward& header_forward;
   const BinaryFraming& framing;
-  bool with_compression;  // of infer's bodies, both ways
+  bool with_compression;           // of infer's bodies, both ways
+  bool strict_parameters = false;  // unknown members of generate are errors
 };
 
 struct Endpoint;  // endpoint_table.h

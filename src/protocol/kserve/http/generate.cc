@@ -6,12 +6,14 @@
 
 #include "base/clock.h"
 #include "json/json_writer.h"
+#include "protocol/http_listener/event_stream.h"
 #include "protocol/kserve/http/endpoints.h"
 #include "protocol/kserve/http/generate_json.h"
 #include "protocol/kserve/http/load_report.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/kserve/http/tensor_json.h"
 #include "protocol/kserve/http/traced.h"
+#include "protocol/kserve/http/unknown_members.h"
 
 namespace inflight::kserve_http {
 namespace {
@@ -29,10 +31,11 @@ class GenerateCall {
   struct Options {
     bool is_decoupled = false;
     std::optional<LoadReport> load_report;
+    std::string warning = {};  // of members without effect; a header of the answer
   };
 
   GenerateCall(serving::Server& server, std::shared_ptr<HttpResponder> responder, Options options)
-      : server_(server), responder_(std::move(responder)), options_(options) {}
+      : server_(server), responder_(std::move(responder)), options_(std::move(options)) {}
   virtual ~GenerateCall() = default;
 
   void Run(std::shared_ptr<serving::Model> model, serving::Request request,
@@ -57,6 +60,7 @@ class GenerateCall {
   void StartStream(int status, std::string_view content_type) {
     http_listener::Headers headers = {{"Content-Type", std::string(content_type)}};
     if (options_.load_report) AddLoadReport(server_, *options_.load_report, headers);
+    if (!options_.warning.empty()) headers.emplace_back("Inflight-Warning", options_.warning);
     responder_->StartStream(status, headers);
   }
 
@@ -112,9 +116,10 @@ class StreamCall : public GenerateCall {
 
  private:
   void OnResult(const serving::Response& response) override {
-    event_.assign("data: ");
+    event_.clear();
+    http_listener::BeginEvent(event_);
     const Status status = Write(response, event_);
-    event_.append("\n\n");
+    http_listener::EndEvent(event_);
     if (num_responses_ == 1) StartStream(HttpStatus(status), kEventStream);
     responder_->WriteChunk(event_);
   }
@@ -142,6 +147,9 @@ void Generate(const Context& context, const Route& route, bool is_stream,
   if (!room.ok()) return responder->Send(Error(room));
   auto parsed = ParseGenerate((*model)->config(), *request.body, context.max_input_bytes);
   if (!parsed.ok()) return responder->Send(Error(parsed.status()));
+  std::string unknown = UnknownMembers(**model, parsed->parameters);
+  if (context.strict_parameters && !unknown.empty())
+    return responder->Send(Error(InvalidArgument(unknown)));
   parsed->model_name = route.model;
   parsed->model_version = route.version;
   parsed->received_ns = received_ns;
@@ -153,13 +161,14 @@ void Generate(const Context& context, const Route& route, bool is_stream,
   parsed->trace = SampleTrace(context.server, route.model, request);
 
   responder->OnDisconnect([cancel = parsed->cancel] { cancel->Cancel(); });
-  const GenerateCall::Options options = {.is_decoupled = (*model)->decoupled(),
-                                         .load_report = AskedLoadReport(request)};
+  GenerateCall::Options options = {.is_decoupled = (*model)->decoupled(),
+                                   .load_report = AskedLoadReport(request),
+                                   .warning = std::move(unknown)};
   std::shared_ptr<GenerateCall> call;
   if (is_stream) {
-    call = std::make_shared<StreamCall>(context.server, std::move(responder), options);
+    call = std::make_shared<StreamCall>(context.server, std::move(responder), std::move(options));
   } else {
-    call = std::make_shared<UnaryCall>(context.server, std::move(responder), options);
+    call = std::make_shared<UnaryCall>(context.server, std::move(responder), std::move(options));
   }
   call->Run(*model, *std::move(parsed), call);
 }

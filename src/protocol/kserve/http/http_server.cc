@@ -10,6 +10,8 @@
 
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "protocol/http_listener/cross_origin.h"
+#include "protocol/http_listener/router.h"
 #include "protocol/kserve/http/endpoint_table.h"
 #include "protocol/kserve/http/response.h"
 
@@ -73,7 +75,10 @@ class Handler : public EndpointHandler {
   }
   HttpResponse Metrics(HttpRequest& request) const {
     if (auto refusal = Admit(access(), kserve::Api::kMetrics, request)) return *std::move(refusal);
-    if (request.method != "GET") return MethodNotAllowed(kText);
+    constexpr http_listener::Methods kMethods =
+        http_listener::kGet | http_listener::kHead | http_listener::kOptions;
+    if (!http_listener::Allows(kMethods, request.method)) return MethodNotAllowed(kText);
+    if (request.method == "OPTIONS") return http_listener::AnswerOptions(kMethods);
     return Answer(200, "text/plain; charset=utf-8", metrics_page()());
   }
 
@@ -91,13 +96,15 @@ std::unique_ptr<http_listener::HttpHandler> MakeHandler(serving::Server& server,
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Start(
     serving::Server& server, const HttpOptions& options,
-    std::unique_ptr<http_listener::PathHandler> beside) {
+    std::vector<std::unique_ptr<http_listener::PathHandler>> beside) {
   if (options.endpoints.max_input_bytes == 0) {
     return InvalidArgument("--http-max-input-size: got 0, should be at least 1 byte");
   }
   auto handler = MakeHandler(server, options.endpoints);
-  if (beside != nullptr)
-    handler = std::make_unique<http_listener::BesidePaths>(std::move(beside), std::move(handler));
+  for (auto& paths : beside)
+    handler = http_listener::BesidePaths::Make(std::move(paths), std::move(handler));
+  handler = http_listener::MakeAcrossOrigins(options.endpoints.access.web_pages.cors_origins,
+                                             std::move(handler));
   std::unique_ptr<HttpServer> http_server(new HttpServer(std::move(handler)));
   RETURN_IF_ERROR(http_server->Listen(options.listener));
   return http_server;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "protocol/http_listener/listening_server.h"
 #include "protocol/http_listener/path_handler.h"
@@ -25,10 +26,10 @@ class HttpServer : public http_listener::ListeningServer {
  public:
   // Listens and serves at once. `server` must outlive the HttpServer. Stop cancels the requests
   // that outlast its time.
-  // `beside`, where not null, answers the paths that it serves in place of KServe's.
+  // `beside` answer what they serve in place of KServe, the last of them first; one may be null.
   static Result<std::unique_ptr<HttpServer>> Start(
       serving::Server& server, const HttpOptions& options,
-      std::unique_ptr<http_listener::PathHandler> beside = nullptr);
+      std::vector<std::unique_ptr<http_listener::PathHandler>> beside = {});
 
  private:
   using ListeningServer::ListeningServer;

@@ -47,8 +47,13 @@ http_listener::HttpResponse Answer(int status, std::string_view content_type, st
 
 http_listener::HttpResponse Error(const Status& status, std::string_view content_type) {
   auto response = Answer(HttpStatus(status), content_type, json::ErrorBody(status.message()));
-  response.reason = status.reason();
+  SetReason(status, response);
   return response;
+}
+
+void SetReason(const Status& status, http_listener::HttpResponse& response) {
+  response.reason = status.reason();
+  if (status.reason() == Reason::kLoading) response.headers.emplace_back("Retry-After", "1");
 }
 
 http_listener::HttpResponse MethodNotAllowed(std::string_view content_type) {

@@ -27,6 +27,9 @@ http_listener::HttpResponse Done(const Status& status);
 // (docs/reference/protocol/http.md, "Errors").
 http_listener::HttpResponse Error(const Status& status, std::string_view content_type = kJson);
 
+// Marks an error's response with its reason, and says when to ask again where that is known.
+void SetReason(const Status& status, http_listener::HttpResponse& response);
+
 // 405
 http_listener::HttpResponse MethodNotAllowed(std::string_view content_type);
 

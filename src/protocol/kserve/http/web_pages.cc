@@ -91,7 +91,8 @@ Status WebPageRule::CheckHost(std::string_view host) const {
 }
 
 // Browsers say of which page a POST comes: its scheme, name and port, or "null".
-Status WebPageRule::CheckOrigin(const HttpRequest& head, std::string_view host) const {
+Status WebPageRule::CheckOrigin(const HttpRequest& head, std::string_view host,
+                                bool may_change) const {
   const std::string* origin = head.FindHeader("Origin");
   if (origin == nullptr) {
     const std::string_view site = ValueOf(head, "Sec-Fetch-Site");
@@ -101,6 +102,7 @@ Status WebPageRule::CheckOrigin(const HttpRequest& head, std::string_view host) 
                    "--http-allowed-host NAME of the page's host for those that may, and have the "
                    "page send its Origin");
   }
+  if (cors_origins.Names(*origin) || (cors_origins.is_any() && !may_change)) return {};
   const size_t scheme_end = origin->find("://");
   if (scheme_end != std::string::npos) {
     const std::string_view scheme = std::string_view(*origin).substr(0, scheme_end);
@@ -120,8 +122,9 @@ Status WebPageRule::Check(const HttpRequest& head, kserve::Api api) const {
   const std::string* host = head.FindHeader("Host");
   if (knows_its_names && host != nullptr) RETURN_IF_ERROR(CheckHost(*host));
   if (head.method == "GET" || head.method == "HEAD") return {};  // changes nothing
-  RETURN_IF_ERROR(CheckOrigin(head, host != nullptr ? *host : std::string_view()));
-  if (!kserve::RowOf(api).changes_the_server) return {};
+  const bool may_change = kserve::RowOf(api).changes_the_server;
+  RETURN_IF_ERROR(CheckOrigin(head, host != nullptr ? *host : std::string_view(), may_change));
+  if (!may_change) return {};
   const bool is_browser =
       head.FindHeader("Origin") != nullptr || head.FindHeader("Sec-Fetch-Site") != nullptr;
   const std::string_view content_type = ValueOf(head, "Content-Type");

@@ -34,6 +34,16 @@ Headers From(const std::string& origin, Headers headers = kJsonBody) {
   return headers;
 }
 
+TEST(WebPages, PagesOfOriginsThatMayReadMayCall) {
+  WebPageRule rule;
+  rule.cors_origins = *http_listener::CrossOrigins::Make({"https://ui.example", "*"});
+  EXPECT_THAT(Ask(rule, Api::kLogging, From("https://ui.example")), IsEmpty());
+  EXPECT_THAT(Ask(rule, Api::kInference, From("https://any.example")), IsEmpty());
+  EXPECT_THAT(Ask(rule, Api::kInference, From("null")), IsEmpty());
+  EXPECT_THAT(Ask(rule, Api::kLogging, From("https://any.example")), StartsWith("Origin: got '"));
+  EXPECT_THAT(Ask(rule, Api::kLogging, From("http://ui.example")), StartsWith("Origin: got '"));
+}
+
 TEST(WebPages, PagesOfOtherHostsAreRefused) {
   const WebPageRule rule;
   for (const char* origin :
