@@ -84,6 +84,8 @@ void Warn(const WithoutEffect& option) {
 }
 
 std::optional<std::string> Nearest(std::string_view name, const std::vector<std::string>& known) {
+  constexpr size_t kLongest = 64;
+  if (name.size() > kLongest) return std::nullopt;
   const std::string* best = nullptr;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : known) {
@@ -182,18 +184,47 @@ std::string ToMarkdown(const std::vector<OptionInfo>& options) {
   return out;
 }
 
-std::string ToHelp(const std::vector<OptionInfo>& options) {
+std::string Wrapped(std::string_view text, size_t columns, size_t indent) {
+  std::string out;
+  size_t used = indent;
+  bool is_first = true;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (word.empty()) continue;
+    if (!is_first && used + 1 + word.size() > columns) {
+      out += "\n" + std::string(indent, ' ');
+      used = indent;
+    } else if (!is_first) {
+      out += ' ';
+      ++used;
+    }
+    out += word;
+    used += word.size();
+    is_first = false;
+  }
+  return out;
+}
+
+std::string ToHelp(const std::vector<OptionInfo>& options, bool only_common) {
+  constexpr size_t kColumns = 100;
+  const size_t indent = only_common ? 34 : 37;
   std::string out;
   std::string section;
   for (const OptionInfo& info : options) {
-    if (!info.is_shown()) continue;
-    if (info.section != section) {
+    if (!info.is_shown() || (only_common && !info.is_common)) continue;
+    if (info.section != section && !only_common) {
       section = info.section;
       out += fmt::format("\n{}:\n", section);
     }
     const std::string details = Details(info);
-    out += fmt::format("  {:<34} {}{}\n", info.flag() + " " + ValueWord(info), info.help,
-                       details.empty() ? "" : " (" + details + ")");
+    const std::string flag = "  " + info.flag() + " " + ValueWord(info);
+    out += flag;
+    out += flag.size() < indent ? std::string(indent - flag.size(), ' ')
+                                : "\n" + std::string(indent, ' ');
+    out += Wrapped(info.help + (details.empty() ? "" : " (" + details + ")"), kColumns, indent);
+    out += '\n';
   }
   return out;
 }

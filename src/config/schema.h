@@ -64,6 +64,7 @@ struct OptionInfo {
                               // for nothing
   bool has_effect = true;     // false: accepted from upstream, `help` says why nothing follows
   std::vector<std::string> aliases;  // further flags, with their dashes
+  bool is_common = false;            // of those that --help shows of a command that has many
 
   std::string flag() const;  // "--http-port"
   // In help, manual pages and completion.
@@ -80,7 +81,8 @@ void Warn(const WithoutEffect& option);
 
 std::string FlagOf(std::string_view name);  // "http_port" -> "--http-port"
 
-// The declared name nearest to `name` in edit distance, if near enough to be meant.
+// The declared name nearest to `name` in edit distance, if near enough to be meant. None for names
+// of more than 64 bytes: what takes long to compare is no slip of a finger.
 std::optional<std::string> Nearest(std::string_view name, const std::vector<std::string>& known);
 
 namespace internal {
@@ -286,6 +288,13 @@ class Schema {
     aliases_.emplace_back(std::move(alias), std::move(name));
   }
 
+  // Those of the options declared before that --help shows; --help-all shows all.
+  void Common(const std::vector<std::string_view>& names) {
+    for (const std::string_view name : names)
+      for (Entry& entry : entries_)
+        if (entry.info.name == name) entry.info.is_common = true;
+  }
+
   // Sets one option from text, by file key or by flag without its dashes. An unknown name suggests
   // the nearest one.
   Status Set(Options& options, std::string_view name, std::string_view text) const {
@@ -335,8 +344,13 @@ std::string ValueWord(const OptionInfo& info);
 // Rows of a Markdown table for docs/configuration.md, a table per section.
 std::string ToMarkdown(const std::vector<OptionInfo>& options);
 
-// The same for --help: flag, type, default, help; unsupported options are left out.
-std::string ToHelp(const std::vector<OptionInfo>& options);
+// The same for --help: flag, type, default, help, in lines of at most 100 columns; unsupported
+// options are left out. `only_common`: the others too, and sections.
+std::string ToHelp(const std::vector<OptionInfo>& options, bool only_common = false);
+
+// `text` in lines of at most `columns`, broken at blanks alone; each but the first begins with
+// `indent` blanks, and the first has `indent` columns less, for what stands before it.
+std::string Wrapped(std::string_view text, size_t columns, size_t indent);
 
 // Key and value texts of a JSON object in a file, for Schema::Set in order; arrays give an entry
 // per element. kInvalidArgument names the file, the key and what is allowed.

@@ -69,6 +69,29 @@ TEST(SchemaTest, SetsEveryTypeByFlagOrKey) {
   EXPECT_EQ(options.dirs, (std::vector<std::string>{"a", "b"}));
 }
 
+TEST(SchemaTest, NamesThatAreTooLongHaveNoNearest) {
+  const std::string name(64, 'a');
+  EXPECT_EQ(Nearest(name, {name}), name);
+  EXPECT_EQ(Nearest(name + "a", {name}), std::nullopt);
+}
+
+TEST(SchemaTest, TextIsWrappedAtBlanksAlone) {
+  EXPECT_EQ(Wrapped("", 10, 2), "");
+  EXPECT_EQ(Wrapped("one two three", 10, 2), "one two\n  three");
+  EXPECT_EQ(Wrapped("one two", 9, 2), "one two");
+  EXPECT_EQ(Wrapped("one two", 8, 2), "one\n  two");
+  EXPECT_EQ(Wrapped("averylongword b", 5, 2), "averylongword\n  b");
+}
+
+TEST(SchemaTest, HelpOfCommonOptionsLeavesOutTheOthers) {
+  Schema<Options> schema = MakeSchema();
+  EXPECT_EQ(ToHelp(schema.options(), /*only_common=*/true), "");
+  schema.Common({"fraction"});
+  EXPECT_EQ(ToHelp(schema.options(), /*only_common=*/true),
+            "  --fraction NUM                  Fraction. (default 0.9; 0 to 1)\n");
+  EXPECT_NE(ToHelp(schema.options()).find("--http-port"), std::string::npos);
+}
+
 TEST(SchemaTest, ErrorsNameOptionValueAndBound) {
   const Schema<Options> schema = MakeSchema();
   Options options;

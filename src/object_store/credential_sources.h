@@ -12,7 +12,7 @@ namespace inflight::object_store {
 inline constexpr uint64_t kMaxCredentialBytes = 1 << 20;  // of a file
 inline constexpr std::time_t kEarlySeconds = 300;         // what ends so soon is asked for again
 // A service of this machine or its host. Elsewhere its address leads nowhere.
-inline constexpr SendOptions kMetadataService = {
+inline const SendOptions kMetadataService = {
     .connect_timeout_ms = 1000, .timeout_ms = 5000, .is_of_this_machine = true};
 
 }  // namespace inflight::object_store

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <boost/crc.hpp>
 #include <cerrno>
+#include <functional>
 #include <memory>
 
 #include "base/base64.h"
@@ -102,6 +103,21 @@ class Digester {
   Crc32c crc_;
 };
 
+// Hands over the bytes of a file, a MiB at a time.
+Status ForEachPart(const std::filesystem::path& path,
+                   const std::function<Status(std::string_view)>& take) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.ok()) return SystemError(path, "open", errno);
+  std::string buffer(size_t{1} << 20, '\0');
+  while (true) {
+    const ssize_t count = read(file.get(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return SystemError(path, "read", errno);
+    if (count == 0) return Status::Ok();
+    RETURN_IF_ERROR(take(std::string_view(buffer.data(), static_cast<size_t>(count))));
+  }
+}
+
 }  // namespace
 
 std::string Sha256(std::string_view text) {
@@ -151,19 +167,23 @@ Result<std::string> SignRs256(const std::string& pem, std::string_view text) {
   return signature;
 }
 
+Result<std::string> HashFile(const std::filesystem::path& path, HashKind kind,
+                             std::string_view prefix) {
+  Hash hash;
+  RETURN_IF_ERROR(hash.Begin(kind == HashKind::kSha1 ? EVP_sha1() : EVP_sha256()));
+  hash.Add(prefix);
+  RETURN_IF_ERROR(ForEachPart(path, [&](std::string_view bytes) {
+    hash.Add(bytes);
+    return Status::Ok();
+  }));
+  return hash.End();
+}
+
 Result<FileDigests> DigestFile(const std::filesystem::path& path, const WantedDigests& wanted) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.ok()) return SystemError(path, "open", errno);
   Digester digester(wanted);
   RETURN_IF_ERROR(digester.Begin());
-  std::string buffer(size_t{1} << 20, '\0');
-  while (true) {
-    const ssize_t count = read(file.get(), buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return SystemError(path, "read", errno);
-    if (count == 0) return digester.End();
-    RETURN_IF_ERROR(digester.Add(std::string_view(buffer.data(), static_cast<size_t>(count))));
-  }
+  RETURN_IF_ERROR(ForEachPart(path, [&](std::string_view bytes) { return digester.Add(bytes); }));
+  return digester.End();
 }
 
 }  // namespace inflight::object_store

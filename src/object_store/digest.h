@@ -20,6 +20,12 @@ std::string Base64Url(std::string_view bytes);  // RFC 4648, section 5, without 
 // is told.
 Result<std::string> SignRs256(const std::string& pem, std::string_view text);
 
+enum class HashKind : uint8_t { kSha1, kSha256 };
+
+// The hash of `prefix` and then the bytes of a file.
+Result<std::string> HashFile(const std::filesystem::path& path, HashKind kind,
+                             std::string_view prefix = {});
+
 struct FileDigests {
   std::string md5;
   uint32_t crc32c = 0;  // RFC 3720, appendix B.4

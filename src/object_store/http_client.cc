@@ -51,6 +51,7 @@ int Progress(void* limits, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 struct HttpClient::Transfer {
   void* handle;
   const BodySink& sink;
+  const SendOptions& options;
   HttpResponse response;
   size_t header_bytes = 0;
   Status failure;  // of the sink, or of a body that is too long
@@ -79,7 +80,11 @@ size_t HttpClient::TakeBody(char* data, size_t size, size_t count, void* transfe
   long status = 0;  // NOLINT: libcurl's type
   Curl().easy_getinfo(static_cast<CURL*>(self.handle), CURLINFO_RESPONSE_CODE, &status);
   if (self.sink && (status == 200 || status == 206)) {
-    self.failure = self.sink(part);
+    const bool is_first = self.response.status == 0;
+    self.response.status = static_cast<int>(status);
+    if (is_first && self.options.begins_body)
+      self.failure = self.options.begins_body(self.response);
+    if (self.failure.ok()) self.failure = self.sink(part);
   } else if (self.response.body.size() + part.size() > kMaxBodyBytes) {
     self.failure = Internal("the answer has more than 32 MB");
   } else {
@@ -128,8 +133,12 @@ Result<HttpResponse> HttpClient::Send(const HttpRequest& request, const SendOpti
   };
   SetOptions(options);
   const HeaderList headers(request.headers);
-  Transfer transfer{
-      .handle = handle_, .sink = sink, .response = {}, .header_bytes = 0, .failure = {}};
+  Transfer transfer{.handle = handle_,
+                    .sink = sink,
+                    .options = options,
+                    .response = {},
+                    .header_bytes = 0,
+                    .failure = {}};
   set(CURLOPT_URL, UrlOf(request).c_str());
   set(CURLOPT_HTTPHEADER, headers.get());
   set(CURLOPT_HEADERFUNCTION, &TakeHeader);

@@ -42,6 +42,9 @@ struct SendOptions {
   int connect_timeout_ms = 10'000;
   int timeout_ms = 0;               // of all of it; 0: as long as bytes come
   bool is_of_this_machine = false;  // a metadata service: no proxy stands before it
+  // Called before a sink has the first byte of a body, with the status and the headers; may be
+  // null. An error ends the transfer.
+  std::function<Status(const HttpResponse&)> begins_body = {};
 };
 
 // Sends one request, once. kUnavailable where no answer came, kDeadlineExceeded where it came too

@@ -21,8 +21,9 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxPathBytes = 2048;
 constexpr size_t kMaxPartBytes = 255;
 
-// Whether a relative path stays below its folder on every file system that we know.
-bool IsPath(std::string_view path) {
+}  // namespace
+
+bool IsRelativePath(std::string_view path) {
   if (path.empty() || path.size() > kMaxPathBytes) return false;
   while (true) {
     const std::string_view part = path.substr(0, path.find('/'));
@@ -34,6 +35,8 @@ bool IsPath(std::string_view path) {
     path.remove_prefix(part.size() + 1);
   }
 }
+
+namespace {
 
 Status LinkOrCopy(const fs::path& blob, const fs::path& file) {
   if (link(blob.c_str(), file.c_str()) == 0) return Status::Ok();
@@ -90,7 +93,7 @@ Result<LocalTree> ToLocalTree(const Listing& listing, const std::string& prefix)
     std::string path = object.key.substr(skipped);
     const bool is_folder = path.ends_with('/');
     if (is_folder) path.pop_back();
-    if (!IsPath(path))
+    if (!IsRelativePath(path))
       return InvalidArgument("an object has a key that is no path of a file: '" +
                              object.key.substr(0, kMaxPartBytes) + "'");
     if (is_folder) {

@@ -6,12 +6,17 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "object_store/cache.h"
 #include "object_store/service.h"
 
 namespace inflight::object_store {
+
+// Whether a relative path stays below its folder on every file system that we know: no "..", no
+// empty part, no control character, no part of more than 255 bytes.
+bool IsRelativePath(std::string_view path);
 
 struct LocalTree {
   std::map<std::string, Object> files;  // by their path, relative: "1/config.json"

@@ -21,7 +21,9 @@ ARCHITECTURES = {
     "GraniteForCausalLM": gguf.MODEL_ARCH.GRANITE,
     "Phi3ForCausalLM": gguf.MODEL_ARCH.PHI3,
     "Starcoder2ForCausalLM": gguf.MODEL_ARCH.STARCODER2,
+    "GptOssForCausalLM": gguf.MODEL_ARCH.GPT_OSS,
 }
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
 def weights(directory):
@@ -35,8 +37,30 @@ def weights(directory):
         if tensor["dtype"] == "BF16":
             stored = (np.frombuffer(stored, np.uint16).astype(np.uint32) << 16).tobytes()
         else:
-            assert tensor["dtype"] == "F32"
-        out[name] = np.frombuffer(stored, np.float32).reshape(tensor["shape"])
+            assert tensor["dtype"] in ("F32", "U8")
+        kind = np.uint8 if tensor["dtype"] == "U8" else np.float32
+        out[name] = np.frombuffer(stored, kind).reshape(tensor["shape"])
+    return out
+
+
+def of_gpt_oss(values):
+    """Experts in MXFP4 as floats, and gate and up apart, as convert_hf_to_gguf.py has them."""
+    out = {}
+    for name, value in values.items():
+        if name.endswith("_blocks"):
+            codes = np.stack([value & 15, value >> 4], -1).reshape(*value.shape[:-1], 32)
+            scales = np.exp2(values[name.replace("_blocks", "_scales")].astype(np.float32) - 127)
+            value = (E2M1[codes] * scales[..., None]).reshape(*value.shape[:2], -1)
+            name = name.removesuffix("_blocks") + ".weight"
+        if ".experts." not in name:
+            out[name + ".weight" if name.endswith(".sinks") else name] = value
+        elif name.endswith(("_bias", ".weight")):
+            name = name.removesuffix("_bias") + ".bias" if name.endswith("_bias") else name
+            if "gate_up_proj" in name:
+                out[name.replace("gate_up_proj", "gate_proj")] = value[:, ::2]
+                out[name.replace("gate_up_proj", "up_proj")] = value[:, 1::2]
+            else:
+                out[name] = value
     return out
 
 
@@ -61,7 +85,8 @@ def add_config(writer, config):
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
     scaling = scaling.get("full_attention", scaling)
     writer.add_rope_freq_base(config.get("rope_theta") or scaling["rope_theta"])
-    if config["head_dim"] * config["num_attention_heads"] != config["hidden_size"]:
+    is_apart = config["head_dim"] * config["num_attention_heads"] != config["hidden_size"]
+    if is_apart and config.get("model_type") != "gpt_oss":
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
     if scaling.get("rope_type") == "linear":
@@ -72,6 +97,16 @@ def add_config(writer, config):
     if config.get("model_type") == "phi3":
         writer.add_rope_dimension_count(config["head_dim"])
         writer.add_sliding_window(config["sliding_window"] or 0)
+    if config.get("model_type") == "gpt_oss":
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_expert_count(config["num_local_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(scaling["factor"])
+        writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
     if config.get("model_type") == "granite":
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
@@ -124,7 +159,8 @@ def write(directory, path, pack=lambda name, values: (values, None), more=lambda
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
     add_config(writer, config)
     more(writer)
-    for name, values in weights(directory).items():
+    of_model = weights(directory)
+    for name, values in (of_gpt_oss(of_model) if "gpt" in writer.arch else of_model).items():
         if name == "lm_head.weight" and config["tie_word_embeddings"]:
             continue
         if architecture in PAIRED and ".q_proj." in name:

@@ -7,7 +7,9 @@ import pathlib
 import pty
 import select
 import shutil
+import signal
 import subprocess
+import termios
 import time
 
 import jinja2
@@ -138,9 +140,10 @@ def test_conversation_longer_than_the_model_is_an_error_that_says_so(tmp_path):
 class Terminal:
     """chat at the other end of a terminal."""
 
-    def __init__(self, *options):
+    def __init__(self, *options, term="dumb"):
         self.process_id, self.fd = pty.fork()
         if self.process_id == 0:
+            os.environ["TERM"] = term
             os.execv(INFLIGHT, ["inflight", "chat", str(DEMO), "--dtype", "float32", *options])
         self.text = ""
 
@@ -152,6 +155,13 @@ class Terminal:
                 self.text += os.read(self.fd, 4096).decode(errors="replace")
         return len(self.text)
 
+    def wait_for_editor(self, begin=0):
+        """Until it has the terminal: the prompt of a new line is there, and what is typed is its own."""
+        end = self.wait_for("\n> ", begin)
+        while termios.tcgetattr(self.fd)[3] & termios.ICANON:
+            time.sleep(0.01)
+        return end
+
     def wait_for_more(self, size):
         end = len(self.text) + size
         while len(self.text) < end:
@@ -162,6 +172,13 @@ class Terminal:
         os.write(self.fd, data)
 
     def status(self):
+        """What it ended with; one that does not end is killed, which is a status too."""
+        for _ in range(600):
+            ended, status = os.waitpid(self.process_id, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.1)
+        os.kill(self.process_id, signal.SIGKILL)
         return os.waitstatus_to_exitcode(os.waitpid(self.process_id, 0)[1])
 
 
@@ -190,3 +207,159 @@ def test_interrupt_right_behind_a_line_hangs_nothing():
         at = terminal.wait_for("> ", begin=at)
     terminal.send(b"\x04\x04")
     assert terminal.status() == 0
+
+
+# --- commands, texts of several lines, files ---
+
+
+def test_lines_between_quotes_are_one_text(tmp_path):
+    quoted = chat(DEMO, '"""\nWhat is\n2 plus 3?\n"""\n"""/help me"""\n', "--max-tokens", "8")
+    assert quoted.returncode == 0, quoted.stderr
+    first = [{"role": "user", "content": "What is\n2 plus 3?"}]
+    [one] = continued([first], tmp_path, 8)
+    [two] = continued([[*first, {"role": "assistant", "content": one}, {"role": "user", "content": "/help me"}]], tmp_path, 8)
+    assert quoted.stdout == f"{one}\n{two}\n"
+
+
+def test_text_that_does_not_end_is_an_error():
+    done = chat(DEMO, '"""What is\n', "--max-tokens", "8")
+    assert done.returncode == 1 and 'inside a text that """ began' in done.stderr
+
+
+def test_bye_ends_and_what_follows_is_not_read():
+    done = chat(DEMO, "/bye\nHello\n")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("/cleer", "no command is called '/cleer'; did you mean '/clear'?"),
+        ("/clear now", "/clear: takes nothing behind it, got 'now'"),
+        ("/set temprature 1", "unknown option 'temprature'; did you mean 'temperature'?"),
+        ("/set top_p 2", "--top-p: got '2', needs a number 0 to 1"),
+        ("/save", "/save: a file is needed"),
+        ("/load nowhere.json", "nowhere.json"),
+    ],
+)
+def test_wrong_commands_are_errors(line, error):
+    done = chat(DEMO, line + "\n")
+    assert done.returncode == 1 and error in done.stderr
+
+
+def test_help_and_show_say_what_there_is():
+    done = chat(DEMO, "/help\n/set temperature 0.5\n/set seed 3\n/show\n/set temperature\n/set\n", "--system", "Be kind.")
+    help_text, show, fresh = done.stdout.partition("model  ")[0], *done.stdout.split("model  ")[1:]
+    for command in ("/help", "/bye", "/clear", "/system", "/set", "/save", "/load", "/show", '"""'):
+        assert f"\n{command}" in f"\n{help_text}"
+    assert "temperature         0.5" in show and "seed                3, of the next answer" in show
+    assert "system              Be kind." in show and "do_sample false" in show
+    assert "temperature         0: each token is the likeliest" in fresh  # the demo's own: do_sample false
+
+
+def test_saved_conversation_goes_on_where_it_was(tmp_path):
+    saved = tmp_path / "talk.json"
+    first = chat(DEMO, f"/system Be kind.\nTell a story.\n/save {saved}\n", "--max-tokens", "12").stdout.rstrip("\n")
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Tell a story."}]
+    messages.append({"role": "assistant", "content": first})
+    assert json.loads(saved.read_text())["messages"] == messages
+    done = chat(DEMO, f"/load {saved}\nAnd then?\n", "--max-tokens", "12")
+    [answer] = continued([[*messages, {"role": "user", "content": "And then?"}]], tmp_path, 12)
+    assert done.stdout == f"{answer}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[]", "no JSON object with an array"),
+        ('{"messages": [{"role": "user"}]}', "messages[0]: needs role and content"),
+        ('{"messages": [{"role": "tool", "content": ""}]}', "role: got 'tool', must be system, user or assistant"),
+        (
+            '{"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]}',
+            "messages[1]: a system message has to be the first",
+        ),
+    ],
+)
+def test_files_that_are_no_conversations_are_errors(text, error, tmp_path):
+    path = tmp_path / "wrong.json"
+    path.write_text(text)
+    done = chat(DEMO, f"/load {path}\n")
+    assert done.returncode == 1 and error in done.stderr
+
+
+# --- how tokens are drawn ---
+
+
+@pytest.fixture
+def drawing_model(tmp_path):
+    """The demo, whose generation_config.json asks to draw."""
+    directory = tmp_path / "drawing"
+    shutil.copytree(DEMO, directory)
+    config = json.loads((directory / "generation_config.json").read_text())
+    (directory / "generation_config.json").write_text(
+        json.dumps({**config, "do_sample": True, "temperature": 1.4, "top_p": 0.97, "max_new_tokens": 10})
+    )
+    return directory
+
+
+def test_a_model_that_draws_does_so_with_a_seed_by_chance_that_is_told(drawing_model):
+    first = chat(drawing_model, "Tell a story.\n/show\n")
+    seed = int(first.stdout.split("seed ")[1].split()[0]) - 1  # each answer adds one
+    again = chat(drawing_model, "Tell a story.\n", "--seed", str(seed))
+    assert first.stdout.startswith(again.stdout)
+    other = chat(drawing_model, "Tell a story.\n/show\n").stdout
+    assert "temperature         1.4" in other and "top_p               0.97" in other and "max_tokens          10" in other
+    assert other.split("seed ")[1] != first.stdout.split("seed ")[1]
+
+
+def test_temperature_alone_draws():
+    options = ("--max-tokens", "16", "--seed", "7")
+    drawn = chat(DEMO, "Tell a story.\n", *options, "--temperature", "2").stdout
+    assert drawn == chat(DEMO, "Tell a story.\n", *options, "--temperature", "2", "--top-p", "1").stdout
+    assert drawn != chat(DEMO, "Tell a story.\n", *options).stdout
+
+
+# --- the line editor ---
+
+
+@needs_terminal
+def test_lines_are_edited_and_remembered(tmp_path):
+    history = tmp_path / "state/history"
+    options = ("--max-tokens", "3", "--threads", "1", "--history-file", str(history))
+    terminal = Terminal(*options, term="xterm")
+    at = terminal.wait_for_editor()
+    terminal.send("/sistem Grüße\x01\x06\x06\x04y\r".encode())  # to the beginning, two forward, another letter
+    at = terminal.wait_for_editor(begin=at)
+    terminal.send(b"/show\r")
+    terminal.wait_for("system              Grüße", begin=at)
+    terminal.wait_for_editor(begin=at)
+    terminal.send(b"\x04")
+    assert terminal.status() == 0
+    lines = history.read_text().splitlines()
+    assert lines[-1] == "/show" and history.stat().st_mode & 0o777 == 0o600
+    terminal = Terminal(*options, term="xterm")
+    at = terminal.wait_for_editor()
+    terminal.send(b"\x1b[A\r")  # the line before, of another process
+    terminal.wait_for("conversation ", begin=at)
+    terminal.wait_for_editor(begin=at)
+    terminal.send(b"\x04")
+    assert terminal.status() == 0
+
+
+def test_interrupt_of_piped_input_ends_the_program_as_a_signal_does():
+    command = [INFLIGHT, "chat", DEMO, "--dtype", "float32", "--threads", "1", "--no-template", "--max-tokens", "900"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
+    process.stdin.write(b"Once upon a time\n")
+    process.stdin.flush()
+    assert process.stdout.read(10)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+
+
+def test_closed_output_is_an_error():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([INFLIGHT, "chat", DEMO], input="Hi\n", stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and "standard output takes no more" in done.stderr

@@ -25,8 +25,12 @@ def engine(tmp_path_factory):
 def generate(directory, requests, tmp_path, *options):
     path = tmp_path / "requests.jsonl"
     path.write_text("".join(request if isinstance(request, str) else json.dumps(request) + "\n" for request in requests))
-    run("run", directory, "--input", path, "--output", tmp_path / "results.jsonl", *options)
-    return [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    done = run("run", directory, "--input", path, "--output", tmp_path / "results.jsonl", *options, check=False)
+    results = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    failed = sum("error" in result for result in results)
+    assert done.returncode == (1 if failed else 0), done.stderr
+    assert not failed or f"{failed} of {len(results)} requests failed" in done.stderr
+    return results
 
 
 def test_configuration_page_is_what_the_schemas_say():

@@ -43,7 +43,7 @@ def test_the_server_is_not_roots_and_its_arguments_are_options():
     assert instructions("USER") == ["inflight"]
     assert json.loads(instructions("ENTRYPOINT")[0]) == ["/usr/bin/inflight"]
     command, _, *options = json.loads(instructions("CMD")[-1])
-    help_text = run(command, "--help").stdout
+    help_text = run(command, "--help-all").stdout
     assert all(f"{option} " in help_text for option in options if option.startswith("--"))
 
 

@@ -54,4 +54,4 @@ def test_unknown_hub_ids_say_where_they_were_looked_for_and_what_to_do(arguments
     assert done.returncode == 1
     assert "org/other: no such directory" in done.stderr
     assert str(tmp_path / "hf/hub/models--org--other") in done.stderr
-    assert "(HF_HOME)" in done.stderr and "hf download org/other" in done.stderr
+    assert "(HF_HOME)" in done.stderr and "`inflight pull org/other`" in done.stderr

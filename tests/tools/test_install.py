@@ -68,8 +68,7 @@ def test_every_public_function_is_exported(prefix, tmp_path):
 
 def test_the_installed_program_lays_out_the_scripts_of_the_guides(prefix, tmp_path):
     call(prefix / "bin/inflight", "compat", "install", tmp_path / "folder")
-    line = call(tmp_path / "folder/bin/trtllm-build", "--help").splitlines()[2]
-    assert line.startswith("Usage: inflight build ")
+    assert "\nUsage: inflight build " in call(tmp_path / "folder/bin/trtllm-build", "--help")
     assert (tmp_path / "folder/bin/tritonserver").resolve() == (prefix / "bin/inflight").resolve()
 
 

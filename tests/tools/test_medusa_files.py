@@ -97,7 +97,7 @@ def test_run_answers_the_same_whoever_proposes(tmp_path):
     convert(HEADS, tmp_path / "ckpt")
     run("build", "--checkpoint-dir", tmp_path / "ckpt", "--output-dir", tmp_path / "engine")
     asked = tmp_path / "requests.jsonl"
-    rules = [{}, {"temperature": 0.7, "top_k": 5, "seed": 3}, {"repetition_penalty": 1.2}]
+    rules = [{}, {"temperature": 0.7, "top_k": 5, "random_seed": 3}, {"repetition_penalty": 1.2}]
     lines = [
         {"input_ids": [3, 5, 7, 3, 5, 7], "max_tokens": 40, "end_id": -1, "return_log_probs": True, **rule} for rule in rules
     ]

@@ -15,8 +15,11 @@ def answers(tmp_path, lines, model=None):
     path = tmp_path / "lines.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     options = [] if model else ["--dtype", "float32"]
-    run("run", model or GOLDEN / "data" / MODEL, *options, "--input", path, "--output", tmp_path / "out")
-    return [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    command = ("run", model or GOLDEN / "data" / MODEL, *options, "--input", path, "--output", tmp_path / "out")
+    done = run(*command, check=False)
+    results = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert done.returncode == (1 if any("error" in result for result in results) else 0), done.stderr
+    return results
 
 
 def test_beams_are_lists_the_best_first(tmp_path):

@@ -353,7 +353,7 @@ def test_dynamic_rope_is_served_up_to_the_trained_length(tmp_path):
     request.write_text(json.dumps({"input_ids": [3, 7, 11], "max_tokens": 500, "end_id": -1}) + "\n")
     results = [run("run", directory, "--input", request).stdout for directory in (tmp_path / "engine", LLAMA)]
     assert results[0] == results[1] and len(json.loads(results[0])["output_ids"]) == 500
-    done = run("build", "--checkpoint_dir", model, "--output_dir", tmp_path / "engine", "--max_seq_len", 513, check=False)
+    done = run("build", "--checkpoint_dir", model, "--output_dir", tmp_path / "longer", "--max_seq_len", 513, check=False)
     assert done.returncode == 1
     assert "max_seq_len: got 513" in done.stderr and "dynamic" in done.stderr
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight build: checkpoint or Hugging Face directory -> engine directory. Takes the flags of
 // trtllm-build and of the older per-model build.py, too (upstream_flags.h).
+#include <cstdio>
+
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "build_report.h"
 #include "builder/builder.h"
+#include "builder/model_files.h"
 #include "command_line.h"
 #include "commands.h"
 #include "lora_options.h"
@@ -12,6 +15,7 @@
 #include "model_options.h"
 #include "model_sizes.h"
 #include "object_store/address.h"
+#include "output_folder.h"
 #include "progress.h"
 #include "quantization_options.h"
 #include "scheduler/step_plan.h"
@@ -40,6 +44,7 @@ struct Options {
   std::optional<int> world_size;
   std::string speculative_decoding_mode = "none";
   std::string log_level = "info";
+  bool force = false;
 };
 
 constexpr char kMedusa[] = "medusa";
@@ -52,7 +57,11 @@ config::Schema<Options> MakeSchema() {
       "Checkpoint, or a Hugging Face model directory, or org/name in the hub's local cache.");
   schema.Add(
       "output_dir", [](Options& o) -> auto& { return o.build.output_dir; },
-      "Directory of the engine; engine_outputs where it is not given.");
+      "Directory of the engine; engine_outputs where it is not given. It appears when it is "
+      "complete.");
+  schema.Add(
+      "force", [](Options& o) -> auto& { return o.force; },
+      "Replace a checkpoint or an engine that is there.", config::Switch());
   AddDType(
       schema, [](Options& o) -> auto& { return o.dtype; },
       "Weights and KV cache; auto keeps the checkpoint's.");
@@ -221,6 +230,24 @@ Status CheckAgainstModel(const Options& options) {
   return CheckSizes(options.sizes, model.config);
 }
 
+// Calls `write` with options that write to a folder which gets its name when all is in it.
+template <typename Write>
+Status WriteEngine(const Options& options, const Write& write) {
+  builder::BuildOptions build = options.build;
+  if (build.output_dir.empty()) build.output_dir = "engine_outputs";
+  if (build.dry_run) return write(build);
+  const std::filesystem::path output_dir = build.output_dir;
+  if (!build.checkpoint_dir.empty())
+    RETURN_IF_ERROR(builder::CheckDistinct(build.checkpoint_dir, output_dir));
+  ASSIGN_OR_RETURN(const auto folder, OutputFolder::Create(output_dir, options.force));
+  build.output_dir = folder->temporary();
+  RETURN_IF_ERROR(write(build));
+  RETURN_IF_ERROR(folder->Publish());
+  std::printf("Wrote the engine %s; next: inflight serve %s\n", output_dir.c_str(),
+              output_dir.c_str());
+  return Status::Ok();
+}
+
 Status BuildFromSizes(Options& options) {
   if (options.report) return UsageError(kUsage, "--report: needs --checkpoint-dir");
   if (options.speculative_decoding_mode == kMedusa)
@@ -234,12 +261,13 @@ Status BuildFromSizes(Options& options) {
   config.quant_algo = build.quant_algo.value_or(config.quant_algo);
   config.fp8_kv_cache = build.fp8_kv_cache.value_or(config.fp8_kv_cache);
   config.quantize_lm_head = build.quantize_lm_head.value_or(config.quantize_lm_head);
-  if (build.output_dir.empty()) options.build.output_dir = "engine_outputs";
   if (build.tp_size.value_or(1) * build.pp_size.value_or(1) > 1)
     logging::Warning(
         "random weights make an engine of one rank",
         {{"tp_size", build.tp_size.value_or(1)}, {"pp_size", build.pp_size.value_or(1)}});
-  return builder::BuildRandom(config, options.build, /*seed=*/1);
+  return WriteEngine(options, [&](const builder::BuildOptions& to) {
+    return builder::BuildRandom(config, to, /*seed=*/1);
+  });
 }
 
 Status Run(Options& options, std::span<const std::string> positionals) {
@@ -263,10 +291,11 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   } else if (!options.report_text.empty()) {
     return InvalidArgument("--report-text: needs --report");
   }
-  if (build.output_dir.empty()) build.output_dir = "engine_outputs";
-  ProgressBar bar("build");
-  return builder::Build(
-      build, [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); });
+  return WriteEngine(options, [](const builder::BuildOptions& to) {
+    ProgressBar bar("build");
+    return builder::Build(
+        to, [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); });
+  });
 }
 
 }  // namespace

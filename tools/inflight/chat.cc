@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight chat: a conversation in the terminal with a model of this process.
-#include <unistd.h>
-
-#include <algorithm>
-#include <chrono>
+#include <csignal>
 #include <cstdio>
 
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "chat_input.h"
+#include "chat_session.h"
 #include "command_line.h"
 #include "commands.h"
-#include "conversation.h"
 #include "interrupt.h"
+#include "line_editor.h"
 #include "model_options.h"
-#include "parameter_flags.h"
-#include "terminal_sink.h"
 
 namespace inflight::tool {
 namespace {
@@ -23,18 +20,17 @@ const Usage kUsage = {
     "inflight chat DIR [--system TEXT]",
     "Talks with a Hugging Face, checkpoint or engine directory in the terminal, by the model's own "
     "chat template.\n"
-    "Ctrl-C stops the answer, Ctrl-D ends, /clear forgets the conversation. Standard input that is "
+    "Ctrl-C stops the answer, Ctrl-D ends, /help lists what else there is. Standard input that is "
     "no terminal is read\n"
-    "line by line, an answer to each."};
+    "line by line, an answer to each. Lines between two times \"\"\" are one text."};
 
 struct Options {
   ModelOptions model;
   std::string system;
   std::string template_file;
   bool no_template = false;
-  int max_tokens = 512;
-  SamplingParams sampling;
-  std::optional<uint32_t> seed;  // of sampling, where it has 64 bits
+  SamplingOptions sampling;
+  std::filesystem::path history_file = "auto";
   bool verbose = false;
 };
 
@@ -46,32 +42,19 @@ config::Schema<Options> MakeSchema() {
       "Text of the system turn, where the template has one.");
   schema.Add(
       "chat_template", [](Options& o) -> auto& { return o.template_file; },
-      "File with a chat template, instead of the model's.");
+      "File with a chat template, instead of the model's, or the name of a family's: " +
+          ChatTemplate::Names() + ".");
   schema.Add(
       "no_template", [](Options& o) -> auto& { return o.no_template; },
       "Continue the text of the turns as it is; for models without a chat template.",
       config::Switch());
+  AddSampling(
+      schema, [](Options& o) -> auto& { return o.sampling; }, "",
+      "Tokens of an answer; default: the model's own, else 512.");
   schema.Add(
-      "max_tokens", [](Options& o) -> auto& { return o.max_tokens; }, "Tokens of an answer.",
-      config::AtLeast(1));
-  schema.Add(
-      "temperature", [](Options& o) -> auto& { return o.sampling.temperature; },
-      "Randomness; takes effect with top_k or top_p.", BoundsOf("temperature"));
-  schema.Add(
-      "top_k", [](Options& o) -> auto& { return o.sampling.top_k; },
-      "Sample among so many; 0 is off.", BoundsOf("top_k"));
-  schema.Add(
-      "top_p", [](Options& o) -> auto& { return o.sampling.top_p; },
-      "Sample among the likeliest of this sum; 0 is off.", BoundsOf("top_p"));
-  schema.Add(
-      "min_p", [](Options& o) -> auto& { return o.sampling.min_p; },
-      "Leave out tokens below this share of the likeliest.", BoundsOf("min_p"));
-  schema.Add(
-      "repetition_penalty", [](Options& o) -> auto& { return o.sampling.repetition_penalty; },
-      "Above 1 discourages tokens that occurred.", BoundsOf("repetition_penalty"));
-  schema.Add(
-      "seed", [](Options& o) -> auto& { return o.seed; },
-      "Of the random numbers; each turn adds its number.", config::AtLeast(0));
+      "history_file", [](Options& o) -> auto& { return o.history_file; },
+      "What was typed at a terminal, for the next time; empty: it is forgotten. auto is "
+      "inflight/chat_history in $XDG_STATE_HOME, else in ~/.local/state.");
   schema.Add(
       "log_verbose", [](Options& o) -> auto& { return o.verbose; },
       "Log what is loaded and chosen.", config::Switch());
@@ -80,90 +63,39 @@ config::Schema<Options> MakeSchema() {
   return schema;
 }
 
-class Chat {
- public:
-  Chat(const OpenedModel& model, const Options& options, Conversation conversation)
-      : model_(model),
-        options_(options),
-        conversation_(std::move(conversation)),
-        is_terminal_(isatty(STDIN_FILENO) == 1) {
-    end_ids_ = model.info.end_ids;
-    const auto eos = model.tokenizer->eos_id();  // chat models often end turns by another id
-    if (eos && std::find(end_ids_.begin(), end_ids_.end(), *eos) == end_ids_.end())
-      end_ids_.push_back(*eos);
-  }
-
-  Status Run() {
-    const InterruptScope interrupts;
-    LineReader reader;
-    for (std::string line;;) {
-      if (is_terminal_) std::fputs("> ", stdout);
-      std::fflush(stdout);
-      const LineEvent event = reader.Next(line);
-      if (event == LineEvent::kEnd) break;
-      if (event == LineEvent::kInterrupted) {
-        std::fputc('\n', stdout);
-        continue;
-      }
-      if (line.find_first_not_of(" \t") == std::string::npos) continue;
-      if (line == "/clear") {
-        conversation_.Clear();
-        continue;
-      }
-      if (Status status = Turn(line); !status.ok()) {
-        if (!is_terminal_) return status;
-        Fail(status);
+// Where a person types, what fails is told and the chat goes on; where a program writes, it ends.
+// `was_killed`: Ctrl-C ended it.
+Status Talk(ChatSession& session, LineEditor& editor, bool& was_killed) {
+  const bool is_terminal = editor.is_terminal();
+  for (;;) {
+    const auto input = ReadChatInput(editor);
+    Status status = input.status();
+    bool was_interrupted = input.ok() && input->event == LineEvent::kInterrupted;
+    if (input.ok()) {
+      if (input->event == LineEvent::kEnd) break;
+      const bool is_blank = input->text.find_first_not_of(" \t\n") == std::string::npos;
+      if (was_interrupted) {
+        if (is_terminal) std::fputc('\n', stdout);
+      } else if (!input->is_quoted && input->text.starts_with('/')) {
+        const auto next = session.Command(input->text);
+        if (next.ok() && *next == ChatSession::Next::kEnd) return Status::Ok();
+        status = next.status();
+      } else if (!is_blank) {
+        status = session.Say(input->text, is_terminal, was_interrupted);
       }
     }
-    if (is_terminal_) std::fputc('\n', stdout);
-    return Status::Ok();
-  }
-
- private:
-  // One line and its answer. A turn that fails is not part of the conversation.
-  Status Turn(const std::string& line) {
-    conversation_.Add("user", line);
-    auto sink = std::make_shared<TerminalSink>(model_.tokenizer);
-    if (Status status = Generate(sink); !status.ok()) {
-      conversation_.RemoveLast();
-      return status;
+    if (std::fflush(stdout) != 0) return Unavailable("standard output takes no more");
+    if (!is_terminal && !status.ok()) return status;
+    if (!status.ok()) Fail(status);
+    if (!is_terminal && was_interrupted) {
+      was_killed = true;
+      return Status::Ok();
     }
-    conversation_.Add("assistant", sink->TakeText());
-    ++num_turns_;
-    return Status::Ok();
+    if (!input.ok()) break;
   }
-
-  Status Generate(const std::shared_ptr<TerminalSink>& sink) {
-    Request request;
-    ASSIGN_OR_RETURN(request.input_ids, conversation_.Prompt(*model_.tokenizer));
-    const int max_input_len = model_.executor->limits().max_input_len;
-    if (static_cast<int>(request.input_ids.size()) > max_input_len)
-      return FailedPrecondition("the conversation has " + std::to_string(request.input_ids.size()) +
-                                " tokens, the model takes " + std::to_string(max_input_len) +
-                                "; /clear begins a new one");
-    request.max_tokens = options_.max_tokens;
-    request.streaming = true;
-    request.end_ids = end_ids_;
-    request.sampling = options_.sampling;
-    if (options_.seed) request.sampling.seed = *options_.seed + num_turns_;
-    ASSIGN_OR_RETURN(const RequestId id, model_.executor->Enqueue(std::move(request), sink));
-    while (!sink->WaitFor(std::chrono::milliseconds(20)))
-      if (InterruptScope::TakeFlag()) model_.executor->Cancel(id);
-    InterruptScope::TakeFlag();  // one that came with the last token
-    std::fputc('\n', stdout);
-    const Response& response = sink->Wait();
-    if (is_terminal_ && response.finish_reason == FinishReason::kLength)
-      std::fputs("[ended by --max-tokens or the model's length]\n", stdout);
-    return response.status;
-  }
-
-  const OpenedModel& model_;
-  const Options& options_;
-  Conversation conversation_;
-  const bool is_terminal_;
-  std::vector<TokenId> end_ids_;
-  uint64_t num_turns_ = 0;
-};
+  if (is_terminal) std::fputc('\n', stdout);
+  return Status::Ok();
+}
 
 Result<std::optional<ChatTemplate>> LoadTemplate(const OpenedModel& model, const Options& options) {
   if (options.no_template) return std::optional<ChatTemplate>();
@@ -185,9 +117,17 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
   if (model.tokenizer == nullptr)
     return FailedPrecondition(dir + ": this model directory has no tokenizer, which chat needs");
   ASSIGN_OR_RETURN(auto model_template, LoadTemplate(model, options));
-  Chat chat(model, options, Conversation(std::move(model_template), options.system));
-  Status status = chat.Run();
+  ChatSession session(model, parameters::ReadModelDefaultsOrWarn(model.info.tokenizer_dir),
+                      options.sampling, Conversation(std::move(model_template), options.system));
+  bool was_killed = false;
+  Status status;
+  {
+    const InterruptScope interrupts;
+    LineEditor editor(options.history_file == "auto" ? DefaultHistoryFile() : options.history_file);
+    status = Talk(session, editor, was_killed);
+  }
   model.executor->Shutdown(/*drain_ms=*/0);
+  if (was_killed) std::raise(SIGINT);  // so that a script's shell sees why it ended
   return status;
 }
 

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 namespace inflight::tool {
 namespace {
@@ -31,8 +36,11 @@ std::string WithoutShortAlias(const std::string& arg, const Aliases& aliases) {
   return arg;
 }
 
-Status UnknownOption(const std::string& argument, const std::vector<config::OptionInfo>& infos) {
-  std::vector<std::string> known;
+Status UnknownOption(const std::string& argument, const std::vector<config::OptionInfo>& infos,
+                     Elsewhere elsewhere) {
+  if (elsewhere != nullptr)
+    if (auto said = elsewhere(argument)) return InvalidArgument(*std::move(said));
+  std::vector<std::string> known = {"--help", "--help-all", "--config"};
   for (const config::OptionInfo& info : infos) {
     known.push_back(info.flag());
     known.insert(known.end(), info.aliases.begin(), info.aliases.end());
@@ -40,7 +48,7 @@ Status UnknownOption(const std::string& argument, const std::vector<config::Opti
   std::string message = "unknown option '" + argument + "'";
   if (const auto nearest = config::Nearest(argument, known))
     message += "; did you mean '" + *nearest + "'?";
-  return InvalidArgument(message + " (--help lists all)");
+  return InvalidArgument(message + " (--help-all lists all)");
 }
 
 // The option that `flag`, with its dashes, is the beginning of; itself where it is one or begins
@@ -49,7 +57,7 @@ Result<std::string> FullName(const std::string& flag, const std::vector<config::
                              const Aliases& aliases) {
   std::string begin = flag;
   std::ranges::replace(begin, '_', '-');
-  if (begin == "--help" || begin == "--config") return flag;
+  if (begin == "--help" || begin == "--help-all" || begin == "--config") return flag;
   std::vector<std::string> targets;  // file keys
   std::string candidates;
   const auto consider = [&](const std::string& known, const std::string& target) {
@@ -151,16 +159,27 @@ Status CheckSwitches(std::span<char* const> args, const std::vector<config::Opti
   return Status::Ok();
 }
 
+// "-hf" of another program, which the parser would take for "-h" with something behind it.
+Status CheckNotHelp(std::span<char* const> args, Elsewhere elsewhere) {
+  for (const std::string_view arg : args) {
+    if (elsewhere == nullptr || !arg.starts_with("-h") || arg.size() == 2) continue;
+    if (auto said = elsewhere(arg)) return InvalidArgument(*std::move(said));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<Arguments> ParseArguments(std::span<char* const> args,
                                  const std::vector<config::OptionInfo>& infos,
-                                 const Aliases& aliases) {
+                                 const Aliases& aliases, Elsewhere elsewhere) {
   RETURN_IF_ERROR(CheckSwitches(args, infos));
+  RETURN_IF_ERROR(CheckNotHelp(args, elsewhere));
   Arguments result;
   CLI::App app;
   app.set_help_flag();
   app.add_flag("-h,--help", result.help);
+  app.add_flag("--help-all", result.help_all);
   app.allow_extras();
   const auto add = [&](const std::string& name, bool is_value_optional) {
     app.add_option_function<std::vector<std::string>>(
@@ -198,7 +217,7 @@ Result<Arguments> ParseArguments(std::span<char* const> args,
   }
   for (const std::string& extra : app.remaining()) {
     if (extra.size() > 1 && extra.starts_with("-"))
-      return UnknownOption(extra.substr(0, extra.find('=')), infos);
+      return UnknownOption(extra.substr(0, extra.find('=')), infos, elsewhere);
     result.positionals.push_back(extra == kEmptyValue ? "" : extra);
   }
   return result;
@@ -219,16 +238,41 @@ Status NoPositionals(const Usage& usage, std::span<const std::string> positional
   return UsageError(usage, "unexpected argument '" + positionals[0] + "'");
 }
 
-void PrintHelp(const Usage& usage, const std::vector<config::OptionInfo>& infos) {
+void PrintHelp(const Usage& usage, const std::vector<config::OptionInfo>& infos, bool all) {
+  constexpr size_t kColumns = 100;
+  std::string summary = usage.summary;
+  std::ranges::replace(summary, '\n', ' ');
+  const bool only_common = !all && std::ranges::any_of(infos, &config::OptionInfo::is_common);
+  const auto wrapped = [](const std::string& text, size_t indent) {
+    return config::Wrapped(text, kColumns, indent);
+  };
   std::printf(
-      "%s\n\nUsage: %s\n%s\nEvery option may also stand, with _ for -, in a JSON object: "
-      "--config FILE\n",
-      usage.summary.c_str(), usage.line.c_str(), config::ToHelp(infos).c_str());
+      "%s\n\nUsage: %s\n%s%s\n%s\n", wrapped(summary, 0).c_str(),
+      wrapped(usage.line, sizeof "Usage: " - 1).c_str(), only_common ? "\n" : "",
+      config::ToHelp(infos, only_common).c_str(),
+      wrapped("Every option may also stand, with _ for -, in a JSON object: --config FILE", 0)
+          .c_str());
+  if (only_common)
+    std::printf("--help-all lists all %zd options.\n",
+                std::ranges::count_if(infos, &config::OptionInfo::is_shown));
 }
 
 int Fail(const Status& status) {
+  std::fflush(stdout);  // what was printed stands before the error
   std::fprintf(stderr, "inflight: %s\n", status.message().c_str());
   return 1;
+}
+
+int Finish(const Status& status) {
+  errno = 0;
+  const bool is_flushed = std::fflush(stdout) == 0;
+  const int error = errno;
+  if (!status.ok()) return Fail(status);
+  if (is_flushed && std::ferror(stdout) == 0) return 0;
+  pollfd pipe = {STDOUT_FILENO, POLLOUT, 0};
+  if (poll(&pipe, 1, 0) == 1 && (pipe.revents & POLLERR) != 0) return 1;  // its reader has left
+  return Fail(DataLoss(std::string("standard output: not all could be written") +
+                       (error != 0 ? ": " + std::string(std::strerror(error)) : "")));
 }
 
 }  // namespace inflight::tool

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // From argv to a schema's options: `--name value`, `--name=value`, positional arguments, `--config
-// FILE`, `--help`.
+// FILE`, `--help`, `--help-all`.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,13 +19,18 @@ struct Arguments {
   std::vector<std::string> positionals;
   std::vector<std::pair<std::string, std::string>> options;  // name without dashes, value; in order
   bool help = false;
+  bool help_all = false;  // also what --help leaves out
 };
 
+// What is said of an unknown option or argument that another program has; nothing of others.
+using Elsewhere = std::optional<std::string> (*)(std::string_view name);
+
 // Splits `args` (after the command's name) by what the schema declares. Unknown options suggest the
-// nearest name.
+// nearest name, unless `elsewhere` knows them.
 Result<Arguments> ParseArguments(std::span<char* const> args,
                                  const std::vector<config::OptionInfo>& infos,
-                                 const std::vector<std::pair<std::string, std::string>>& aliases);
+                                 const std::vector<std::pair<std::string, std::string>>& aliases,
+                                 Elsewhere elsewhere = nullptr);
 
 // `args` with each flag spelt in full that is the beginning of one option alone, as getopt_long
 // takes them. kInvalidArgument where it begins several.
@@ -34,6 +41,8 @@ Result<std::vector<std::string>> ExpandPrefixes(
 struct Usage {
   std::string line;     // "inflight run DIR --prompt TEXT"
   std::string summary;  // what the command does
+  Elsewhere elsewhere = nullptr;
+  bool is_log = false;  // standard output is a log, whose loss is no failure of the command
 };
 
 // What help, manual pages, documents and completion are made of.
@@ -52,10 +61,14 @@ Result<std::string> OnlyPositional(const Usage& usage, std::span<const std::stri
                                    const std::string& what);
 Status NoPositionals(const Usage& usage, std::span<const std::string> positionals);
 
-void PrintHelp(const Usage& usage, const std::vector<config::OptionInfo>& infos);
+// Where some options are common, those alone, unless `all` are asked for.
+void PrintHelp(const Usage& usage, const std::vector<config::OptionInfo>& infos, bool all = false);
 
 // What main() does with a command's outcome: prints an error's one line and gives the exit status.
 int Fail(const Status& status);
+// The same of a command that may have succeeded: it has not where standard output did not take all
+// that was printed, as of a disk that is full. Nobody is told of a reader that has left.
+int Finish(const Status& status);
 
 // Fills `options` from an option file, then from flags.
 template <typename Options>
@@ -80,15 +93,15 @@ Status SetOptions(const Arguments& arguments, const config::Schema<Options>& sch
 template <typename Options, typename Run>
 int RunCommand(std::span<char* const> args, const Usage& usage,
                const config::Schema<Options>& schema, const Run& run, Options options = {}) {
-  const auto arguments = ParseArguments(args, schema.options(), schema.aliases());
+  const auto arguments = ParseArguments(args, schema.options(), schema.aliases(), usage.elsewhere);
   if (!arguments.ok()) return Fail(arguments.status());
-  if (arguments->help) {
-    PrintHelp(usage, schema.options());
-    return 0;
+  if (arguments->help || arguments->help_all) {
+    PrintHelp(usage, schema.options(), arguments->help_all);
+    return Finish(Status::Ok());
   }
   Status status = SetOptions(*arguments, schema, options);
   if (status.ok()) status = run(options, std::span(arguments->positionals));
-  return status.ok() ? 0 : Fail(status);
+  return usage.is_log && status.ok() ? 0 : Finish(status);
 }
 
 }  // namespace inflight::tool

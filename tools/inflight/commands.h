@@ -13,10 +13,15 @@ using Args = std::span<char* const>;
 
 int ServeMain(Args args);
 int TritonserverMain(Args args);  // the same, where it is called so
+int PullMain(Args args);
+int ListMain(Args args);
+int RmMain(Args args);
+int PsMain(Args args);
 int KeyMain(Args args);
 int DoctorMain(Args args);
 int WorkerMain(Args args);
 int ShadowMain(Args args);
+int TopMain(Args args);
 int RunMain(Args args);
 int ChatMain(Args args);
 int TokenizeMain(Args args);
@@ -36,9 +41,14 @@ int ManMain(Args args);
 
 // Usage and options of each command, for docs/configuration.md, manual pages and completion.
 Manual ServeManual();
+Manual PullManual();
+Manual ListManual();
+Manual RmManual();
+Manual PsManual();
 Manual KeyManual();
 Manual DoctorManual();
 Manual ShadowManual();
+Manual TopManual();
 Manual RunManual();
 Manual ChatManual();
 Manual TokenizeManual();

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight convert: Hugging Face directory -> checkpoint. Takes the flags of upstream's converters,
 // convert_checkpoint.py and the older hf_*_convert.py, too (upstream_flags.h).
+#include <cstdio>
+
 #include "base/status_macros.h"
 #include "builder/builder.h"
+#include "builder/model_files.h"
 #include "command_line.h"
 #include "commands.h"
 #include "model_directory.h"
 #include "model_sizes.h"
+#include "output_folder.h"
 #include "progress.h"
 #include "quantization_options.h"
 #include "upstream_flags.h"
@@ -26,7 +30,29 @@ struct Options {
   ModelSizes sizes;
   std::string out_dir;  // older flow: the checkpoint goes to a folder of it
   std::string log_level = "info";
+  bool force = false;
 };
+
+void AddMedusa(config::Schema<Options>& schema) {
+  schema.Section("Medusa");
+  schema.Add(
+      "medusa_model_dir", [](Options& o) -> auto& { return o.convert.medusa.dir; },
+      "Directory of Medusa's heads of the model: medusa_lm_head.safetensors or medusa_lm_head.pt, "
+      "and config.json.");
+  schema.Add(
+      "num_medusa_heads", [](Options& o) -> auto& { return o.convert.medusa.num_heads; },
+      "Heads, where that config.json does not say them; default 4.",
+      config::Range(1, model::kMaxMedusaHeads));
+  schema.Add(
+      "num_medusa_layers", [](Options& o) -> auto& { return o.convert.medusa.num_layers; },
+      "Blocks of a head, where that config.json does not say them; default 1.",
+      config::Range(1, model::kMaxMedusaLayers));
+  schema.Add(
+      "fixed_num_medusa_heads",
+      [](Options& o) -> auto& { return o.convert.medusa.fixed_num_heads; },
+      "The first so many of the heads, whatever that config.json says.",
+      config::Range(1, model::kMaxMedusaHeads));
+}
 
 config::Schema<Options> MakeSchema() {
   config::Schema<Options> schema;
@@ -36,7 +62,10 @@ config::Schema<Options> MakeSchema() {
       "Hugging Face model directory, or org/name in the hub's local cache.");
   schema.Add(
       "output_dir", [](Options& o) -> auto& { return o.convert.output_dir; },
-      "Directory of the checkpoint.");
+      "Directory of the checkpoint. It appears when it is complete.");
+  schema.Add(
+      "force", [](Options& o) -> auto& { return o.force; },
+      "Replace a checkpoint or an engine that is there.", config::Switch());
   schema.Add(
       "dtype", [](Options& o) -> auto& { return o.convert.dtype; },
       "Stored dtype; auto is the model's own, float16 where that is float32 or not named.",
@@ -66,24 +95,7 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "save_config_only", [](Options& o) -> auto& { return o.convert.save_config_only; },
       "Write config.json without weights.", config::OptionalValue());
-  schema.Section("Medusa");
-  schema.Add(
-      "medusa_model_dir", [](Options& o) -> auto& { return o.convert.medusa.dir; },
-      "Directory of Medusa's heads of the model: medusa_lm_head.safetensors or medusa_lm_head.pt, "
-      "and config.json.");
-  schema.Add(
-      "num_medusa_heads", [](Options& o) -> auto& { return o.convert.medusa.num_heads; },
-      "Heads, where that config.json does not say them; default 4.",
-      config::Range(1, model::kMaxMedusaHeads));
-  schema.Add(
-      "num_medusa_layers", [](Options& o) -> auto& { return o.convert.medusa.num_layers; },
-      "Blocks of a head, where that config.json does not say them; default 1.",
-      config::Range(1, model::kMaxMedusaLayers));
-  schema.Add(
-      "fixed_num_medusa_heads",
-      [](Options& o) -> auto& { return o.convert.medusa.fixed_num_heads; },
-      "The first so many of the heads, whatever that config.json says.",
-      config::Range(1, model::kMaxMedusaHeads));
+  AddMedusa(schema);
   schema.Section("Quantization");
   AddQuantizationOfUpstream(schema, [](Options& o) -> auto& { return o.quantization; });
   schema.Section("Sizes of the model, which it says itself: given, they have to be the same");
@@ -138,9 +150,21 @@ Status Run(Options& options, std::span<const std::string> positionals) {
     ASSIGN_OR_RETURN(const builder::Description model, builder::Describe(convert.model_dir));
     RETURN_IF_ERROR(CheckSizes(options.sizes, model.config));
   }
-  ProgressBar bar("convert");
-  return builder::Convert(
-      convert, [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); });
+  const std::filesystem::path output_dir = convert.output_dir;
+  RETURN_IF_ERROR(builder::CheckDistinct(convert.model_dir, output_dir));
+  ASSIGN_OR_RETURN(const auto folder, OutputFolder::Create(output_dir, options.force));
+  convert.output_dir = folder->temporary();
+  {
+    ProgressBar bar("convert");
+    RETURN_IF_ERROR(builder::Convert(
+        convert, [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); }));
+  }
+  RETURN_IF_ERROR(folder->Publish());
+  std::printf(
+      "Wrote the checkpoint %s; next: inflight serve %s, or for a faster start\n"
+      "  inflight build --checkpoint-dir %s --output-dir ENGINE\n",
+      output_dir.c_str(), output_dir.c_str(), output_dir.c_str());
+  return Status::Ok();
 }
 
 }  // namespace

@@ -13,8 +13,10 @@
 #include "cog_options.h"
 #include "environment.h"
 #include "openai_options.h"
+#include "protocol/anthropic/messages.h"
 #include "protocol/kserve/http/access.h"
 #include "protocol/metrics/metrics_config.h"
+#include "protocol/page/page_handler.h"
 #include "protocol/tcp_listener/endpoints.h"
 #include "reach.h"
 
@@ -65,10 +67,12 @@ Result<kserve_http::Access> AccessAt(const ServeOptions& options, const std::str
                                      kserve::Entrance entrance = kserve::Entrance::kHttp) {
   const std::vector<std::string>& hosts = options.http_allowed_host;
   for (const std::string& name : hosts) RETURN_IF_ERROR(kserve_http::CheckHostName(name));
+  ASSIGN_OR_RETURN(auto cors_origins, http_listener::CrossOrigins::Make(options.cors_origin));
   return kserve_http::Access{
       .web_pages = {.allowed_hosts = hosts,
                     .knows_its_names = entrance != kserve::Entrance::kAdminSocket &&
-                                       (tcp_listener::IsLoopback(address) || !hosts.empty())},
+                                       (tcp_listener::IsLoopback(address) || !hosts.empty()),
+                    .cors_origins = std::move(cors_origins)},
       .entrance = entrance,
       .policy = options.policy};
 }
@@ -91,7 +95,23 @@ Result<std::unique_ptr<http_listener::PathHandler>> OpenAiBeside(
   return openai::MakeHandler(server, {.access = access,
                                       .max_input_bytes = options.endpoints.max_input_bytes,
                                       .aliases = ModelAliases(options),
-                                      .formats = options.message_formats});
+                                      .formats = options.message_formats,
+                                      .responses = options.stored_responses,
+                                      .more_routes = anthropic::Routes()});
+}
+
+// The page for browsers; null where it has nothing to talk to. It shows metrics where who may call
+// this port may read them anyway: it has their page, is this machine's alone, or asks for keys.
+std::unique_ptr<http_listener::PathHandler> PageBeside(const ServeOptions& options,
+                                                       const kserve_http::Access& access,
+                                                       const metrics::MetricsServer* metrics) {
+  if (!options.allow_page || !options.allow_openai) return nullptr;
+  page::PageOptions page{.access = access, .metrics_page = nullptr};
+  const bool shows_metrics = options.http_metrics || options.policy->asks_for_keys() ||
+                             tcp_listener::IsLoopback(options.http.address);
+  if (metrics != nullptr && shows_metrics)
+    page.metrics_page = [metrics] { return metrics->Page(); };
+  return page::MakeHandler(std::move(page));
 }
 
 constexpr int kAdminConnections = 256;
@@ -108,7 +128,9 @@ Result<std::unique_ptr<kserve_http::HttpServer>> StartAdmin(
   http.listener = std::move(listener);
   ASSIGN_OR_RETURN(http.endpoints, Endpoints(options, http.listener.address, entrance));
   ASSIGN_OR_RETURN(auto beside, OpenAiBeside(server, options, http.endpoints.access));
-  auto started = kserve_http::HttpServer::Start(server, http, std::move(beside));
+  std::vector<std::unique_ptr<http_listener::PathHandler>> paths;
+  paths.push_back(std::move(beside));
+  auto started = kserve_http::HttpServer::Start(server, http, std::move(paths));
   const char* option =
       entrance == kserve::Entrance::kAdminSocket ? "--admin-socket" : "--admin-port";
   if (!started.ok()) return started.status().WithPrefix(option);
@@ -139,7 +161,9 @@ Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& serv
   if (options.http_metrics && metrics == nullptr)
     return InvalidArgument("--http-metrics", "needs --allow-metrics=true");
   if (options.http_metrics) http.endpoints.metrics_page = [metrics] { return metrics->Page(); };
-  ASSIGN_OR_RETURN(auto beside, OpenAiBeside(server, options, http.endpoints.access));
+  std::vector<std::unique_ptr<http_listener::PathHandler>> beside(2);
+  ASSIGN_OR_RETURN(beside[0], OpenAiBeside(server, options, http.endpoints.access));
+  beside[1] = PageBeside(options, http.endpoints.access, metrics);
   return kserve_http::HttpServer::Start(server, http, std::move(beside));
 }
 
@@ -204,7 +228,9 @@ Result<std::unique_ptr<openai::OpenAiServer>> StartOpenAi(serving::Server& serve
   openai::OpenAiOptions openai = {.access = {},
                                   .max_input_bytes = options.endpoints.max_input_bytes,
                                   .aliases = ModelAliases(options),
-                                  .formats = options.message_formats};
+                                  .formats = options.message_formats,
+                                  .responses = options.stored_responses,
+                                  .more_routes = anthropic::Routes()};
   RETURN_IF_ERROR(openai::CheckFormats(openai.formats));
   ASSIGN_OR_RETURN(openai.access, AccessAt(options, listener.address));
   listener.tls = options.http.tls;

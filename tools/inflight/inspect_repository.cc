@@ -37,8 +37,12 @@ bool PrintModel(const serving::ModelEntry& entry, const serving::Repository& rep
 
 }  // namespace
 
-std::optional<Status> InspectRepository(const fs::path& dir, const OpenOptions& options) {
+std::optional<Status> InspectRepository(const fs::path& dir, const OpenOptions& options,
+                                        bool as_json) {
   if (!serving::FindRepository(dir)) return std::nullopt;
+  if (as_json)
+    return InvalidArgument("--json: is of a model's directory, and " + dir.string() +
+                           " is a repository");
   logging::SetLevel(logging::Level::kError);  // the report goes to standard output
   const auto planned = PlanRepository(dir, options);
   if (!planned.ok()) return planned.status();

@@ -11,8 +11,9 @@
 
 namespace inflight::tool {
 
-// None where `dir` is no repository. An error says that a model would end the start of `serve`.
+// None where `dir` is no repository, of which `as_json` is refused. Else an error says that a model
+// would end the start of `serve`.
 std::optional<Status> InspectRepository(const std::filesystem::path& dir,
-                                        const OpenOptions& options);
+                                        const OpenOptions& options, bool as_json);
 
 }  // namespace inflight::tool

@@ -4,7 +4,7 @@
 
 namespace inflight::tool {
 
-std::optional<Status> InspectRepository(const std::filesystem::path&, const OpenOptions&) {
+std::optional<Status> InspectRepository(const std::filesystem::path&, const OpenOptions&, bool) {
   return std::nullopt;
 }
 

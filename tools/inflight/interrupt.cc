@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <string_view>
 #include <utility>
 
 namespace inflight::tool {
@@ -18,6 +20,26 @@ namespace {
 std::atomic<bool> g_interrupted = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 int g_wake_pipe[2] = {-1, -1};
+
+// Bytes of the first character, 1 of what is none; 0 where more have to come.
+size_t Utf8Length(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto first = static_cast<unsigned char>(text[0]);
+  const size_t size = first < 0xC2 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 1;
+  for (size_t i = 1; i < size && i < text.size(); ++i)
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 1;
+  return text.size() < size ? 0 : size;
+}
+
+wchar_t FromUtf8(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return first < 0x80 ? static_cast<wchar_t>(first) : L'\uFFFD';
+  uint32_t code = first & (0x7FU >> character.size());
+  for (const char next : character.substr(1))
+    code = (code << 6) | (static_cast<unsigned char>(next) & 0x3FU);
+  const bool is_surrogate = code >= 0xD800 && code < 0xE000;
+  return is_surrogate || code > 0x10FFFF ? L'\uFFFD' : static_cast<wchar_t>(code);
+}
 
 void OnInterrupt(int) {
   const int error = errno;
@@ -71,6 +93,28 @@ LineEvent LineReader::Next(std::string& line) {
       if (line.ends_with('\r')) line.pop_back();
       return LineEvent::kLine;
     }
+    const LineEvent event = Fill();
+    const bool has_rest = event == LineEvent::kEnd && !pending_.empty();
+    if (event != LineEvent::kLine && !has_rest) return event;
+  }
+}
+
+LineEvent LineReader::NextCharacter(wchar_t& character) {
+  for (;;) {
+    if (const size_t size = Utf8Length(pending_); size > 0) {
+      character = FromUtf8(std::string_view(pending_).substr(0, size));
+      pending_.erase(0, size);
+      return LineEvent::kLine;
+    }
+    const LineEvent event = Fill();
+    if (event == LineEvent::kLine) continue;
+    pending_.clear();  // the beginning of a character
+    return event;
+  }
+}
+
+LineEvent LineReader::Fill() {
+  for (;;) {
     if (at_end_) return LineEvent::kEnd;
     pollfd waits[2] = {{fd_, POLLIN, 0}, {g_wake_pipe[0], POLLIN, 0}};
     if (poll(waits, 2, -1) < 0 && errno != EINTR) {
@@ -84,10 +128,11 @@ LineEvent LineReader::Next(std::string& line) {
     if (waits[0].revents == 0) continue;
     char buffer[4096];
     const ssize_t size = read(fd_, buffer, sizeof buffer);
-    if (size > 0)
+    if (size > 0) {
       pending_.append(buffer, static_cast<size_t>(size));
-    else if (size == 0 || (errno != EINTR && errno != EAGAIN))
-      at_end_ = true;
+      return LineEvent::kLine;
+    }
+    if (size == 0 || (errno != EINTR && errno != EAGAIN)) at_end_ = true;
   }
 }
 

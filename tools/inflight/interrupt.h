@@ -30,8 +30,13 @@ class LineReader {
 
   // kInterrupted drops what was typed of the line. The last line may lack its newline.
   LineEvent Next(std::string& line);
+  // One character of UTF-8, kLine where there is one; bytes that are none are U+FFFD.
+  LineEvent NextCharacter(wchar_t& character);
 
  private:
+  // Waits for bytes and appends them to pending_; kEnd at the end of the input.
+  LineEvent Fill();
+
   int fd_;
   std::string pending_;
   bool at_end_ = false;

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight: one binary, a subcommand per file of this folder.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "commands.h"
 #include "config/schema.h"
 #include "inflight/version.h"
+#include "names_elsewhere.h"
 #include "parameters_page.h"
 
 namespace inflight::tool {
@@ -18,7 +23,7 @@ void PrintUsage(FILE* out) {
                kVersion);
   for (const Command& command : Commands())
     std::fprintf(out, "  %-16s  %s\n", command.name, command.summary);
-  std::fprintf(out, "\n`inflight COMMAND --help` lists a command's options.\n");
+  std::fprintf(out, "\n`inflight help COMMAND` lists a command's options.\n");
 }
 
 // The page docs/configuration.md; a test keeps the file equal to it.
@@ -35,7 +40,7 @@ int PrintConfigurationPage() {
     if (!options.empty())
       std::printf("\n## inflight %s\n%s", command.name, config::ToMarkdown(options).c_str());
   }
-  return 0;
+  return Finish(Status::Ok());
 }
 
 // A link of the name that scripts start has the same arguments.
@@ -44,8 +49,50 @@ bool IsCalledTritonserver(const char* program) {
   return path.substr(path.rfind('/') + 1) == "tritonserver";
 }
 
+// Files that are opened must not get the place of standard input, output or error where the caller
+// closed it: what is printed would go into them. Reads and writes are errors then.
+void KeepStandardPlaces() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    const int mode = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", mode) < 0) return;
+  }
+}
+
+int UnknownCommand(const std::string& name) {
+  std::string message = "unknown command '" + name + "'";
+  std::vector<std::string> known = {"help", "version", "options"};
+  for (const Command& command : Commands()) known.emplace_back(command.name);
+  if (const auto elsewhere = CommandElsewhere(name))
+    message = *elsewhere;
+  else if (const auto nearest = config::Nearest(name, known))
+    message += "; did you mean '" + *nearest + "'?";
+  return Fail(InvalidArgument(message + " (`inflight help` lists the commands)"));
+}
+
+// `words` are a command, of one word or two, and maybe --help-all.
+int Help(Args words) {
+  std::string help = "--help";
+  std::string name;
+  for (const std::string_view word : words) {
+    if (word.starts_with('-'))
+      help = word;
+    else
+      name += (name.empty() ? "" : " ") + std::string(word);
+  }
+  if (name.empty()) {
+    PrintUsage(stdout);
+    return Finish(Status::Ok());
+  }
+  char* const asked = help.data();
+  for (const Command& command : Commands())
+    if (name == command.name) return command.main(Args(&asked, 1));
+  return UnknownCommand(name);
+}
+
 int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on sizes of files is an error of who writes, too
+  KeepStandardPlaces();
   if (argc > 0 && IsCalledTritonserver(argv[0]))
     return TritonserverMain(Args(argv + 1, static_cast<size_t>(argc - 1)));
   if (argc < 2) {
@@ -53,25 +100,22 @@ int Main(int argc, char** argv) {
     return 1;
   }
   const std::string_view name = argv[1];
-  if (name == "--help" || name == "-h" || name == "help") {
-    PrintUsage(stdout);
-    return 0;
-  }
+  const Args rest(argv + 2, static_cast<size_t>(argc - 2));
+  if (name == "--help" || name == "-h" || name == "help")
+    return Help(name == "help" ? rest : Args());
   if (name == "--version" || name == "version") {
     std::printf("inflight %s\n", kVersion);
-    return 0;
+    return Finish(Status::Ok());
   }
   if (name == "options") return PrintConfigurationPage();
   if (name == "parameters") {  // a test keeps docs/reference/parameters.md equal to it
     std::fputs(ParametersPage().c_str(), stdout);
-    return 0;
+    return Finish(Status::Ok());
   }
-  if (name == "worker") return WorkerMain(Args(argv + 2, static_cast<size_t>(argc - 2)));
+  if (name == "worker") return WorkerMain(rest);
   for (const Command& command : Commands())
-    if (name == command.name) return command.main(Args(argv + 2, static_cast<size_t>(argc - 2)));
-  std::fprintf(stderr, "inflight: unknown command '%s'\n\n", argv[1]);
-  PrintUsage(stderr);
-  return 1;
+    if (name == command.name) return command.main(rest);
+  return UnknownCommand(argv[1]);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "answer_parts/call_formats.h"
 #include "answer_parts/reasoning_tags.h"
 #include "base/log_table.h"
+#include "inflight/chat_template.h"
 #include "protocol/openai/served_models.h"
 #include "serving/repository/repository_layout.h"
 
@@ -20,7 +21,8 @@ void AddOpenAiOptions(config::Schema<ServeOptions>& schema) {
   schema.Section("OpenAI");
   schema.Add(
       "allow_openai", [](ServeOptions& o) -> auto& { return o.allow_openai; },
-      "The HTTP port answers OpenAI's API too: /v1/models, /v1/chat/completions, /v1/completions.");
+      "The HTTP port answers OpenAI's API too (/v1/models, /v1/chat/completions, /v1/completions, "
+      "/v1/responses), and Anthropic's (/v1/messages).");
   schema.Add(
       "openai_port", [](ServeOptions& o) -> auto& { return o.openai_port; },
       "Port that answers that API alone, 9000 in Triton's launcher; 0 picks a free one.",
@@ -36,7 +38,8 @@ void AddOpenAiOptions(config::Schema<ServeOptions>& schema) {
       "the hub.");
   schema.Add(
       "chat_template", [](ServeOptions& o) -> auto& { return o.server.chat_template; },
-      "File with a chat template, instead of the models' own.");
+      "File with a chat template, instead of the models' own, or the name of a family's: " +
+          ChatTemplate::Names() + ".");
   schema.Add(
       "tool_call_format", [](ServeOptions& o) -> auto& { return o.message_formats.tool_calls; },
       "How models write calls of tools: auto (by their chat template), none, or " +
@@ -45,6 +48,15 @@ void AddOpenAiOptions(config::Schema<ServeOptions>& schema) {
       "reasoning_format", [](ServeOptions& o) -> auto& { return o.message_formats.reasoning; },
       "How models mark their reasoning: auto (by their chat template), none (it is content), or " +
           answer_parts::ReasoningTagNames() + ".");
+  schema.Add(
+      "stored_responses_byte_size",
+      [](ServeOptions& o) -> auto& { return o.stored_responses_byte_size; },
+      "Bytes of answers of /v1/responses that are kept for their clients, of the memory of "
+      "requests; what was not used for the longest time makes room, and 0 keeps none.",
+      Range(0, int64_t{1} << 40));
+  schema.Add(
+      "stored_responses_secs", [](ServeOptions& o) -> auto& { return o.stored_responses_secs; },
+      "Seconds that an answer is kept which nobody uses.", Range(1, 365 * 86400));
 }
 
 std::vector<openai::ModelAlias> ModelAliases(const ServeOptions& options) {
@@ -97,9 +109,11 @@ void LogHowToAsk(serving::Server& server, const ServeOptions& options, int http_
       fmt::format("{{\"model\": {}, {}, \"max_tokens\": 32}}", name,
                   has_template ? R"("messages": [{"role": "user", "content": "Hello"}])"
                                : R"("prompt": "Hello")");
+  const std::string page =
+      !is_own && options.allow_page ? "\nor open " + url + "/ in a browser" : "";
   logging::Table("Serving " + models.front().name + " at " + url + "; try:",
-                 fmt::format("curl {}/v1/{} {}-d '{}'", url,
-                             has_template ? "chat/completions" : "completions", key, body));
+                 fmt::format("curl {}/v1/{} {}-d '{}'{}", url,
+                             has_template ? "chat/completions" : "completions", key, body, page));
 }
 
 }  // namespace inflight::tool

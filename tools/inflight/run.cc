@@ -15,9 +15,10 @@
 #include "command_line.h"
 #include "commands.h"
 #include "model_options.h"
-#include "parameter_flags.h"
+#include "parameters/parameters.h"
 #include "progress.h"
 #include "run_request.h"
+#include "sampling_options.h"
 #include "terminal_sink.h"
 
 namespace inflight::tool {
@@ -30,16 +31,16 @@ const Usage kUsage = {
     "Generates without a server from a Hugging Face, checkpoint or engine directory. Lines of "
     "--input are JSON objects\n"
     "with text_input or input_ids and the ensemble's parameter names (max_tokens, temperature, "
-    "top_k, ...)."};
+    "top_k, ...).\n"
+    "A temperature above 0 draws; what a request leaves open is what the model's "
+    "generation_config.json says."};
 
 struct Options {
   ModelOptions model;
   std::string prompt;
   std::string input;
   std::string output = "-";
-  int max_tokens = 64;
-  SamplingParams sampling;       // of --prompt
-  std::optional<uint32_t> seed;  // of sampling, where it has 64 bits
+  SamplingOptions sampling;  // of --prompt, but for max_tokens
   bool verbose = false;
 };
 
@@ -55,20 +56,9 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "output", [](Options& o) -> auto& { return o.output; },
       "File of results; - is standard output.");
-  schema.Add(
-      "max_tokens", [](Options& o) -> auto& { return o.max_tokens; },
-      "Tokens to generate where a request does not say.", config::AtLeast(1));
-  schema.Add(
-      "temperature", [](Options& o) -> auto& { return o.sampling.temperature; }, "For --prompt.",
-      BoundsOf("temperature"));
-  schema.Add(
-      "top_k", [](Options& o) -> auto& { return o.sampling.top_k; }, "For --prompt; 0 is off.",
-      BoundsOf("top_k"));
-  schema.Add(
-      "top_p", [](Options& o) -> auto& { return o.sampling.top_p; }, "For --prompt; 0 is off.",
-      BoundsOf("top_p"));
-  schema.Add(
-      "seed", [](Options& o) -> auto& { return o.seed; }, "For --prompt.", config::AtLeast(0));
+  AddSampling(
+      schema, [](Options& o) -> auto& { return o.sampling; }, "For --prompt: ",
+      "Tokens to generate where a request does not say; default: the model's own, else 64.");
   schema.Add(
       "log_verbose", [](Options& o) -> auto& { return o.verbose; },
       "Log what is loaded and chosen.", config::Switch());
@@ -87,11 +77,13 @@ Status RunPrompt(const OpenedModel& model, const Options& options) {
   Request request;
   ASSIGN_OR_RETURN(request.input_ids,
                    model.tokenizer->Encode(options.prompt, /*add_special_tokens=*/true));
-  request.max_tokens = options.max_tokens;
+  const auto defaults = parameters::ReadModelDefaultsOrWarn(model.info.tokenizer_dir);
+  request.max_tokens = options.sampling.MaxTokens(defaults, parameters::kDefaultMaxTokens);
   request.streaming = true;
   request.end_ids = model.info.end_ids;
-  request.sampling = options.sampling;
-  request.sampling.seed = options.seed;
+  request.sampling = options.sampling.ToParams(defaults, parameters::RandomSeed());
+  if (parameters::IsDrawn(request.sampling) && !options.sampling.seed)
+    std::fprintf(stderr, "seed %s, by chance\n", std::to_string(*request.sampling.seed).c_str());
   auto sink = std::make_shared<TerminalSink>(model.tokenizer);
   RETURN_IF_ERROR(model.executor->Enqueue(std::move(request), sink).status());
   Status status = sink->Wait().status;
@@ -138,11 +130,13 @@ class OrderedWriter {
   void Write(size_t index, const json& line, size_t num_tokens = 0) {
     const std::lock_guard lock(mutex_);
     num_tokens_ += num_tokens;
+    if (line.contains("error")) ++num_failed_;
     ready_.emplace(index, line.dump(-1, ' ', false, json::error_handler_t::replace));
     for (auto it = ready_.begin(); it != ready_.end() && it->first == next_;
          it = ready_.erase(it), ++next_)
       out_ << it->second << '\n';
     if (ready_.empty()) out_.flush();
+    has_room_ = out_.good();
     wake_.notify_all();
   }
 
@@ -156,6 +150,16 @@ class OrderedWriter {
   size_t num_answered() const {
     const std::lock_guard lock(mutex_);
     return NumAnswered();
+  }
+
+  size_t num_failed() const {  // of the answers
+    const std::lock_guard lock(mutex_);
+    return num_failed_;
+  }
+
+  bool has_room() const {  // false: not all could be written, as of a disk that is full
+    const std::lock_guard lock(mutex_);
+    return has_room_;
   }
 
   size_t num_tokens() const {  // of all answers
@@ -173,16 +177,19 @@ class OrderedWriter {
   std::map<size_t, std::string> ready_;  // answers that wait for those before them
   size_t next_ = 0;
   size_t num_tokens_ = 0;
+  size_t num_failed_ = 0;
+  bool has_room_ = true;
 };
 
 class LineSink : public ResponseSink {
  public:
-  LineSink(OrderedWriter& writer, size_t index, const Tokenizer* tokenizer, const Request& request)
+  LineSink(OrderedWriter& writer, size_t index, const Tokenizer* tokenizer, const RunRequest& asked)
       : writer_(writer),
         index_(index),
         tokenizer_(tokenizer),
-        with_log_probs_(request.output.return_log_probs),
-        has_beams_(request.sampling.beam_width > 1) {}
+        seed_by_chance_(asked.seed_by_chance),
+        with_log_probs_(asked.request.output.return_log_probs),
+        has_beams_(asked.request.sampling.beam_width > 1) {}
 
   void OnResponse(Response response) override {
     if (!response.status.ok()) {
@@ -207,15 +214,16 @@ class LineSink : public ResponseSink {
     size_t num_tokens = 0;
     for (const Beam& answer : answers_) num_tokens += answer.output_ids.size();
     const bool is_one = !has_beams_ && answers_.size() == 1;
-    writer_.Write(index_,
-                  is_one ? ResultLine(answers_[0], tokenizer_, with_log_probs_)
-                         : ResultLine(answers_, tokenizer_, with_log_probs_),
-                  num_tokens);
+    json line = is_one ? ResultLine(answers_[0], tokenizer_, with_log_probs_)
+                       : ResultLine(answers_, tokenizer_, with_log_probs_);
+    if (seed_by_chance_) line["seed"] = *seed_by_chance_;
+    writer_.Write(index_, line, num_tokens);
   }
 
   OrderedWriter& writer_;
   const size_t index_;
   const Tokenizer* tokenizer_;
+  const std::optional<uint64_t> seed_by_chance_;
   const bool with_log_probs_;
   const bool has_beams_;
   std::vector<Beam> answers_;  // of each sequence, or of each beam
@@ -223,11 +231,11 @@ class LineSink : public ResponseSink {
 
 void StartLine(const OpenedModel& model, const RunDefaults& defaults, const std::string& text,
                size_t index, OrderedWriter& writer) {
-  auto request = ParseRunRequest(text, model.tokenizer.get(), defaults);
-  Status status = request.status();
-  if (request.ok()) {
-    auto sink = std::make_shared<LineSink>(writer, index, model.tokenizer.get(), *request);
-    status = model.executor->Enqueue(*std::move(request), std::move(sink)).status();
+  auto asked = ParseRunRequest(text, model.tokenizer.get(), defaults);
+  Status status = asked.status();
+  if (asked.ok()) {
+    auto sink = std::make_shared<LineSink>(writer, index, model.tokenizer.get(), *asked);
+    status = model.executor->Enqueue(std::move(asked->request), std::move(sink)).status();
   }
   if (!status.ok()) writer.Write(index, {{"error", status.message()}});
 }
@@ -247,22 +255,28 @@ Status RunFile(const OpenedModel& model, const Options& options) {
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);)
     if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(std::move(line));
+  if (in.bad() || (options.input == "-" && std::ferror(stdin) != 0))
+    return Unavailable("--input: '" + options.input + "' cannot be read");
 
-  const RunDefaults defaults{.max_tokens = options.max_tokens, .end_ids = model.info.end_ids};
+  RunDefaults defaults{.model = parameters::ReadModelDefaultsOrWarn(model.info.tokenizer_dir),
+                       .end_ids = model.info.end_ids};
+  defaults.max_tokens = options.sampling.MaxTokens(defaults.model, parameters::kDefaultMaxTokens);
   OrderedWriter writer(options.output == "-" ? std::cout : output_file,
                        2 * static_cast<size_t>(model.executor->limits().max_batch_size));
   const int64_t begin_ns = Clock::System().NowNs();
+  size_t num_started = 0;
   {
     ProgressBar bar("run");
     const auto show = [&](size_t num_answered) {
       bar.Update(static_cast<double>(num_answered) / static_cast<double>(lines.size()), "requests");
     };
-    for (size_t i = 0; i < lines.size(); ++i) {
+    for (size_t i = 0; i < lines.size() && writer.has_room(); ++i) {
+      num_started = i + 1;
       writer.WaitForRoom(i);
       StartLine(model, defaults, lines[i], i, writer);
       show(writer.num_answered());
     }
-    for (size_t n = 0; n < lines.size(); show(n)) n = writer.WaitForAnswer(n);
+    for (size_t n = 0; n < num_started; show(n)) n = writer.WaitForAnswer(n);
   }
   const double seconds = static_cast<double>(Clock::System().NowNs() - begin_ns) * 1e-9;
   logging::Info("requests answered",
@@ -270,6 +284,12 @@ Status RunFile(const OpenedModel& model, const Options& options) {
                  {"tokens", writer.num_tokens()},
                  {"seconds", seconds},
                  {"tokens_per_s", static_cast<double>(writer.num_tokens()) / seconds}});
+  if (output_file.is_open()) output_file.close();
+  if (!writer.has_room() || output_file.fail())
+    return DataLoss("--output: not all could be written to '" + options.output + "'");
+  if (const size_t failed = writer.num_failed(); failed > 0)
+    return FailedPrecondition(std::to_string(failed) + " of " + std::to_string(lines.size()) +
+                              " requests failed; the lines of the output say why");
   return Status::Ok();
 }
 

@@ -185,8 +185,8 @@ bool IsNotOffered(std::string_view key) {
 
 }  // namespace
 
-Result<Request> ParseRunRequest(std::string_view line, const Tokenizer* tokenizer,
-                                const RunDefaults& defaults) {
+Result<RunRequest> ParseRunRequest(std::string_view line, const Tokenizer* tokenizer,
+                                   const RunDefaults& defaults) {
   const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return InvalidArgument("the line is not a JSON object");
   if (object.contains("text_input") == object.contains("input_ids"))
@@ -208,7 +208,13 @@ Result<Request> ParseRunRequest(std::string_view line, const Tokenizer* tokenize
                              (nearest ? "; did you mean '" + *nearest + "'?" : ""));
     }
   }
-  return std::move(result.request);
+  RunRequest asked{.request = std::move(result.request), .seed_by_chance = {}};
+  SamplingParams& sampling = asked.request.sampling;
+  const bool has_seed = sampling.seed.has_value();
+  parameters::SetSampling(defaults.model, sampling);
+  if (!has_seed && parameters::IsDrawn(sampling))
+    asked.seed_by_chance = sampling.seed = parameters::RandomSeed();
+  return asked;
 }
 
 }  // namespace inflight::tool

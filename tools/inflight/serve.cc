@@ -5,8 +5,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "base/clock.h"
@@ -22,15 +22,15 @@
 #include "command_line.h"
 #include "commands.h"
 #include "doctor/findings.h"
-#include "grpc_front_end.h"
-#include "http_front_ends.h"
+#include "front_ends.h"
 #include "launched_rank.h"
+#include "load_until_signal.h"
 #include "model_directory.h"
+#include "names_elsewhere.h"
 #include "object_store/address.h"
 #include "openai_options.h"
 #include "orchestration.h"
 #include "protocol/metrics/metrics_config.h"
-#include "protocol/metrics/metrics_server.h"
 #include "reach.h"
 #include "serve_options.h"
 #include "serve_sandbox.h"
@@ -41,7 +41,6 @@
 #include "serving/llm/prompt_table_dir.h"
 #include "serving/repository/engine_places.h"
 #include "serving/server/create_server.h"
-#include "shadow_of.h"
 #include "start_tables.h"
 #include "tensor/device.h"
 #include "trace_options.h"
@@ -50,91 +49,11 @@
 namespace inflight::tool {
 namespace {
 
-using std::chrono::milliseconds;
-
 const Usage kUsage = {"inflight serve DIR... [--model-repository REPOSITORY] [options]",
                       "Serves models over HTTP (8000), gRPC (8001) and metrics (8002). DIR is a "
                       "Hugging Face, checkpoint or engine directory,\n"
-                      "offered as preprocessing, tensorrt_llm, postprocessing and ensemble."};
-
-struct FrontEnds {
-  std::unique_ptr<metrics::MetricsServer> metrics;  // the last to end: others show what it shows
-  std::unique_ptr<kserve_http::HttpServer> http;
-  std::unique_ptr<kserve_http::HttpServer> admin_port;
-  std::unique_ptr<kserve_http::HttpServer> admin_socket;
-  std::unique_ptr<kserve_grpc::GrpcServer> grpc;
-  std::unique_ptr<sagemaker::SageMakerServer> sagemaker;
-  std::unique_ptr<vertex_ai::VertexAiServer> vertex_ai;
-  std::unique_ptr<cog::CogServer> cog;
-  std::unique_ptr<openai::OpenAiServer> openai;
-  std::unique_ptr<ShadowOf> shadow;
-};
-
-// Triton's clients and tests wait for these lines (docs/operations.md, "The log").
-void LogStarted(std::string_view service, const std::string& address, int port) {
-  logging::Info(fmt::format("Started {} at {}:{}", service, address, port));
-}
-
-int PortOf(const auto& front) { return front ? front->port() : 0; }
-
-Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options) {
-  FrontEnds fronts;
-  if (options.allow_grpc) {
-    ASSIGN_OR_RETURN(fronts.grpc, StartGrpc(server, options));
-    LogStarted("GRPCInferenceService", options.grpc.address, fronts.grpc->port());
-  }
-  if (options.allow_metrics) {
-    ASSIGN_OR_RETURN(fronts.metrics, StartMetrics(server, options));
-  }
-  if (options.allow_http) {
-    ASSIGN_OR_RETURN(fronts.http, StartHttp(server, options, fronts.metrics.get()));
-    LogStarted("HTTPService", options.http.address, fronts.http->port());
-  }
-  if (fronts.metrics) {
-    LogStarted("Metrics Service", MetricsAddress(options), fronts.metrics->port());
-  }
-  if (options.admin_port) {
-    ASSIGN_OR_RETURN(fronts.admin_port, StartAdminPort(server, options));
-    LogStarted("Administration Service", AdminAddress(options), fronts.admin_port->port());
-  }
-  if (!options.admin_socket.empty()) {
-    ASSIGN_OR_RETURN(fronts.admin_socket, StartAdminSocket(server, options));
-    logging::Info("Started Administration Service at " + options.admin_socket);
-  }
-  if (options.allow_sagemaker) {
-    ASSIGN_OR_RETURN(fronts.sagemaker, StartSageMaker(server, options));
-    LogStarted("Sagemaker HTTPService", options.sagemaker.address, fronts.sagemaker->port());
-  }
-  if (options.allow_vertex_ai) {
-    ASSIGN_OR_RETURN(fronts.vertex_ai, StartVertexAi(server, options, fronts.metrics.get()));
-    LogStarted("Vertex AI HTTPService", options.vertex_ai.address, fronts.vertex_ai->port());
-  }
-  if (options.cog_port) {
-    ASSIGN_OR_RETURN(fronts.cog, StartCog(server, options));
-    LogStarted("cog HTTPService", options.cog.listener.address, fronts.cog->port());
-  }
-  if (options.openai_port) {
-    ASSIGN_OR_RETURN(fronts.openai, StartOpenAi(server, options));
-    LogStarted("OpenAI HTTPService", options.openai.address, fronts.openai->port());
-  }
-  ASSIGN_OR_RETURN(fronts.shadow,
-                   ShadowOf::Start(options, PortOf(fronts.http), PortOf(fronts.grpc)));
-  if (fronts.shadow)
-    LogStarted("Shadow of " + options.shadow_of, ShadowAddress(options), fronts.shadow->port());
-  return fronts;
-}
-
-Status WritePortFile(const std::string& path, const FrontEnds& fronts) {
-  if (path.empty()) return Status::Ok();
-  return WriteFile(
-      path,
-      fmt::format("{{\"http\": {}, \"grpc\": {}, \"metrics\": {}, \"admin\": "
-                  "{}, \"sagemaker\": {}, \"vertex_ai\": {}, \"cog\": {}, \"openai\": {}, "
-                  "\"shadow\": {}}}\n",
-                  PortOf(fronts.http), PortOf(fronts.grpc), PortOf(fronts.metrics),
-                  PortOf(fronts.admin_port), PortOf(fronts.sagemaker), PortOf(fronts.vertex_ai),
-                  PortOf(fronts.cog), PortOf(fronts.openai), PortOf(fronts.shadow)));
-}
+                      "offered as preprocessing, tensorrt_llm, postprocessing and ensemble.",
+                      OptionElsewhere, /*is_log=*/true};
 
 // Whether a signal waits for WaitForStop: transfers that last are given up.
 bool IsAskedToStop() {
@@ -179,29 +98,6 @@ void WaitForBalancers(const sigset_t& signals, serving::Server& server, int dela
     const int signal = sigtimedwait(&signals, nullptr, &left);
     if (signal > 0) return logging::Info(fmt::format("Signal ({}) received.", signal));
   }
-}
-
-// Front ends and executors share one budget of time. Returns false when it ran out.
-bool Drain(FrontEnds& fronts, serving::Server& server, int64_t budget_ms) {
-  const Clock& clock = Clock::System();
-  const int64_t deadline_ns = clock.NowNs() + budget_ms * 1'000'000;
-  const auto left_ms = [&] {
-    return std::max<int64_t>(0, (deadline_ns - clock.NowNs()) / 1'000'000);
-  };
-  server.BeginExit();  // those that wait for a load that runs end at once
-  if (fronts.shadow) fronts.shadow->Stop(milliseconds(left_ms()));  // it asks those below
-  if (fronts.http) fronts.http->Stop(milliseconds(left_ms()));
-  if (fronts.grpc) fronts.grpc->Stop(left_ms());
-  if (fronts.admin_port) fronts.admin_port->Stop(milliseconds(left_ms()));
-  if (fronts.admin_socket) fronts.admin_socket->Stop(milliseconds(left_ms()));
-  if (fronts.sagemaker) fronts.sagemaker->Stop(milliseconds(left_ms()));
-  if (fronts.vertex_ai) fronts.vertex_ai->Stop(milliseconds(left_ms()));
-  if (fronts.cog) fronts.cog->Stop(milliseconds(left_ms()));
-  if (fronts.openai) fronts.openai->Stop(milliseconds(left_ms()));
-  server.Shutdown(left_ms());
-  if (fronts.cog) fronts.cog->DrainWebhooks(milliseconds(left_ms()));
-  if (fronts.metrics) fronts.metrics->Stop(milliseconds(0));
-  return clock.NowNs() <= deadline_ns;
 }
 
 // Each connection is a descriptor; most systems let a process have more than it starts with.
@@ -282,6 +178,10 @@ void SetRequestMemory(ServeOptions& options) {
   options.grpc.memory = memory;
   options.metrics.listener.memory = memory;
   options.metrics.page.memory = memory;
+  if (options.stored_responses_byte_size > 0)
+    options.stored_responses = std::make_shared<openai::ResponseStore>(
+        static_cast<size_t>(options.stored_responses_byte_size), options.stored_responses_secs,
+        memory);
 }
 
 Status Serve(ServeOptions& options) {
@@ -334,13 +234,17 @@ Status Serve(ServeOptions& options) {
   const auto settings = ParseBackendConfig(options.backend_config);
   if (!settings.ok()) return UsageError(kUsage, settings.status().message());
   LogBanner();
+  LogVariablesElsewhere();
   LogBackends(*settings);
   FitToFileLimit(options);
   options.access.admin_place = AdminPlace(options);
   ASSIGN_OR_RETURN(options.policy, kserve::AccessPolicy::Load(options.access));
-  ASSIGN_OR_RETURN(const auto server, serving::CreateServer(options.server));
-  LogOptions(options, server->metadata());
+  ASSIGN_OR_RETURN(const auto server, serving::CreateEmptyServer(options.server));
   ASSIGN_OR_RETURN(FrontEnds fronts, OpenPorts(*server, options));
+  RETURN_IF_ERROR(LoadUntilSignal(*server, signals, [&fronts] { fronts.admin_socket.reset(); }));
+  LogOptions(options, server->metadata());
+  RETURN_IF_ERROR(OpenPortsOfModels(*server, options, fronts));
+  LogStarted(options, fronts);
   LogReach(options);
   LogHowToAsk(*server, options, PortOf(fronts.http), PortOf(fronts.openai));
   RETURN_IF_ERROR(WritePortFile(options.port_file, fronts));
@@ -421,7 +325,7 @@ Status SetUpLog(Args args) {
   const config::Schema<ServeOptions> schema = ServeSchema();
   ServeOptions options;
   ASSIGN_OR_RETURN(const Arguments arguments,
-                   ParseArguments(args, schema.options(), schema.aliases()));
+                   ParseArguments(args, schema.options(), schema.aliases(), OptionElsewhere));
   const auto set = [&](const std::string& name, const std::string& value) {
     return name.starts_with("log_") ? schema.Set(options, name, value) : Status::Ok();
   };
@@ -438,8 +342,30 @@ Status SetUpLog(Args args) {
   if (const auto format = logging::FindFormat(options.log_format)) logging::SetFormat(*format);
   logging::SetEscaping(logging::EscapingOf(std::getenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES")));
   logging::SetConsole(logging::Console::kBoth);
-  if (options.log_file.empty() || arguments.help) return Status::Ok();
+  if (options.log_file.empty() || arguments.help || arguments.help_all) return Status::Ok();
   return logging::SetFile(options.log_file).WithPrefix("--log-file");
+}
+
+// A copy of the arguments. Keys are wiped where the list of processes shows them.
+std::vector<std::string> TakeWords(Args args) {
+  constexpr std::string_view kFlag = "--api-key";
+  std::vector<std::string> words(args.begin(), args.end());
+  for (size_t i = 0; i < args.size(); ++i) {
+    std::string name = words[i].substr(0, words[i].find('='));
+    std::ranges::replace(name, '_', '-');
+    if (name != kFlag) continue;
+    const bool is_next = words[i].size() == kFlag.size();
+    if (is_next && i + 1 == args.size()) break;
+    char* const value = is_next ? args[i + 1] : args[i] + kFlag.size() + 1;
+    std::fill_n(value, std::strlen(value), '*');
+  }
+  return words;
+}
+
+std::vector<char*> PointersTo(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  return pointers;
 }
 
 int Main(Args args, ServeOptions options) {
@@ -451,20 +377,22 @@ int Main(Args args, ServeOptions options) {
 
 }  // namespace
 
-int ServeMain(Args args) { return Main(args, {}); }
+int ServeMain(Args args) {
+  std::vector<std::string> words = TakeWords(args);
+  return Main(PointersTo(words), {});
+}
 
 Manual ServeManual() { return {kUsage, ServeSchema().options()}; }
 
 int TritonserverMain(Args args) {
+  std::vector<std::string> words = TakeWords(args);
   const config::Schema<ServeOptions> schema = ServeSchema();
-  auto full = ExpandPrefixes(args, schema.options(), schema.aliases());
+  auto full = ExpandPrefixes(PointersTo(words), schema.options(), schema.aliases());
   if (!full.ok()) return Fail(full.status());
-  std::vector<char*> spelt_out;
-  for (std::string& arg : *full) spelt_out.push_back(arg.data());
   ServeOptions options;
   options.http.address = options.grpc.address = kEveryInterface;
   options.request_log = false;
-  return Main(Args(spelt_out), std::move(options));
+  return Main(PointersTo(*full), std::move(options));
 }
 
 }  // namespace inflight::tool

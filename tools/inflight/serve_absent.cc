@@ -19,6 +19,8 @@ int MigrateMain(Args args) { return ServeMain(args); }
 
 int ShadowMain(Args args) { return ServeMain(args); }
 
+int TopMain(Args args) { return ServeMain(args); }
+
 int DoctorMain(Args args) { return ServeMain(args); }
 
 Manual ServeManual() { return {}; }
@@ -28,6 +30,8 @@ Manual KeyManual() { return {}; }
 Manual DoctorManual() { return {}; }
 
 Manual ShadowManual() { return {}; }
+
+Manual TopManual() { return {}; }
 
 Manual MigrateManual() { return {}; }
 

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "access_options.h"
 #include "cog_options.h"
 #include "model_options.h"
 #include "openai_options.h"
@@ -17,6 +18,7 @@ namespace {
 using config::AtLeast;
 using config::OneOf;
 using config::Range;
+using config::Switch;
 using Schema = config::Schema<ServeOptions>;
 
 void AddModels(Schema& schema) {
@@ -67,7 +69,7 @@ void AddModels(Schema& schema) {
       [](ServeOptions& o) -> auto& { return o.disable_auto_complete_config; },
       "Configurations are complete as they are: no back-end by the model's name, no tensors by the "
       "back-end.",
-      config::Switch());
+      Switch());
   schema.Add(
       "strict_model_config", [](ServeOptions& o) -> auto& { return o.strict_model_config; },
       "Deprecated: true is --disable-auto-complete-config.");
@@ -113,12 +115,7 @@ void AddKvEvents(Schema& schema) {
       "Batches of events that are kept to be sent again.", Range(1, 1000000));
 }
 
-void AddEngine(Schema& schema) {
-  schema.Section("Engine");
-  AddDevice(schema, [](ServeOptions& o) -> auto& { return o.server.open.device; });
-  AddDType(
-      schema, [](ServeOptions& o) -> auto& { return o.server.open.dtype; }, kComputedIn);
-  AddQuantization(schema, [](ServeOptions& o) -> auto& { return o.quantization; });
+void AddLimits(Schema& schema) {
   schema.Add(
       "max_batch_size",
       [](ServeOptions& o) -> auto& { return o.server.open.executor.max_batch_size; },
@@ -128,9 +125,28 @@ void AddEngine(Schema& schema) {
       [](ServeOptions& o) -> auto& { return o.server.open.executor.max_num_tokens; },
       "Packed tokens in one step; may only lower the engine's.", AtLeast(1));
   schema.Add(
+      "max_seq_len", [](ServeOptions& o) -> auto& { return o.server.open.executor.max_seq_len; },
+      "Tokens of a sequence, its prompt and its answer; may only lower the model's.", AtLeast(1));
+  schema.Alias("max_model_len", "max_seq_len");
+  schema.Alias("ctx_size", "max_seq_len");
+  schema.Alias("-c", "max_seq_len");
+  schema.Add(
+      "threads", [](ServeOptions& o) -> auto& { return o.server.open.num_threads; },
+      "CPU threads that compute; 0 is the usable cores.", Range(0, 1024));
+  schema.Alias("-t", "threads");
+  schema.Add(
       "max_kv_tokens",
       [](ServeOptions& o) -> auto& { return o.server.open.executor.max_kv_tokens; },
       "Cap on tokens in the KV cache.", AtLeast(1));
+}
+
+void AddEngine(Schema& schema) {
+  schema.Section("Engine");
+  AddDevice(schema, [](ServeOptions& o) -> auto& { return o.server.open.device; });
+  AddDType(
+      schema, [](ServeOptions& o) -> auto& { return o.server.open.dtype; }, kComputedIn);
+  AddQuantization(schema, [](ServeOptions& o) -> auto& { return o.quantization; });
+  AddLimits(schema);
   schema.Add(
       "kv_cache_free_memory_fraction",
       [](ServeOptions& o) -> auto& { return o.server.open.executor.kv_cache_free_memory_fraction; },
@@ -170,6 +186,8 @@ void AddEngine(Schema& schema) {
       [](ServeOptions& o) -> auto& { return o.server.open.executor.max_queue_delay_us; },
       "Microseconds that a request may wait for others to start with it.", Range(0, 3.6e9));
   AddRanks(schema, [](ServeOptions& o) -> auto& { return o.server.open; });
+  schema.Alias("-tp", "tensor_parallel_size");
+  schema.Alias("-pp", "pipeline_parallel_size");
   AddDeterministic(schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; });
   AddGpuWeights(schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; });
   AddSpeculation(
@@ -185,48 +203,6 @@ void AddEngine(Schema& schema) {
       "prompt_table_dir", [](ServeOptions& o) -> auto& { return o.prompt_table_dir; },
       "Directory of prompt tables, NAME.npy or NAME.safetensors, which requests name by their "
       "parameter prompt_task; read again when they change.");
-}
-
-void AddAccess(Schema& schema) {
-  schema.Section("Access");
-  schema.Add(
-      "access", [](ServeOptions& o) -> auto& { return o.access.keys.access; },
-      "JSON file of keys with their roles and rates, for every front end; read again when it "
-      "changes.");
-  schema.Add(
-      "api_key_file", [](ServeOptions& o) -> auto& { return o.access.keys.api_keys; },
-      "File of keys that may infer and read metrics, a line each: the key, or sha256:<hex>. "
-      "`inflight key` makes one.");
-}
-
-void AddAdministration(Schema& schema) {
-  schema.Section("Administration");
-  schema.Add(
-      "admin_port", [](ServeOptions& o) -> auto& { return o.admin_port; },
-      "Port that answers all that the HTTP port does, by its limits and its TLS; the index, load "
-      "and "
-      "unload of models, trace and log settings are then answered there alone. 0 picks a free one.",
-      Range(0, 65535));
-  schema.Add(
-      "admin_address", [](ServeOptions& o) -> auto& { return o.admin_address; },
-      "Address of --admin-port; 127.0.0.1 unless it is given.");
-  schema.Add(
-      "admin_socket", [](ServeOptions& o) -> auto& { return o.admin_socket; },
-      "Unix socket for the same, of mode 0600: there no key and no header is asked for.");
-}
-
-void AddSandbox(Schema& schema) {
-  schema.Section("Sandbox");
-  schema.Add(
-      "sandbox", [](ServeOptions& o) -> auto& { return o.sandbox; },
-      "The process keeps to the files that its options name, and to the system calls of a server "
-      "(docs/production.md); `on` refuses to start where the kernel cannot, `best-effort` takes "
-      "what it has.",
-      OneOf({"off", "on", "best-effort"}));
-  schema.Add(
-      "sandbox_read", [](ServeOptions& o) -> auto& { return o.sandbox_read; },
-      "File or directory that the sandbox leaves readable besides models: engines and tokenizers "
-      "that a configuration names elsewhere.");
 }
 
 void AddHttp(Schema& schema) {
@@ -248,6 +224,11 @@ void AddHttp(Schema& schema) {
   schema.Add(
       "http_max_input_size", [](ServeOptions& o) -> auto& { return o.endpoints.max_input_bytes; },
       "Largest request body, in bytes.", AtLeast(1));
+  schema.Add(
+      "strict_parameters", [](ServeOptions& o) -> auto& { return o.endpoints.strict_parameters; },
+      "Answer 400 to members of generate that an LLM has no use for, in place of the header "
+      "Inflight-Warning.",
+      Switch());
   schema.Add(
       "http_max_connections", [](ServeOptions& o) -> auto& { return o.http.max_connections; },
       "Connections at a time; a further one takes the place of one that waits for its client, of "
@@ -283,6 +264,15 @@ void AddHttp(Schema& schema) {
       "http_allowed_host", [](ServeOptions& o) -> auto& { return o.http_allowed_host; },
       "Name by which clients call the server, and whose web pages may; of ports of 127.0.0.1, and "
       "where it is given, other names than localhost are refused.");
+  schema.Add(
+      "cors_origin", [](ServeOptions& o) -> auto& { return o.cors_origin; },
+      "Origin whose web pages may call the server and read its answers, such as "
+      "https://ui.example.com; repeatable. * is any, whose pages may not change the server. "
+      "Without it a page of another origin reads nothing.");
+  schema.Add(
+      "allow_page", [](ServeOptions& o) -> auto& { return o.allow_page; },
+      "The HTTP port has a page for browsers at / and a description of its routes at /docs and "
+      "/openapi.json; the page needs --allow-openai=true.");
   schema.Add(
       "http_restricted_api", [](ServeOptions& o) -> auto& { return o.access.restrictions.http; },
       "APIs that need a header: <api>[,<api>...]:<header>=<value>; over gRPC, unless "
@@ -404,7 +394,9 @@ void AddMetrics(Schema& schema) {
       "The HTTP port has the page too, at /metrics, for scrapers that know one port of a server.");
   schema.Add(
       "metrics_vllm_names", [](ServeOptions& o) -> auto& { return o.metrics.page.with_vllm_names; },
-      "The page has the load and the adapters also under the names that routers read of vLLM.");
+      "The page has load, times, tokens and adapters also under the names that routers and "
+      "dashboards read of vLLM.");
+  schema.Alias("vllm_metrics", "metrics_vllm_names");
   schema.Add(
       "metrics_config", [](ServeOptions& o) -> auto& { return o.metrics_config; },
       "counter_latencies, histogram_latencies, summary_latencies=<true or false>; "
@@ -556,9 +548,7 @@ Schema ServeSchema() {
   AddModels(schema);
   AddEngine(schema);
   AddKvEvents(schema);
-  AddAccess(schema);
-  AddAdministration(schema);
-  AddSandbox(schema);
+  AddAccessOptions(schema);
   AddHttp(schema);
   AddGrpc(schema);
   AddMetrics(schema);
@@ -571,6 +561,10 @@ Schema ServeSchema() {
   AddOperation(schema);
   AddSharedMemory(schema);
   AddUpstreamServeFlags(schema);
+  schema.Common({"model", "model_repository", "lora_modules", "device", "dtype", "quant_algo",
+                 "max_batch_size", "max_seq_len", "threads", "kv_cache_free_memory_fraction",
+                 "tensor_parallel_size", "api_key", "api_key_file", "http_address", "http_port",
+                 "served_model_name", "tool_call_format", "request_log"});
   return schema;
 }
 

@@ -15,6 +15,7 @@
 #include "protocol/kserve/grpc/grpc_options.h"
 #include "protocol/kserve/http/http_server.h"
 #include "protocol/metrics/metrics_server.h"
+#include "protocol/openai/response_store.h"
 #include "protocol/openai/tools.h"
 #include "protocol/sagemaker/sagemaker_server.h"
 #include "protocol/vertex_ai/vertex_ai_server.h"
@@ -53,6 +54,7 @@ struct ServeOptions {
   }();
   kserve_http::EndpointOptions endpoints;  // of all that speak HTTP
   std::vector<std::string> http_allowed_host;
+  std::vector<std::string> cors_origin;
   std::string http_header_forward_pattern;
   // Administration's own places, over HTTP by the limits and the TLS of `http`.
   std::optional<int> admin_port;
@@ -82,8 +84,12 @@ struct ServeOptions {
     return options;
   }();
 
+  bool allow_page = true;    // for browsers, beside KServe and OpenAI's API over HTTP
   bool allow_openai = true;  // beside KServe, over HTTP
   openai::MessageFormats message_formats;
+  int64_t stored_responses_byte_size = int64_t{64} << 20;  // 0: none are stored
+  int64_t stored_responses_secs = 3600;
+  std::shared_ptr<openai::ResponseStore> stored_responses;  // of all ports, once it is made
   std::optional<int> openai_port;  // a port of its own; unset: there is none
   http_listener::ListenerOptions openai{.name = "OpenAI", .address = kThisMachine};
   std::vector<std::string> served_model_name;

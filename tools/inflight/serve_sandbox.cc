@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "environment.h"
@@ -77,7 +78,7 @@ std::vector<fs::path> FilesToRead(const ServeOptions& options) {
   if (!options.lora_dir.empty()) read.emplace_back(options.lora_dir);
   for (const std::string& module : options.lora_modules)
     read.emplace_back(module.substr(module.find('=') + 1));
-  if (!options.server.chat_template.empty()) read.emplace_back(options.server.chat_template);
+  if (FileExists(options.server.chat_template)) read.emplace_back(options.server.chat_template);
   if (!options.prompt_table_dir.empty()) read.emplace_back(options.prompt_table_dir);
   for (const std::string& file : {options.access.keys.access, options.access.keys.api_keys})
     if (!file.empty()) read.push_back(FolderOf(file));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight tokenize: text <-> ids, a line each.
 #include <charconv>
+#include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -110,6 +111,8 @@ Status Run(const Options& options, std::span<const std::string> positionals) {
     if (Status status = ProcessLine(*tokenizer, options, line); !status.ok())
       return status.WithPrefix("line " + std::to_string(number));
   }
+  if (in.bad() || (options.input == "-" && std::ferror(stdin) != 0))
+    return Unavailable("--input: '" + options.input + "' cannot be read");
   return Status::Ok();
 }
 

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight ps: what a running server serves, and what it is doing.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "command_line.h"
+#include "commands.h"
+#include "environment.h"
+#include "object_store/http_client.h"
+
+namespace inflight::tool {
+namespace {
+
+using nlohmann::json;
+using object_store::HttpClient;
+
+const Usage kPsUsage = {
+    "inflight ps [--url URL] [--metrics-url URL] [--json]",
+    "Asks a running server which models it has, in which state, and how many requests run and "
+    "wait. The exit status is 1 where\nno server answers."};
+
+struct PsOptions {
+  std::string url = "http://localhost:8000";
+  std::string metrics_url = "auto";
+  std::string api_key_file;
+  bool json = false;
+};
+
+config::Schema<PsOptions> MakePsSchema() {
+  config::Schema<PsOptions> schema;
+  schema.Section("Ps");
+  schema.Add(
+      "url", [](PsOptions& o) -> auto& { return o.url; }, "Address of the server's HTTP port.");
+  schema.Add(
+      "metrics_url", [](PsOptions& o) -> auto& { return o.metrics_url; },
+      "Address of its metrics port; auto is port 8002 of the same host, and empty asks for none.");
+  schema.Add(
+      "api_key_file", [](PsOptions& o) -> auto& { return o.api_key_file; },
+      "File whose first line is a key of the server's, where it asks for one.");
+  schema.Add(
+      "json", [](PsOptions& o) -> auto& { return o.json; },
+      "Prints JSON: models with name, version, state and reason; metrics.", config::Switch());
+  return schema;
+}
+
+// The server that is asked.
+class Asked {
+ public:
+  static Result<Asked> Of(const PsOptions& options) {
+    ASSIGN_OR_RETURN(auto http, HttpClient::Make({.slow_s = 10,
+                                                  .ca_file = Environment("SSL_CERT_FILE"),
+                                                  .is_cancelled = {}}));
+    std::string key;
+    if (!options.api_key_file.empty()) {
+      ASSIGN_OR_RETURN(key, FirstLine(options.api_key_file));
+    }
+    return Asked(std::move(http), std::move(key));
+  }
+
+  Result<object_store::HttpResponse> Ask(const std::string& url, const char* method = "GET") {
+    object_store::HttpRequest request = object_store::RequestTo(url);
+    request.method = method;
+    if (!key_.empty()) request.headers = {{"authorization", "Bearer " + key_}};
+    const std::string_view host = object_store::HostOf(request.origin);
+    const bool is_here = host.starts_with("localhost") || host.starts_with("127.");
+    return http_->Send(
+        request, {.connect_timeout_ms = 3000, .timeout_ms = 10'000, .is_of_this_machine = is_here});
+  }
+
+ private:
+  Asked(std::unique_ptr<HttpClient> http, std::string key)
+      : http_(std::move(http)), key_(std::move(key)) {}
+
+  static Result<std::string> FirstLine(const std::string& path) {
+    constexpr uint64_t kMaxKeyBytes = 4096;
+    ASSIGN_OR_RETURN(std::string text, ReadFile(path, kMaxKeyBytes));
+    return text.substr(0, text.find_first_of("\r\n"));
+  }
+
+  std::unique_ptr<HttpClient> http_;
+  std::string key_;
+};
+
+std::string Member(const json& object, const char* name) {
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// {name, version, state, reason} of each model: the index of the repository, or where that is
+// closed to us the models of OpenAI's API.
+Result<json> AskModels(Asked& asked, const std::string& url) {
+  ASSIGN_OR_RETURN(auto response, asked.Ask(url + "/v2/repository/index", "POST"));
+  json models = json::array();
+  if (response.status == 200) {
+    const json index = json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+    if (!index.is_array()) return InvalidArgument(url + ": does not answer as a server of models");
+    for (const json& model : index)
+      models.push_back({{"name", Member(model, "name")},
+                        {"version", Member(model, "version")},
+                        {"state", Member(model, "state")},
+                        {"reason", Member(model, "reason")}});
+    return models;
+  }
+  const int first_status = response.status;
+  ASSIGN_OR_RETURN(response, asked.Ask(url + "/v1/models"));
+  const json list = json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+  const auto data = list.is_object() ? list.find("data") : list.end();
+  if (response.status != 200 || data == list.end() || !data->is_array())
+    return FailedPrecondition(fmt::format(
+        "{}: answers {} to /v2/repository/index and {} to /v1/models{}", url, first_status,
+        response.status, response.status == 401 ? "; --api-key-file names the file of a key" : ""));
+  for (const json& model : *data)
+    models.push_back(
+        {{"name", Member(model, "id")}, {"version", ""}, {"state", "READY"}, {"reason", ""}});
+  return models;
+}
+
+// The sum over all models of the samples that begin so: a name, or a name with one label.
+std::optional<double> SumOf(const std::string& page, const std::string& name,
+                            const std::string& label) {
+  std::optional<double> sum;
+  size_t at = 0;
+  while (at < page.size()) {
+    const size_t end = std::min(page.find('\n', at), page.size());
+    const std::string_view line = std::string_view(page).substr(at, end - at);
+    at = end + 1;
+    const size_t name_end = line.find_first_of("{ ");
+    if (line.substr(0, name_end) != name || line.find(label) == std::string_view::npos) continue;
+    const std::string_view number = line.substr(line.rfind(' ') + 1);
+    double value = 0;
+    const auto parsed = std::from_chars(number.data(), number.data() + number.size(), value);
+    if (parsed.ec == std::errc()) sum = sum.value_or(0) + value;
+  }
+  return sum;
+}
+
+json ReadMetrics(const std::string& page) {
+  struct Row {
+    const char* shown;
+    const char* name;
+    const char* label;
+  };
+  constexpr Row kRows[] = {
+      {"requests active", "nv_trt_llm_request_metrics", "request_type=\"active\""},
+      {"requests waiting", "nv_trt_llm_request_metrics", "request_type=\"waiting\""},
+      {"KV blocks used", "nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type=\"used\""},
+      {"KV blocks", "nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type=\"max\""},
+      {"tokens generated", "inflight_tokens_generated_total", ""},
+      {"prompt tokens", "inflight_prompt_tokens_total", ""}};
+  json found = json::object();
+  for (const Row& row : kRows)
+    if (const auto sum = SumOf(page, row.name, row.label)) found[row.shown] = *sum;
+  return found;
+}
+
+std::string MetricsUrl(const PsOptions& options) {
+  if (options.metrics_url != "auto") return options.metrics_url;
+  std::string origin = object_store::RequestTo(options.url).origin;
+  const size_t colon = origin.find(':', origin.find("//") + 2);
+  return origin.substr(0, colon) + ":8002";
+}
+
+Status RunPs(const PsOptions& options, std::span<const std::string> positionals) {
+  RETURN_IF_ERROR(NoPositionals(kPsUsage, positionals));
+  ASSIGN_OR_RETURN(Asked asked, Asked::Of(options));
+  std::string url = options.url;
+  while (url.ends_with('/')) url.pop_back();
+  ASSIGN_OR_RETURN(const json models, AskModels(asked, url));
+  json metrics = json::object();
+  if (const std::string from = MetricsUrl(options); !from.empty()) {
+    const auto page = asked.Ask(from.ends_with("/metrics") ? from : from + "/metrics");
+    if (page.ok() && page->status == 200) metrics = ReadMetrics(page->body);
+    if (!page.ok() && options.metrics_url != "auto") return page.status();
+  }
+  if (options.json) {
+    fmt::print("{}\n", json({{"models", models}, {"metrics", metrics}})
+                           .dump(1, ' ', false, json::error_handler_t::replace));
+    return Status::Ok();
+  }
+  fmt::print("{:<40} {:<8} {:<12} {}\n", "MODEL", "VERSION", "STATE", "REASON");
+  for (const json& model : models)
+    fmt::print("{:<40} {:<8} {:<12} {}\n", Member(model, "name"), Member(model, "version"),
+               Member(model, "state"), Member(model, "reason"));
+  for (const auto& [name, value] : metrics.items())
+    fmt::print("{:<40} {:.0f}\n", name, value.get<double>());
+  return Status::Ok();
+}
+
+}  // namespace
+
+int PsMain(Args args) { return RunCommand(args, kPsUsage, MakePsSchema(), RunPs); }
+
+Manual PsManual() { return {kPsUsage, MakePsSchema().options()}; }
+
+}  // namespace inflight::tool

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// inflight top: what a server does, by its metrics page, in the terminal.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "command_line.h"
+#include "commands.h"
+#include "metrics_text.h"
+#include "protocol/http_client/http_client.h"
+
+namespace inflight::tool {
+namespace {
+
+constexpr size_t kMaxPageBytes = size_t{16} << 20;
+
+const Usage kUsage = {
+    "inflight top [URL]",
+    "Shows what the models of a server do, by its metrics page, and anew each second; where the "
+    "output is no terminal, once. URL is http://127.0.0.1:8002/metrics where it is not given."};
+
+struct Options {
+  int interval_ms = 1000;
+  std::string api_key;
+};
+
+config::Schema<Options> MakeSchema() {
+  config::Schema<Options> schema;
+  schema.Section("Top");
+  schema.Add(
+      "interval_ms", [](Options& o) -> auto& { return o.interval_ms; },
+      "Milliseconds between two looks.", config::Range(100, 86400000));
+  schema.Add(
+      "api_key", [](Options& o) -> auto& { return o.api_key; },
+      "Key of the role metrics, where the server asks for one.");
+  return schema;
+}
+
+// Of one version of a model.
+struct Figures {
+  double running = 0, queued = 0, kv_used = 0, kv_max = 0;                          // gauges
+  double tokens = 0, prompt_tokens = 0, successes = 0, failures = 0;                // counters
+  double first_ms_sum = 0, first_count = 0, between_ms_sum = 0, between_count = 0;  // of histograms
+};
+
+struct Look {
+  int64_t time_ns = 0;
+  std::map<std::string, Figures> models;  // by "name version"
+};
+
+std::string Printable(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
+  return text;
+}
+
+void Count(const MetricSample& sample, Figures& figures) {
+  static const std::map<std::string, double Figures::*, std::less<>> kByFamily = {
+      {"inflight_tokens_generated_total", &Figures::tokens},
+      {"inflight_prompt_tokens_total", &Figures::prompt_tokens},
+      {"nv_inference_request_success", &Figures::successes},
+      {"nv_inference_request_failure", &Figures::failures},
+      {"inflight_time_to_first_token_ms_sum", &Figures::first_ms_sum},
+      {"inflight_time_to_first_token_ms_count", &Figures::first_count},
+      {"inflight_inter_token_ms_sum", &Figures::between_ms_sum},
+      {"inflight_inter_token_ms_count", &Figures::between_count}};
+  if (const auto found = kByFamily.find(sample.family); found != kByFamily.end())
+    figures.*found->second += sample.value;
+  const auto is = [&](const char* family, const char* label, const char* value) {
+    const auto found = sample.labels.find(label);
+    return sample.family == family && found != sample.labels.end() && found->second == value;
+  };
+  constexpr char kRequests[] = "nv_trt_llm_request_metrics";
+  constexpr char kBlocks[] = "nv_trt_llm_kv_cache_block_metrics";
+  if (is(kRequests, "request_type", "active")) figures.running += sample.value;
+  if (is(kBlocks, "kv_cache_block_type", "used")) figures.kv_used += sample.value;
+  if (is(kBlocks, "kv_cache_block_type", "max")) figures.kv_max += sample.value;
+  if (sample.family == "nv_inference_pending_request_count") figures.queued += sample.value;
+}
+
+Result<Look> LookAt(const http_client::Url& url, const Options& options) {
+  http_client::Request request{.url = url, .method = "GET", .max_answer_bytes = kMaxPageBytes};
+  if (!options.api_key.empty())
+    request.headers.emplace_back("Authorization", "Bearer " + options.api_key);
+  ASSIGN_OR_RETURN(const http_client::Answer answer, http_client::Ask(std::move(request)));
+  if (answer.status != 200)
+    return Unavailable(
+        fmt::format("the server answers with status {}; needed is its metrics page, "
+                    "as http://127.0.0.1:8002/metrics",
+                    answer.status));
+  Look look{.time_ns = Clock::System().NowNs(), .models = {}};
+  for (const MetricSample& sample : ParseMetrics(answer.body)) {
+    const auto model = sample.labels.find("model");
+    if (model == sample.labels.end()) continue;
+    const auto version = sample.labels.find("version");
+    const std::string number = version == sample.labels.end() ? "" : " " + version->second;
+    Count(sample, look.models[Printable(model->second + number)]);
+  }
+  return look;
+}
+
+std::string Ratio(double value, double by, const char* format = "{:.1f}") {
+  return by > 0 ? fmt::format(fmt::runtime(format), value / by) : "-";
+}
+
+// Rates and times are of what came since `before`, times of all where there is none.
+std::string TableOf(const Look& look, const Look* before) {
+  std::string text = fmt::format("{:<28} {:>7} {:>6} {:>9} {:>9} {:>6} {:>9} {:>8} {:>9} {:>7}\n",
+                                 "model", "running", "queued", "tokens/s", "prompt/s", "KV %",
+                                 "first ms", "token ms", "answered", "failed");
+  const double seconds =
+      before == nullptr ? 0 : static_cast<double>(look.time_ns - before->time_ns) * 1e-9;
+  for (const auto& [name, now] : look.models) {
+    Figures then;
+    if (before != nullptr)
+      if (const auto found = before->models.find(name); found != before->models.end())
+        then = found->second;
+    text += fmt::format(
+        "{:<28.28} {:>7} {:>6} {:>9} {:>9} {:>6} {:>9} {:>8} {:>9} {:>7}\n", name, now.running,
+        now.queued, Ratio(now.tokens - then.tokens, seconds),
+        Ratio(now.prompt_tokens - then.prompt_tokens, seconds),
+        Ratio(100 * now.kv_used, now.kv_max),
+        Ratio(now.first_ms_sum - then.first_ms_sum, now.first_count - then.first_count),
+        Ratio(now.between_ms_sum - then.between_ms_sum, now.between_count - then.between_count),
+        now.successes, now.failures);
+  }
+  return look.models.empty() ? text + "no models yet\n" : text;
+}
+
+Status RunTop(const Options& options, std::span<const std::string> positionals) {
+  if (positionals.size() > 1) return UsageError(kUsage, "one URL is needed");
+  std::string text = positionals.empty() ? "http://127.0.0.1:8002/metrics" : positionals[0];
+  if (text.find("://") == std::string::npos) text = "http://" + text;
+  ASSIGN_OR_RETURN(http_client::Url url, http_client::ParseUrl(text));
+  if (url.path.empty() || url.path == "/") url.path = "/metrics";
+  ASSIGN_OR_RETURN(Look look, LookAt(url, options));
+  if (isatty(STDOUT_FILENO) == 0) {
+    std::fputs(TableOf(look, nullptr).c_str(), stdout);
+    return Status::Ok();
+  }
+  constexpr char kClear[] = "\x1b[H\x1b[2J";
+  std::optional<Look> before;
+  while (std::ferror(stdout) == 0) {
+    fmt::print("{}{}\n\n{}\nCtrl-C ends.\n", kClear, Printable(text),
+               TableOf(look, before ? &*before : nullptr));
+    std::fflush(stdout);
+    std::this_thread::sleep_for(std::chrono::milliseconds(options.interval_ms));
+    auto next = LookAt(url, options);
+    if (!next.ok()) return next.status();
+    before = std::exchange(look, *std::move(next));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+int TopMain(Args args) { return RunCommand(args, kUsage, MakeSchema(), RunTop); }
+
+Manual TopManual() { return {kUsage, MakeSchema().options()}; }
+
+}  // namespace inflight::tool
