@@ -6,8 +6,9 @@
 #   demo     what scripts/demo.sh needs beside a program that is installed
 #   build    compiler and libraries                                    (default)
 #   release  also what scripts/release.sh runs
-#   test     also the Python packages of the tests and the demo, in .venv
-#   ci       also clang 16, its runtimes, a fast linker, formatters, linters and the shells that have completion
+#   test     also the Python packages of the tests and the demo, in .venv, and Helm for tests/deploy, in build/helm
+#   ci       also clang 16, its runtimes, a fast linker, formatters, linters, the shells that have completion, and in
+#            .venv-clients the programs that speak OpenAI's API
 # Does nothing, in a second, where everything is there. docs/dependencies.md says what each package is for.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +18,7 @@ packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificate
   libgrpc++-dev libnghttp2-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
   libboost-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libspdlog-dev libfmt-dev
   libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev libssl-dev
-  libyaml-dev libcurl4-openssl-dev libexpat1-dev libzmq3-dev libmsgpack-dev
+  libyaml-dev libedit-dev libcurl4-openssl-dev libexpat1-dev libzmq3-dev libmsgpack-dev
   libgtest-dev libgmock-dev)
 case $mode in
   demo) packages=(ca-certificates curl python3 python3-pip) ;;
@@ -27,7 +28,7 @@ case $mode in
   *) echo "usage: scripts/install_deps.sh [demo|build|release|test|ci]" >&2; exit 2 ;;
 esac
 [ "$mode" = ci ] && packages+=(
-  clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell fish mandoc nginx-light systemd zsh)
+  clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell chromium fish mandoc nginx-light systemd zsh)
 
 missing=()
 for package in "${packages[@]}"; do
@@ -55,5 +56,15 @@ if [ "$mode" = test ] || [ "$mode" = ci ]; then
     [ "$(uname -m)" != x86_64 ] ||
       .venv/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/triton_server.txt
     cat tests/requirements.txt tests/triton_server.txt >"$stamp"
+  fi
+  scripts/fetch_helm.py
+fi
+
+if [ "$mode" = ci ]; then
+  if ! cmp -s tests/clients.txt .venv-clients/clients.done; then
+    echo "installing the Python packages of tests/clients.txt in .venv-clients"
+    python3 -m venv .venv-clients
+    .venv-clients/bin/pip install --quiet --disable-pip-version-check --no-compile --no-deps -r tests/clients.txt
+    cp tests/clients.txt .venv-clients/clients.done
   fi
 fi

@@ -12,7 +12,7 @@ python3 scripts/check_messages.py
 git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format-16 --dry-run --Werror
 echo "clang-format: clean"
 git ls-files '*.md' '*.h' '*.cc' '*.py' '*.sh' '*.txt' ':!models' ':!tests/golden/data' |
-  xargs codespell --ignore-words-list=inflight,nowns,atleast,filetest,ans,te,nd,fo,sie,ser,crate,inout,datas,unparseable,seperator
+  xargs codespell --ignore-words-list=inflight,nowns,atleast,filetest,ans,te,nd,fo,sie,ser,crate,inout,datas,unparseable,seperator,kinf,sistem,temprature
 echo "codespell: clean"
 .venv/bin/ruff check --quiet .
 echo "ruff: clean"

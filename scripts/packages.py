@@ -200,13 +200,14 @@ def control_of(program, version, architecture, size, folder):
     return (
         f"Package: inflight\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: {MAINTAINER}\n"
         f"Installed-Size: {-(-size // 1024)}\nDepends: {depends(program, folder)}, passwd\n"
-        "Recommends: ca-certificates, libcurl4 | libcurl4t64, libzmq5\nSuggests: python3\n"
+        "Recommends: ca-certificates, libcurl4 | libcurl4t64, libedit2, libzmq5\nSuggests: python3\n"
         f"Section: net\nPriority: optional\nDescription: {SUMMARY}\n"
         " Serves language models from Hugging Face directories, checkpoints, engines and\n"
         " repositories of Triton over KServe v2 HTTP and gRPC, with in-flight batching\n"
         " and a paged KV cache, on the CPU. It needs no Python.\n .\n"
-        " libcurl4 is loaded for models in object stores and libzmq5 for KV events;\n"
-        " python3 runs `inflight compat`.\n"
+        " libcurl4 is loaded for models in object stores and on hubs, libedit2 for\n"
+        " `inflight chat` in a terminal and libzmq5 for KV events; python3 runs\n"
+        " `inflight compat`.\n"
     )
 
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/requirements.txt: each Python package of tests/requirements.in and what it needs, by version and SHA-256.
+"""Writes tests/requirements.txt and tests/clients.txt: each Python package of the .in file of that name and what it needs,
+by version and SHA-256.
 
 usage: scripts/pin_python.py [--upgrade]
 
 pip resolves for each machine of TARGETS, from the indexes that it is configured for, and says which file it would
 take. Only wheels are taken, so that nothing of a package runs when it is installed. Versions that the file has stay,
-unless --upgrade is given or requirements.in asks for another.
+unless --upgrade is given or the .in file asks for another.
 """
 
 import argparse
@@ -19,13 +20,12 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ASKED = ROOT / "tests/requirements.in"
-PINNED = ROOT / "tests/requirements.txt"
+FILES = ("requirements", "clients")  # of tests/, each for a virtual environment of its own
 GLIBC = {"3.11": 36, "3.12": 39}  # minor version of the C library beside this Python: Debian 12, Ubuntu 24.04
 ARCHITECTURES = ("x86_64", "aarch64")
 TARGETS = list(itertools.product(GLIBC, ARCHITECTURES))
 HEAD = """\
-# Written by scripts/pin_python.py from tests/requirements.in. pip takes no file whose SHA-256 is not listed here.
+# Written by scripts/pin_python.py from the .in file of this name. pip takes no file whose SHA-256 is not listed here.
 --only-binary :all:
 --require-hashes
 """
@@ -42,7 +42,7 @@ def pins(text):
     return {canonical(name): version for name, version in found}
 
 
-def resolved(python, architecture, constraints):
+def resolved(asked, python, architecture, constraints):
     """[(canonical name, version, SHA-256)] that pip would install for a Python on a machine."""
     platforms = [f"manylinux_2_{minor}_{architecture}" for minor in range(GLIBC[python], 4, -1)]
     with tempfile.TemporaryDirectory() as work:
@@ -52,7 +52,7 @@ def resolved(python, architecture, constraints):
             [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--dry-run", "--ignore-installed",
              "--target", work, "--implementation", "cp", "--python-version", python, "--only-binary", ":all:",
              *(word for platform in platforms for word in ("--platform", platform)),
-             "--report", report, "--requirement", ASKED, "--constraint", limits], check=True,
+             "--report", report, "--requirement", asked, "--constraint", limits], check=True,
         )  # fmt: skip
         files = json.loads(report.read_text())["install"]
     return [
@@ -67,24 +67,29 @@ def text_of(found):
     lines = []
     for name, versions in sorted(found.items()):
         if len(versions) != 1:
-            sys.exit(f"{name}: the targets resolve to versions {', '.join(versions)}; say which in {ASKED.name}")
+            sys.exit(f"{name}: the targets resolve to versions {', '.join(versions)}; say which in the .in file")
         ((version, hashes),) = versions.items()
         lines.append(" \\\n".join([f"{name}=={version}", *(f"    --hash=sha256:{digest}" for digest in sorted(hashes))]))
     return HEAD + "\n".join(lines) + "\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--upgrade", action="store_true", help="take the newest versions that requirements.in allows")
-    upgrade = parser.parse_args().upgrade
-    asked = pins(ASKED.read_text())
-    kept = pins(PINNED.read_text()) if PINNED.exists() and not upgrade else {}
+def write(source, pinned, upgrade):
+    asked = pins(source.read_text())
+    kept = pins(pinned.read_text()) if pinned.exists() and not upgrade else {}
     found = {}
     for python, architecture in TARGETS:
-        for name, version, digest in resolved(python, architecture, kept | asked):
+        for name, version, digest in resolved(source, python, architecture, kept | asked):
             found.setdefault(name, {}).setdefault(version, set()).add(digest)
-    PINNED.write_text(text_of(found))
-    print(f"{PINNED.relative_to(ROOT)}: {len(found)} packages for {len(TARGETS)} targets")
+    pinned.write_text(text_of(found))
+    print(f"{pinned.relative_to(ROOT)}: {len(found)} packages for {len(TARGETS)} targets")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions that the .in files allow")
+    upgrade = parser.parse_args().upgrade
+    for name in FILES:
+        write(ROOT / f"tests/{name}.in", ROOT / f"tests/{name}.txt", upgrade)
 
 
 if __name__ == "__main__":

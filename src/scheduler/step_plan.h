@@ -34,7 +34,7 @@ struct PlanRow {
   uint8_t is_prefill = 0;
   uint8_t yields = 0;  // 1: logits of the last token are decoded (decode rows, and the chunk that
                        // completes a prompt)
-  // 1: decoding of this row waits for LateInputs (grammar mask, host logits processor).
+  // 1: decoding of this row waits for LateInputs (masks of guides).
   uint8_t has_late_inputs = 0;
   // The last so many of num_query_tokens are drafts, which follow what the slot knows: at most so
   // many, the device may have fewer. Only where the row yields, 1 + those of them that it accepts.

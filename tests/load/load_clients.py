@@ -335,7 +335,7 @@ class Clients:
 
     async def invalid(self, kind, _):
         """Refused before a model sees it; Triton counts no such request."""
-        call = await HttpStream.post(self.http, "/v2/models/ensemble/generate", {"text_input": "no length"})
+        call = await HttpStream.post(self.http, "/v2/models/ensemble/generate", {"text_input": "a", "max_tokens": "four"})
         await call.body()
         call.close()
         if call.status == 200:

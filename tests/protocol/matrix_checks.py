@@ -5,6 +5,8 @@
 from raw logits.
 """
 
+import re
+
 import numpy as np
 import pytest
 from matrix_client import VOCAB_SIZE, ids_of, text_of_token
@@ -53,6 +55,11 @@ def ends_with_its_stop_word(request, answer, reference):
 def ends_before_its_stop_word(request, answer, reference):
     full, word = reference.plain(request).text, request["stop_words"][0]
     assert answer.text == full[: full.index(word)]
+
+
+def matches_its_expression(request, answer, reference):
+    texts = answer.beams if "beam_width" in request else [answer.text]
+    assert all(re.fullmatch(request["guided_decoding_guide"], text) for text in texts), texts
 
 
 def has_log_probs(request, answer, reference):

@@ -83,7 +83,7 @@ class Answer:
     @property
     def ids(self):
         """The generated ids, which only the core answers with."""
-        return np.concatenate([r["output_ids"] for r in self.responses]).tolist()
+        return np.concatenate([r["output_ids"] for r in self.responses]).astype(np.int64).tolist()  # [] of JSON has no type
 
     @property
     def beams(self):

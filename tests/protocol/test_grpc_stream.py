@@ -97,7 +97,7 @@ def test_plain_models_answer_in_request_order_on_a_stream(server, client):
 
 
 BAD_REQUESTS = {
-    "missing input": (lambda: tensors(text_input=PROMPT), r"max_tokens"),
+    "missing input": (lambda: tensors(max_tokens=4), r"QUERY is not present"),
     "max_tokens 0": (lambda: tensors(text_input=PROMPT, max_tokens=0), "max_tokens|request_output_len"),
     "negative temperature": (lambda: tensors(text_input=PROMPT, max_tokens=4, temperature=-1.0), "temperature"),
     "NaN temperature": (lambda: tensors(text_input=PROMPT, max_tokens=4, temperature=float("nan")), "temperature"),

@@ -153,6 +153,20 @@ PARAMETERS = {
         {"presence_penalty": 1000.0, "prompt_ignore_length": 1000, "max_tokens": 24, "return_generation_logits": True},
         means.follows_its_penalties,
     ),
+    "guide": (
+        {
+            "guided_decoding_guide_type": "regex", "guided_decoding_guide": by_prompt("(ab|c){4}x", "[0-9]{3}", "fox|bear"),
+            "max_tokens": 24,
+        },
+        means.matches_its_expression,
+    ),
+    "guide_of_beams": (
+        {
+            "guided_decoding_guide_type": "regex", "guided_decoding_guide": "[a-c]{3}", "max_tokens": 24, "beam_width": 3,
+            "end_id": greedy_id(0),
+        },
+        means.matches_its_expression,
+    ),
     "min_p": ({"temperature": 5.0, "min_p": 1.0, "random_seed": 3}, means.is_greedy),
     "small_min_p": ({"temperature": 20.0, "min_p": 1e-6, "random_seed": by_prompt(1, 2, 3)}, means.repeats_with_its_seed),
     "typical_p": (

@@ -120,6 +120,20 @@ def test_a_stream_joins_to_the_whole(api, options):
     assert ends == {c.index: c.finish_reason for c in whole.choices}
 
 
+@pytest.mark.parametrize("begun", ["Paris is", "  Paris is ", "<|eot_id|> Paris"])
+def test_a_last_message_is_continued(server, api, begun):
+    messages = [*QUESTION, {"role": "assistant", "content": begun}]
+    ids = post(server, "/tokenize", {"messages": messages, "continue_final_message": True}).json()["tokens"]
+    text = post(server, "/detokenize", {"tokens": ids}).json()["prompt"]
+    whole = rendered(messages, add_generation_prompt=False)
+    kept = begun.lstrip() if begun in whole else begun.strip()
+    assert text == whole[: whole.rindex(begun.strip()) + len(kept)]
+    answer = chat(api, messages=messages, extra_body={"continue_final_message": True})
+    assert answer.usage.prompt_tokens == len(ids)
+    error = refused(server, "/v1/chat/completions", {"messages": QUESTION, "continue_final_message": True})
+    assert (error["param"], "to be continued" in error["message"]) == ("messages", True)
+
+
 def test_events_end_with_done_and_usage_where_it_is_asked_for(server, api):
     body = {"model": MODEL, "messages": QUESTION, "max_tokens": 4, "stream": True}
     answer = post(server, "/v1/chat/completions", body)
@@ -332,8 +346,8 @@ def test_log_probs_of_completions(api):
         ("top_logprobs", 2, "top_logprobs", "logprobs: true"),
         ("stream_options", {"include_usage": True}, "stream_options", "set stream too"),
         ("tools", [{"type": "function", "function": {"name": "f"}}], "tools", "shows it no tools"),
-        ("response_format", {"type": "json_object"}, "response_format", "does not guide answers"),
-        ("guided_json", {"type": "object"}, "guided_json", "does not guide answers"),
+        ("response_format", {"type": "xml"}, "response_format.type", "json_object and json_schema are supported"),
+        ("guided_whitespace_pattern", " ", "guided_whitespace_pattern", "use guided_regex"),
         ("chat_template_kwargs", {"messages": []}, "chat_template_kwargs.messages", "leave it out"),
         ("cache_salt", "s" * 2000, None, "cache_salt"),
     ],
@@ -385,7 +399,7 @@ def test_a_prompt_that_is_too_long_says_by_how_much(server, tokenizer):
 def test_other_models_paths_and_methods_are_refused(server):
     error = refused(server, "/v1/chat/completions", {"model": "gpt-5", "messages": QUESTION}, 404)
     assert (error["param"], error["code"]) == ("model", "model_not_found")
-    refused(server, "/v1/embeddings", {}, 404)
+    refused(server, "/v1/audio/speech", {}, 404)
     answer = requests.get(f"http://{server.http}/v1/completions", timeout=30)
     assert (answer.status_code, answer.json()["error"]["type"]) == (405, "invalid_request_error")
     assert requests.get(f"http://{server.http}/health", timeout=30).status_code == 200

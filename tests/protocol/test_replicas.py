@@ -92,6 +92,46 @@ def test_both_presets_read_the_same_load(replica):
     assert info.value == 1
 
 
+def test_dashboards_of_vllm_find_their_families(tmp_path):
+    """Names and labels of vllm-project/vllm/vllm/v1/metrics/loggers.py; values are those of our own families."""
+    other = start_server(tmp_path, DEMO, "--vllm-metrics=true")
+    try:
+        body = {"text_input": "The fox", "max_tokens": 5, "stream": True}
+        for _ in range(3):
+            assert requests.post(f"http://{other.http}/v2/models/ensemble/generate_stream", json=body, timeout=60).ok
+        page = families(other)
+    finally:
+        assert other.stop() == 0
+
+    def value(name, suffix="", labels=()):
+        (sample,) = [s for s in page[name].samples if s.name == name + suffix and set(labels) <= set(s.labels.items())]
+        return sample
+
+    for theirs, ours in (("prompt_tokens", "prompt_tokens"), ("generation_tokens", "tokens_generated"),
+                         ("prefix_cache_queries", "prompt_tokens"), ("prefix_cache_hits", "prompt_tokens_cached"),
+                         ("spec_decode_num_draft_tokens", "draft_tokens"),
+                         ("spec_decode_num_accepted_tokens", "draft_tokens_accepted")):  # fmt: skip
+        found = value(f"vllm:{theirs}", "_total")
+        assert page[f"vllm:{theirs}"].type == "counter"
+        assert found.value == value(f"inflight_{ours}", "_total").value
+        assert set(found.labels) == {"engine", "model_name"}
+    assert value("vllm:generation_tokens", "_total").value == 15
+    for theirs, ours, unit in (("time_to_first_token_seconds", "time_to_first_token_ms", 1000),
+                               ("inter_token_latency_seconds", "inter_token_ms", 1000),
+                               ("time_per_output_token_seconds", "inter_token_ms", 1000),
+                               ("request_queue_time_seconds", "queue_ms", 1000),
+                               ("request_prompt_tokens", "request_prompt_tokens", 1),
+                               ("request_generation_tokens", "request_output_tokens", 1)):  # fmt: skip
+        name, mine = f"vllm:{theirs}", f"inflight_{ours}"
+        assert page[name].type == "histogram"
+        model = {("model", value(name, "_count").labels["model_name"])}
+        assert value(name, "_count").value == value(mine, "_count", model).value > 0
+        assert value(name, "_sum").value * unit == pytest.approx(value(mine, "_sum", model).value)
+        bounds = [float(s.labels["le"]) * unit for s in page[name].samples if s.name.endswith("_bucket")]
+        ours_in_order = [s for s in page[mine].samples if s.name.endswith("_bucket") and model <= set(s.labels.items())]
+        assert bounds == pytest.approx([float(s.labels["le"]) for s in ours_in_order])
+
+
 def test_adapters_that_are_loaded_are_named(replica):
     before = time.time()
     info = series(families(replica), LORA)

@@ -4,6 +4,7 @@
 import json
 
 import jinja2.sandbox
+import jsonschema
 import openai
 import pytest
 import requests
@@ -21,12 +22,27 @@ SCRIPTS = {
     "calls": f"Let me look.\n{CALL}\n{SECOND}",
     "thinks": "<think>\nWhat is the weather, and where?\n</think>\n\nSunny, I guess.",
     "broken": '<tool_call>{"name": "unknown_function"}</tool_call>',
+    "harmony": (
+        "<|channel|>analysis<|message|>They ask for the weather.<|end|><|start|>assistant<|channel|>commentary<|message|>I look."
+        '<|end|><|start|>assistant to=functions.get_weather<|channel|>commentary <|constrain|>json<|message|>{"city": "Köln"}'
+    ),
+    "coder": (
+        "<tool_call>\n<function=get_weather>\n<parameter=city>\n12\n</parameter>\n<parameter=days>\n12\n</parameter>\n"
+        "</function>\n</tool_call>"
+    ),
+    "reasons": ["<think>\nWhich tool is it?\n</think>", "None of them."],
     "short": ["[TOOL_CALLS]", '[{"name": "add", "arguments": {"x": 1}}]'],
 }
 TOOLS = [
     {"type": "function", "function": {"name": "get_weather", "description": "of a city", "parameters": {"type": "object"}}},
     {"type": "function", "function": {"name": "add"}},
 ]
+HARMONY = (
+    "{% for m in messages %}{% for message in [m] %}{% if message.thinking %}<|channel|>analysis<|message|>{{ message.thinking }}"
+    "{% endif %}{% if 'content' in message %}{{ message.role }}: {{ message.content }}{% endif %}{% for c in message.tool_calls"
+    " or [] %}to=functions.{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}\n{% endfor %}"
+    "{{ tools | length }}{{ '<|' + script + '|>' }}"
+)
 QUESTION = [{"role": "user", "content": "How is the weather?"}]
 TWO_CALLS = [("get_weather", '{"city": "Köln", "days": [1, 2]}'), ("add", '{"deep": {"a": null}}')]
 
@@ -94,6 +110,64 @@ def test_answers_are_read_whole_and_streamed(api, script, options, expected):
     assert joined(ask(api, script, stream=True, **options)) == expected
 
 
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Köln", "Ulm"]}, "days": {"type": "integer", "minimum": 1, "maximum": 7}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+STRICT = [{"type": "function", "function": {"name": "get_weather", "parameters": WEATHER, "strict": True}}, TOOLS[1]]
+WEATHER_ALONE = {"type": "function", "function": {"name": "get_weather"}}
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ("required", {"get_weather", "add"}),
+        (WEATHER_ALONE, {"get_weather"}),
+        ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [WEATHER_ALONE]}}, {"get_weather"}),
+    ],
+)
+def test_a_call_is_made_where_it_must_be_and_its_arguments_fit(api, choice, names):
+    """The model would say something else behind its reasoning."""
+    options = {"tools": STRICT, "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 300}
+    content, reasoning, calls, reason = whole(ask(api, "reasons", **options))
+    assert (content, reasoning, reason) == ("", "Which tool is it?", "tool_calls")
+    ((name, arguments),) = calls
+    assert name in names
+    jsonschema.validate(json.loads(arguments), WEATHER if name == "get_weather" else {"type": "object"})
+    assert joined(ask(api, "reasons", stream=True, **options)) == (content, reasoning, calls, reason)
+
+
+def test_calls_that_must_be_made_may_be_several(api):
+    options = {"tools": STRICT, "tool_choice": "required", "max_tokens": 300}
+    _, _, calls, _ = whole(ask(api, "reasons", **options))
+    assert len(calls) > 1
+    for name, arguments in calls[:-1]:  # the last may be cut
+        jsonschema.validate(json.loads(arguments), WEATHER if name == "get_weather" else {"type": "object"})
+
+
+def test_reasoning_ends_where_its_budget_does(api):
+    def reasoning(**extra):
+        kwargs = {"chat_template_kwargs": {"script": "reasons"}}
+        answer = api.chat.completions.create(model="scripted", messages=QUESTION, max_tokens=60, extra_body={**kwargs, **extra})
+        return whole(answer)[1]
+
+    assert reasoning(thinking_budget=50) == reasoning() == "Which tool is it?"
+    assert reasoning(thinking_budget=0) < reasoning(thinking_budget=2) < "Which tool is it?"
+    assert "Which tool is it?".startswith(reasoning(thinking_budget=2))
+
+
+def test_a_guide_and_tools_do_not_go_together(api):
+    formatted = {"type": "json_object"}
+    for choice in ("auto", "required"):
+        with pytest.raises(openai.BadRequestError) as error:
+            ask(api, "reasons", tool_choice=choice, response_format=formatted)
+        assert error.value.param == "response_format"
+    answer = ask(api, "reasons", tool_choice="none", response_format=formatted, max_tokens=60)
+    assert whole(answer)[0].startswith("{")
+
+
 def test_arguments_come_in_pieces_and_a_cut_call_says_so(api):
     deltas = [c.choices[0].delta.tool_calls for c in ask(api, "calls", stream=True) if c.choices[0].delta.tool_calls]
     assert len([d for d in deltas if d[0].index == 0]) > 3
@@ -139,10 +213,17 @@ def named(**function):
         ({"tools": named()}, "tools[0].function.name", "must be 1 to 128 letters"),
         ({"tools": [*TOOLS, TOOLS[1]]}, "tools[2].function.name", "for the second time"),
         ({"tools": named(name="a", parameters={"type": "string"})}, "tools[0].function.parameters.type", "must be"),
-        ({"tools": named(name="a", strict=True)}, "tools[0].function.strict", "not guided"),
+        ({"tools": named(name="a", strict=True)}, "tools[0].function.strict", "tool_choice required alone"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "functions alone"),
-        ({"tool_choice": "required"}, "tool_choice", "not supported"),
         ({"tool_choice": "sometimes"}, "tool_choice", "must be"),
+        ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice", "names 'no'"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice.function.name", "must be a string"),
+        ({"tool_choice": {"type": "custom"}}, "tool_choice.type", "must be"),
+        ({"tool_choice": "required", "tools": []}, "tool_choice", "needs tools"),
+        ({"tool_choice": "required", "tools": named(name="a", parameters={"type": "object", "not": {}})},
+         "tool_choice", "not"),
+        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [WEATHER_ALONE]}}},
+         "tool_choice.allowed_tools.mode", "leave out of tools"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": "{"}}]}]},
          "messages[0].tool_calls[0].function.arguments", "JSON object"),
         ({"messages": [{"role": "user", "content": "a", "tool_calls": [{"function": {"name": "a"}}]}]},
@@ -162,6 +243,43 @@ def test_a_format_of_the_command_line_reads_special_tokens(model, tmp_path):
         answer = ask(api, "short")
         assert whole(answer) == ("", "", [("add", '{"x": 1}')], "tool_calls")
         assert len(answer.choices[0].message.tool_calls[0].id) == 9
+        with pytest.raises(openai.BadRequestError, match="a model of the format mistral"):
+            ask(api, "short", tool_choice="required")
         assert whole(ask(api, "short", tools=[]))[0] == SCRIPTS["short"][1]
         assert whole(ask(api, "thinks"))[0] == SCRIPTS["thinks"]
+    assert running.stop() == 0
+
+
+def test_harmony_is_read_and_rendered(model, tmp_path):
+    (tmp_path / "harmony.jinja").write_text(HARMONY)
+    running = start_server(tmp_path, model, "--chat-template", str(tmp_path / "harmony.jinja"))
+    with openai.OpenAI(base_url=f"http://{running.http}/v1", api_key="none", max_retries=0) as api:
+        expected = ("I look.", "They ask for the weather.", [("get_weather", '{"city": "Köln"}')], "tool_calls")
+        assert whole(ask(api, "harmony")) == expected
+        assert joined(ask(api, "harmony", stream=True)) == expected
+    call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    answers = [
+        ({"content": None, "reasoning_content": "Hm."}, {"thinking": "Hm."}),
+        ({"content": "So.", "reasoning_content": "Hm."}, {"thinking": "Hm.\n\nSo."}),
+        ({"content": "So."}, {"content": "So."}),
+    ]
+    for told, given in answers:
+        messages = [*QUESTION, {"role": "assistant", "tool_calls": [call], **told}]
+        body = {"messages": messages, "tools": TOOLS, "chat_template_kwargs": {"script": "calls"}}
+        ids = requests.post(f"http://{running.http}/tokenize", json=body, timeout=30).json()["tokens"]
+        text = requests.post(f"http://{running.http}/detokenize", json={"tokens": ids}, timeout=30).json()["prompt"]
+        seen = {"role": "assistant", "tool_calls": [{**call, "function": {"name": "add", "arguments": {}}}], **given}
+        env = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        assert text == env.from_string(HARMONY).render(messages=[*QUESTION, seen], tools=TOOLS, script="calls")
+    assert running.stop() == 0
+
+
+def test_a_schema_says_which_values_are_texts(model, tmp_path):
+    running = start_server(tmp_path, model, "--tool-call-format", "qwen_coder")
+    schema = {"type": "object", "properties": {"city": {"type": ["string", "null"]}, "days": {"type": "integer"}}}
+    with openai.OpenAI(base_url=f"http://{running.http}/v1", api_key="none", max_retries=0) as api:
+        tools = [{"type": "function", "function": {"name": "get_weather", "parameters": schema}}]
+        expected = ("", "", [("get_weather", '{"city": "12", "days": 12}')], "tool_calls")
+        assert whole(ask(api, "coder", tools=tools)) == expected
+        assert joined(ask(api, "coder", tools=tools, stream=True)) == expected
     assert running.stop() == 0

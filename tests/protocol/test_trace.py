@@ -16,7 +16,7 @@ import pytest
 import requests
 import tritonclient.grpc as triton
 from conformance_models import add_ensemble, add_identity, infer_body
-from live_server import start_server
+from live_server import DEMO, start_server
 from llm_client import wait_until
 
 RUN = [
@@ -238,6 +238,37 @@ def test_spans_go_to_the_collector(repository, tmp_path, collector):
     for span in spans.values():
         assert int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"])
         assert span["traceId"] == spans["InferRequest"]["traceId"]
+
+
+def attributes_of(span):
+    return {item["key"]: next(iter(item["value"].values())) for item in span["attributes"]}
+
+
+def test_spans_of_language_models_follow_the_conventions(tmp_path, collector):
+    """OpenTelemetry's "Semantic Conventions for Generative AI"; the counts are those that clients are told."""
+    words = ["mode=opentelemetry", "level=TIMESTAMPS", f"opentelemetry,url={collector.url}", "rate=1"]
+    server = start_server(tmp_path, DEMO, *(f"--trace-config={word}" for word in words))
+    url = f"http://{server.http}/v1"
+    models = [model["id"] for model in requests.get(f"{url}/models", timeout=30).json()["data"]]
+    chat = {"model": models[0], "messages": [{"role": "user", "content": "What is 2 + 3?"}], "max_tokens": 3}
+    asked = {
+        "chat": requests.post(f"{url}/chat/completions", json=chat, timeout=60).json(),
+        "text_completion": requests.post(f"{url}/completions", timeout=60,
+                                         json={"model": models[0], "prompt": "The fox", "max_tokens": 2}).json(),
+    }  # fmt: skip
+    body = {"text_input": "The fox", "max_tokens": 2}
+    assert requests.post(f"http://{server.http}/v2/models/ensemble/generate", json=body, timeout=60).ok
+    assert server.stop() == 0
+    found = [attributes_of(span) for span in collector.spans() if any(a["key"].startswith("gen_ai.") for a in span["attributes"])]
+    assert len(found) == 3, "one span for each generation"
+    for operation, answer in asked.items():
+        span = next(attributes for attributes in found if attributes["gen_ai.operation.name"] == operation)
+        assert span["gen_ai.provider.name"] == "inflight"
+        assert span["gen_ai.request.model"] == span["gen_ai.response.model"] == span["triton.model_name"]
+        assert int(span["gen_ai.usage.input_tokens"]) == answer["usage"]["prompt_tokens"]
+        assert int(span["gen_ai.usage.output_tokens"]) == answer["usage"]["completion_tokens"]
+        reasons = [value["stringValue"] for value in span["gen_ai.response.finish_reasons"]["values"]]
+        assert reasons == [answer["choices"][0]["finish_reason"]]
 
 
 def test_a_clients_context_is_traced_whatever_the_rate(repository, tmp_path, collector):

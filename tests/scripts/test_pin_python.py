@@ -14,7 +14,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import pin_python
 
 ROOT = pin_python.ROOT
-PINNED = (ROOT / "tests/requirements.txt").read_text()
 
 
 def wheel(folder, content):
@@ -67,12 +66,14 @@ def test_what_targets_resolve_differently_is_not_written():
         pin_python.text_of({"thing": {"1.0": {"a"}, "2.0": {"b"}}})
 
 
-def test_the_committed_file_has_all_that_is_asked_for_each_with_a_hash():
-    assert PINNED.startswith(pin_python.HEAD)
-    pinned, asked = pin_python.pins(PINNED), pin_python.pins(pin_python.ASKED.read_text())
-    assert len(asked) > 5
+@pytest.mark.parametrize("name", pin_python.FILES)
+def test_the_committed_file_has_all_that_is_asked_for_each_with_a_hash(name):
+    text, asked = (ROOT / f"tests/{name}.txt").read_text(), pin_python.pins((ROOT / f"tests/{name}.in").read_text())
+    assert text.startswith(pin_python.HEAD)
+    pinned = pin_python.pins(text)
+    assert len(asked) > 3
     assert asked.items() <= pinned.items()
-    hashes = re.findall(r"^[\w.-]+==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", PINNED, re.MULTILINE)
+    hashes = re.findall(r"^[\w.-]+==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.MULTILINE)
     assert len(hashes) == len(pinned)
 
 
@@ -86,6 +87,6 @@ def test_scripts_install_python_packages_by_files_of_hashes_alone():
                 found.setdefault(path.name, []).append(line.split("pip install", 1)[1].split())
     assert list(found) == ["install_deps.sh"]
     for words in found["install_deps.sh"]:
-        assert words[-2] == "-r" and words[-1] in ("tests/requirements.txt", "tests/triton_server.txt")
+        assert words[-2] == "-r" and words[-1] in ("tests/requirements.txt", "tests/clients.txt", "tests/triton_server.txt")
         assert "\n--require-hashes\n" in (ROOT / words[-1]).read_text()
         assert all(word.startswith("-") for word in words[:-2])

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that speak OpenAI's API, as they are published: a chat, a stream, and a call or a structured answer of each. They run
+in .venv-clients (scripts/install_deps.sh ci)."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+from live_server import ROOT, start_server
+from scripted_model import write_scripted_model
+
+# With tools the model calls one; asked for JSON it answers so; else it talks.
+TEMPLATE = (
+    "{% if tools %}<|calls|>{% elif 'JSON' in (messages | map(attribute='content') | join(' ')) %}<|json|>"
+    "{% else %}<|talks|>{% endif %}{# <tool_call> #}"
+)
+TALK = "It is sunny in Köln today."
+SCRIPTS = {
+    "calls": '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bonn"}}\n</tool_call>',
+    "json": '```json\n{"city":   "Bonn"}\n```',
+    "talks": TALK,
+}
+PYTHON = pathlib.Path(os.environ.get("INFLIGHT_CLIENTS", ROOT / ".venv-clients")) / "bin/python"
+
+
+@pytest.fixture(scope="module")
+def scripted(tmp_path_factory):
+    work = tmp_path_factory.mktemp("clients")
+    server = start_server(work, write_scripted_model(work / "scripted", TEMPLATE, SCRIPTS), "--tool-call-format", "hermes")
+    yield server
+    assert server.stop() == 0, server.log.read_text()[-4000:]
+
+
+@pytest.mark.skipif(not PYTHON.exists(), reason="this machine has no .venv-clients: scripts/install_deps.sh ci makes it")
+@pytest.mark.parametrize("client", ["langchain", "litellm", "instructor", "llama_index"])
+def test_clients_understand_the_answers(client, scripted):
+    program = pathlib.Path(__file__).with_name("clients_program.py")
+    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and not k.startswith("OPENAI")}
+    done = subprocess.run(
+        [PYTHON, program, client, f"http://{scripted.http}/v1"], capture_output=True, text=True, timeout=180, check=False,
+        env=dict(environment, HOME=str(scripted.log.parent), no_proxy="127.0.0.1"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["chat"] == TALK
+    assert told["call"] == ["get_weather", {"city": "Bonn"}]
+    if client == "instructor":  # of a stream it makes objects that grow
+        assert told["stream"] == ["Bonn"]
+    else:
+        assert "".join(told["stream"]) == TALK and len(told["stream"]) > 2
