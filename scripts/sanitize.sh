@@ -31,7 +31,7 @@ else
   roads="http-bls-stream-3 or http-tensorrt_llm-whole-1 or grpc-ensemble-stream-1"
   export INFLIGHT_PYTHON_TESTS="tests/demo tests/load tests/object_store tests/protocol"
   export PYTEST_ADDOPTS="-m 'not arithmetic' -k 'not test_matrix or $roads' --ignore=tests/protocol/test_rank_engines.py
-    --ignore=tests/protocol/test_medusa.py"
+    --ignore=tests/protocol/test_medusa.py --ignore=tests/protocol/test_page.py --ignore=tests/protocol/test_openai_programs.py"
 fi
 cmake --preset "$preset"
 started=$SECONDS
