@@ -1,6 +1,7 @@
 # Writes a C++ source with the bytes of files, for `const std::span<const EmbeddedFile> <function>()`.
 #
-#   cmake -D OUTPUT=<file.cc> -D HEADER=<include> -D NAMESPACE=<a::b> -D FUNCTION=<name> -D FILES=<a,b> -P embed_files.cmake
+#   cmake -D OUTPUT=<file.cc> -D HEADER=<include> -D NAMESPACE=<a::b> -D FUNCTION=<name> -D FILES=<a,b>
+#         -P embed_files.cmake
 string(REPLACE "," ";" files "${FILES}")
 set(arrays "")
 set(rows "")

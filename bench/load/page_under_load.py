@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long the page, /v1/models, /openapi.json and the page's metrics take, alone and beside streams of mock_llm.
 
-usage: INFLIGHT_BIN_DIR=build/release/bin .venv/bin/python bench/load/page_under_load.py [--streams 0 64 256] [--delay 0.02]
-       [--requests 400]
+usage: INFLIGHT_BIN_DIR=build/release/bin .venv/bin/python bench/load/page_under_load.py
+       [--streams 0 64 256] [--delay 0.02] [--requests 400]
 
-The server has one model without weights, whose streams give a response each --delay seconds; a process of its own reads them,
-about 20,000 responses a second at most: for more streams take a longer delay.
-Requests go over one kept connection, one after the other, 5 ms between them; the time is from the first byte out to the last
-byte in. Prints CSV in milliseconds, and the responses a second that the streams gave meanwhile.
+The server has one model without weights, whose streams give a response each --delay seconds; a process of its own reads
+them, about 20,000 responses a second at most: for more streams take a longer delay.
+Requests go over one kept connection, one after the other, 5 ms between them; the time is from the first byte out to the
+last byte in. Prints CSV in milliseconds, and the responses a second that the streams gave meanwhile.
 """
 
 import argparse

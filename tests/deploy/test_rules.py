@@ -151,7 +151,7 @@ def greps():
     found = []
     for rule in alerts():
         text = (RUNBOOKS / f"{rule['alert']}.md").read_text()
-        found += [(rule["alert"], command) for command in re.findall(r"^    (curl .*/metrics \| grep .*)$", text, re.MULTILINE)]
+        found += [(rule["alert"], command) for command in re.findall(r"^    (curl .*/metrics \|\s+grep .*)$", text, re.MULTILINE)]
     return found
 
 

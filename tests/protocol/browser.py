@@ -19,6 +19,7 @@ import time
 
 import pytest
 
+# CI installs it, and takes a skip for want of it as a failure (tests/conftest.py); elsewhere a browser is a lot to ask for.
 CHROMIUM = shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="this machine has no chromium (scripts/install_deps.sh ci)")
 TIMEOUT_S = 60

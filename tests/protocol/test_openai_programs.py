@@ -33,6 +33,7 @@ def scripted(tmp_path_factory):
     assert server.stop() == 0, server.log.read_text()[-4000:]
 
 
+# CI makes it, and takes a skip for want of it as a failure (tests/conftest.py); elsewhere these packages are a lot to ask for.
 @pytest.mark.skipif(not PYTHON.exists(), reason="this machine has no .venv-clients: scripts/install_deps.sh ci makes it")
 @pytest.mark.parametrize("client", ["langchain", "litellm", "instructor", "llama_index"])
 def test_clients_understand_the_answers(client, scripted):
