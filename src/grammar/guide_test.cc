@@ -158,6 +158,7 @@ TEST(GuideTest, RegexThatIsNotSupportedIsRefusedByName) {
       {"\xFF", "no UTF-8"},
       {"[\\d-z]", "both sides"},
       {"\\ud800", "surrogate"},
+      {"\\u{dfff}", "surrogate"},
       {"[^\\d\\D]", "no text matches"},
   };
   for (const auto& [pattern, words] : cases) {
@@ -254,6 +255,8 @@ TEST(GuideTest, GrammarThatIsWrongIsRefusedByName) {
       {"root \"x\"", "a rule is expected"},
       {"root ::= [z-a]", "reversed"},
       {"root ::= \"\\q\"", "escape \\q"},
+      {"root ::= \"\\ud800\"", "surrogate"},
+      {"root ::= [\\u{d800}]", "surrogate"},
       {"root ::= <think>", "tokens"},
       {"root ::= \"a\"{2,1}", "repetition"},
       {"", "rule root is not defined"},

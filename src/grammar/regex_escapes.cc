@@ -16,8 +16,8 @@ bool IsAsciiLetterOrDigit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-// \uXXXX, two of them for a character above U+FFFF, or \u{X...}.
-Result<CharSet> TakeUnicodeEscape(std::string_view& rest) {
+// The digits behind \u: of \uXXXX, two of them for a character above U+FFFF, or of \u{X...}.
+Result<uint32_t> TakeUnicodeDigits(std::string_view& rest) {
   if (rest.starts_with('{')) {
     const size_t end = rest.find('}');
     std::string_view digits = rest.substr(1, end == rest.npos ? 0 : end - 1);
@@ -26,18 +26,24 @@ Result<CharSet> TakeUnicodeEscape(std::string_view& rest) {
       return InvalidArgument("\\u{...} needs one to six hexadecimal digits of a character");
     }
     rest.remove_prefix(end + 1);
-    return Single(c);
+    return c;
   }
-  uint32_t c = TakeHex(rest, 4);
+  const uint32_t c = TakeHex(rest, 4);
   if (c == kNoChar) return InvalidArgument("\\u needs four hexadecimal digits");
   if (c >= 0xD800 && c < 0xDC00 && rest.starts_with("\\u")) {
     std::string_view behind = rest.substr(2);
     const uint32_t low = TakeHex(behind, 4);
     if (low != kNoChar && low >= 0xDC00 && low < 0xE000) {
       rest = behind;
-      c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
+      return 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
     }
   }
+  return c;
+}
+
+// Of one character always.
+Result<CharSet> TakeUnicodeEscape(std::string_view& rest) {
+  ASSIGN_OR_RETURN(const uint32_t c, TakeUnicodeDigits(rest));
   if (c >= 0xD800 && c < 0xE000) return InvalidArgument("half of a surrogate pair is no character");
   return Single(c);
 }
