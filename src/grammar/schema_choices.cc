@@ -13,19 +13,13 @@ namespace {
 
 constexpr size_t kMaxOneOf = 256;  // branches, each of which is compared with each
 
-// The schema of a property where a schema requires it; null: it does not.
-std::optional<json::Value> RequiredProperty(const Schema& schema, std::string_view name) {
-  const auto& properties = schema[Keyword::kProperties];
-  if (!properties || properties->kind() != json::Value::Kind::kObject) return std::nullopt;
-  return properties->Pick<1>({name})[0];
-}
-
 // Names that a conjunction requires, as far as they can be read.
-std::vector<std::string> RequiredNames(const Conjunction& all) {
+Result<std::vector<std::string>> RequiredNames(const Conjunction& all, Budget& budget) {
   std::vector<std::string> names;
   for (const Conjunct& one : all) {
     const auto& required = (*one.schema)[Keyword::kRequired];
     if (!required || required->kind() != json::Value::Kind::kArray) continue;
+    if (!budget.Spend(1 + required->text_bytes() / kTextBytesPerStep)) return OutOfSteps();
     (void)required->ForEachElement([&](const json::Value& name) {
       if (auto text = name.AsString(); text.ok()) names.push_back(*std::move(text));
       return Status::Ok();
@@ -114,8 +108,8 @@ Result<bool> SchemaTranslator::AreDisjoint(const Conjunction& a, const Conjuncti
   ASSIGN_OR_RETURN(const Types types_a, SaidTypes(a));
   ASSIGN_OR_RETURN(const Types types_b, SaidTypes(b));
   if ((types_a & types_b) != kObjects) return false;
-  const std::vector<std::string> names_a = RequiredNames(a);
-  const std::vector<std::string> names_b = RequiredNames(b);
+  ASSIGN_OR_RETURN(const std::vector<std::string> names_a, RequiredNames(a, budget_));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names_b, RequiredNames(b, budget_));
   std::vector<std::string> names;
   std::ranges::set_intersection(names_a, names_b, std::back_inserter(names));
   for (const std::string& name : names) {
@@ -123,7 +117,9 @@ Result<bool> SchemaTranslator::AreDisjoint(const Conjunction& a, const Conjuncti
     Conjunction property_b;
     for (const auto& [all, property] : {std::pair(&a, &property_a), std::pair(&b, &property_b)}) {
       for (const Conjunct& one : *all) {
-        const auto value = RequiredProperty(*one.schema, name);
+        const auto& properties = (*one.schema)[Keyword::kProperties];
+        if (!properties || properties->kind() != json::Value::Kind::kObject) continue;
+        ASSIGN_OR_RETURN(const auto value, document_.ChildOf(*properties, name));
         if (!value) continue;
         ASSIGN_OR_RETURN(const Schema* schema,
                          document_.At(*value, fmt::format("{}/properties/{}", one.schema->pointer,

@@ -13,8 +13,6 @@
 namespace inflight::grammar {
 namespace {
 
-constexpr size_t kTextBytesPerStep = 2;  // of text that is gone through
-
 // "~1" is "/", "~0" is "~" (RFC 6901, section 4).
 std::string Unescaped(std::string_view token) {
   std::string out;
@@ -33,10 +31,10 @@ std::string Unescaped(std::string_view token) {
 }  // namespace
 
 Result<const Schema*> SchemaDocument::At(const json::Value& value, std::string pointer) {
-  const std::string_view text = value.text();
-  auto& known = schemas_[text.data()];
+  auto& known = schemas_[value.place()];
   if (known == nullptr) {
-    if (!budget_.Spend(1 + (text.size() + pointer.size()) / kTextBytesPerStep)) return OutOfSteps();
+    if (!budget_.Spend(1 + (value.text_bytes() + pointer.size()) / kTextBytesPerStep))
+      return OutOfSteps();
     ASSIGN_OR_RETURN(Schema schema, ReadSchema(value, std::move(pointer)));
     known = std::make_unique<const Schema>(std::move(schema));
   }
@@ -45,11 +43,10 @@ Result<const Schema*> SchemaDocument::At(const json::Value& value, std::string p
 
 Result<std::optional<json::Value>> SchemaDocument::ChildOf(const json::Value& value,
                                                            std::string_view token) {
-  const std::string_view text = value.text();
-  const auto [place, is_new] = children_.try_emplace(text.data());
+  const auto [place, is_new] = children_.try_emplace(value.place());
   std::map<std::string, json::Value, std::less<>>& children = place->second;
   if (is_new) {
-    if (!budget_.Spend(1 + text.size() / kTextBytesPerStep)) return OutOfSteps();
+    if (!budget_.Spend(1 + value.text_bytes() / kTextBytesPerStep)) return OutOfSteps();
     if (value.kind() == json::Value::Kind::kObject) {
       RETURN_IF_ERROR(value.ForEachMember([&](std::string_view name, const json::Value& member) {
         children.try_emplace(std::string(name), member);
@@ -92,12 +89,15 @@ Result<const Schema*> SchemaDocument::Resolve(const Schema& schema) {
   return found;
 }
 
-Result<std::vector<const Schema*>> SchemaDocument::AllOf(const Schema& schema, Keyword keyword) {
+Result<SchemaDocument::List> SchemaDocument::AllOf(const Schema& schema, Keyword keyword) {
   const json::Value& list = *schema[keyword];
-  std::vector<const Schema*> schemas;
   if (list.kind() != json::Value::Kind::kArray) {
     return SchemaError(schema, keyword, "must be an array of schemas");
   }
+  const auto [place, is_new] = lists_.try_emplace(list.place());
+  List& schemas = place->second;
+  if (!budget_.Spend(1 + schemas.size())) return OutOfSteps();
+  if (!is_new) return schemas;
   RETURN_IF_ERROR(list.ForEachElement([&](const json::Value& element) {
     ASSIGN_OR_RETURN(
         schemas.emplace_back(),
@@ -107,9 +107,29 @@ Result<std::vector<const Schema*>> SchemaDocument::AllOf(const Schema& schema, K
   return schemas;
 }
 
+Result<const SchemaDocument::Members*> SchemaDocument::MembersOf(const Schema& schema,
+                                                                 Keyword keyword) {
+  const json::Value& object = *schema[keyword];
+  if (object.kind() != json::Value::Kind::kObject) {
+    return SchemaError(schema, keyword, "must be an object of schemas");
+  }
+  const auto [place, is_new] = members_.try_emplace(object.place());
+  Members& members = place->second;
+  if (!budget_.Spend(1 + members.size())) return OutOfSteps();
+  if (!is_new) return &members;
+  RETURN_IF_ERROR(object.ForEachMember([&](std::string_view name, const json::Value& value) {
+    ASSIGN_OR_RETURN(const Schema* member,
+                     At(value, fmt::format("{}/{}/{}", schema.pointer, NameOf(keyword),
+                                           EscapedForPointer(name))));
+    members.emplace_back(name, member);
+    return Status::Ok();
+  }));
+  return &members;
+}
+
 // Schemas that hold of the very value that `schema` does, or may.
-Result<std::vector<const Schema*>> SchemaDocument::InPlace(const Schema& schema) {
-  std::vector<const Schema*> found;
+Result<SchemaDocument::List> SchemaDocument::InPlace(const Schema& schema) {
+  List found;
   if (schema[Keyword::kRef]) {
     ASSIGN_OR_RETURN(found.emplace_back(), Resolve(schema));
   }
@@ -124,13 +144,13 @@ Result<std::vector<const Schema*>> SchemaDocument::InPlace(const Schema& schema)
 Status SchemaDocument::CheckEnds(const Schema& schema) {
   struct Visit {
     const Schema* schema;
-    std::vector<const Schema*> rest;
+    List rest;
   };
   std::vector<Visit> path;
   const auto enter = [&](const Schema* next) {
     bool& is_open = is_open_.try_emplace(next, true).first->second;
     is_open = true;
-    ASSIGN_OR_RETURN(std::vector<const Schema*> rest, InPlace(*next));
+    ASSIGN_OR_RETURN(List rest, InPlace(*next));
     if (!budget_.Spend(1 + rest.size())) return OutOfSteps();
     path.push_back({next, std::move(rest)});
     return Status::Ok();

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // A document with JSON schemas: each schema in it by its place, and what they refer to.
 //
-// Reading a place costs steps of a budget, since the text is gone through again for it.
+// Reading a place costs steps of a budget, since the text is gone through again for it; what was
+// read is kept, since many places may refer to one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "grammar/budget.h"
 #include "grammar/schema_keywords.h"
 
 namespace inflight::grammar {
+
+inline constexpr size_t kTextBytesPerStep = 2;  // of text that is gone through
 
 // A schema that holds of a value, together with others. The bits say which of its keywords are
 // dealt with elsewhere.
@@ -47,18 +52,27 @@ class SchemaDocument {
   Result<Conjunction> Flattened(const Conjunction& all);
 
   // The schemas of an array such as that of anyOf.
-  Result<std::vector<const Schema*>> AllOf(const Schema& schema, Keyword keyword);
+  using List = std::vector<const Schema*>;
+  Result<List> AllOf(const Schema& schema, Keyword keyword);
+
+  // The schemas of an object such as that of properties, in its order.
+  using Members = std::vector<std::pair<std::string, const Schema*>>;
+  Result<const Members*> MembersOf(const Schema& schema, Keyword keyword);
+
+  // The member or the element that a token of a pointer names; unset where there is none.
+  Result<std::optional<json::Value>> ChildOf(const json::Value& value, std::string_view token);
 
  private:
   Result<const Schema*> Resolve(const Schema& schema);
-  // The member or the element that a token of a pointer names; unset where there is none.
-  Result<std::optional<json::Value>> ChildOf(const json::Value& value, std::string_view token);
-  Result<std::vector<const Schema*>> InPlace(const Schema& schema);
+  Result<List> InPlace(const Schema& schema);
   Status CheckEnds(const Schema& schema);
 
   const json::Value root_;
   Budget& budget_;
-  std::map<const char*, std::unique_ptr<const Schema>> schemas_;  // by the places of their texts
+  // By the places of their texts.
+  std::map<const char*, std::unique_ptr<const Schema>> schemas_;
+  std::map<const char*, List> lists_;
+  std::map<const char*, Members> members_;
   // Of what pointers led through, by the places of their texts.
   std::map<const char*, std::map<std::string, json::Value, std::less<>>> children_;
   std::map<std::string, const Schema*> resolved_;  // by $ref

@@ -60,37 +60,27 @@ Result<SchemaTranslator::ObjectSchema> SchemaTranslator::ReadObject(const Conjun
     }
     ObjectSchema::Part& part = object.parts.emplace_back();
     part.schema = &schema;
-    const auto read_members = [&](Keyword keyword, const auto& add) {
-      if (!schema[keyword]) return Status::Ok();
-      if (schema[keyword]->kind() != json::Value::Kind::kObject) {
-        return SchemaError(schema, keyword, "must be an object of schemas");
+    if (schema[Keyword::kProperties]) {
+      ASSIGN_OR_RETURN(const auto* members, document_.MembersOf(schema, Keyword::kProperties));
+      for (const auto& [name, member] : *members) {
+        part.properties.try_emplace(name, member);
+        if (known.insert(name).second) object.names.push_back(name);
       }
-      return schema[keyword]->ForEachMember([&](std::string_view name, const json::Value& value) {
-        ASSIGN_OR_RETURN(
-            const Schema* member,
-            document_.At(value, fmt::format("{}/{}/{}", schema.pointer, NameOf(keyword),
-                                            EscapedForPointer(name))));
-        return add(name, member);
-      });
-    };
-    RETURN_IF_ERROR(
-        read_members(Keyword::kProperties, [&](std::string_view name, const Schema* member) {
-          part.properties.try_emplace(std::string(name), member);
-          if (known.emplace(name).second) object.names.emplace_back(name);
-          return Status::Ok();
-        }));
-    RETURN_IF_ERROR(read_members(Keyword::kPatternProperties, [&](std::string_view pattern,
-                                                                  const Schema* member) {
-      if (object.patterns.size() == kMaxPatternProperties) {
-        return SchemaError(schema, Keyword::kPatternProperties,
-                           fmt::format("more than {} are not supported", kMaxPatternProperties));
+    }
+    if (schema[Keyword::kPatternProperties]) {
+      ASSIGN_OR_RETURN(const auto* members,
+                       document_.MembersOf(schema, Keyword::kPatternProperties));
+      for (const auto& [pattern, member] : *members) {
+        if (object.patterns.size() == kMaxPatternProperties) {
+          return SchemaError(schema, Keyword::kPatternProperties,
+                             fmt::format("more than {} are not supported", kMaxPatternProperties));
+        }
+        auto keys = ContentsOfPattern(pattern, /*is_search=*/true);
+        if (!keys.ok())
+          return keys.status().WithPrefix(fmt::format("schema: at {}", member->pointer));
+        object.patterns.push_back({&schema, member, *std::move(keys)});
       }
-      auto keys = ContentsOfPattern(pattern, /*is_search=*/true);
-      if (!keys.ok())
-        return keys.status().WithPrefix(fmt::format("schema: at {}", member->pointer));
-      object.patterns.push_back({&schema, member, *std::move(keys)});
-      return Status::Ok();
-    }));
+    }
     if (const auto& additional = schema[Keyword::kAdditionalProperties]) {
       ASSIGN_OR_RETURN(part.additional,
                        document_.At(*additional, schema.pointer + "/additionalProperties"));
@@ -110,6 +100,7 @@ Result<SchemaTranslator::ObjectSchema> SchemaTranslator::ReadObject(const Conjun
       return SchemaError(*one.schema, Keyword::kRequired, "must be an array of names");
     };
     if (required->kind() != json::Value::Kind::kArray) return refused();
+    if (!budget_.Spend(1 + required->text_bytes() / kTextBytesPerStep)) return OutOfSteps();
     RETURN_IF_ERROR(required->ForEachElement([&](const json::Value& name) {
       auto text = name.AsString();
       if (!text.ok()) return refused();

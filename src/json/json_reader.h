@@ -61,7 +61,8 @@ class Value {
   // kInvalidArgument when arrays nest deeper than `max_depth`.
   Status ForEachScalar(int max_depth, const std::function<Status(Value scalar)>& visit) const;
 
-  size_t text_bytes() const;  // of its text, an upper bound of what it decodes to
+  const char* place() const { return begin_; }  // in the text, of its first character
+  size_t text_bytes() const;                    // of its text, an upper bound of what it decodes to
   std::string_view text() const { return {begin_, text_bytes()}; }  // as it was written
 
  private:

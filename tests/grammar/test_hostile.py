@@ -30,6 +30,13 @@ GUIDES = {
     "many properties": ("schema", json.dumps({"properties": {f"name{i}": {"type": "integer"} for i in range(20_000)}})),
     "many choices": ("choice", json.dumps([f"choice {i}" for i in range(60_000)])),
     "many tags": ("tagged", json.dumps({"tags": [{"begin": "<", "schema": {}, "end": ">"}] * 2000})),
+    "many references to a long schema": ("schema", json.dumps({
+        "$defs": {"x": {"properties": {"a": {"description": "x" * 400_000}}}},
+        "properties": {str(i): {"$ref": "#/$defs/x"} for i in range(15_000)}})),
+    "alternatives of many names": ("schema", json.dumps({
+        "$defs": {"x": {"required": [f"name{i}" for i in range(20_000)]}},
+        "oneOf": [{"type": "object", "$ref": "#/$defs/x", "properties": {"k": {"const": i}}, "required": ["k"]}
+                  for i in range(256)]})),
     "a chain of references": ("schema", json.dumps({"$ref": "#/$defs/0", "$defs": {
         str(i): {"$ref": f"#/$defs/{i + 1}"} for i in range(3000)} | {"3000": {"type": "null"}}})),
 }
