@@ -51,6 +51,33 @@ class ChargedGuide final : public Guide, public std::enable_shared_from_this<Cha
 
 }  // namespace
 
+// While it stands, this thread makes the guide. Begins under the cache's mutex, and ends without.
+class GuideCache::Making {
+ public:
+  Making(GuideCache& cache, const GuideSpec& spec, const GuideTokens& tokens)
+      : cache_(cache), spec_(spec), tokens_(tokens) {
+    cache_.makings_.push_back(this);
+  }
+  ~Making() {
+    {
+      const std::lock_guard lock(cache_.mutex_);
+      std::erase(cache_.makings_, this);
+    }
+    cache_.has_made_.notify_all();
+  }
+  Making(const Making&) = delete;
+  Making& operator=(const Making&) = delete;
+
+  bool IsOf(const GuideSpec& spec, const GuideTokens& tokens) const {
+    return tokens_ == tokens && spec_ == spec;
+  }
+
+ private:
+  GuideCache& cache_;
+  const GuideSpec& spec_;
+  const GuideTokens& tokens_;
+};
+
 GuideCache::GuideCache(std::shared_ptr<const Tokenizer> tokenizer, Maker* make)
     : make_(make), tokenizer_(std::move(tokenizer)) {}
 
@@ -58,6 +85,7 @@ GuideCache::GuideCache(std::function<Result<std::shared_ptr<const Tokenizer>>()>
     : load_tokenizer_(std::move(load_tokenizer)), make_(&MakeGuide) {}
 
 bool GuideCache::Has(const GuideSpec& spec, const GuideTokens& tokens) {
+  const std::lock_guard lock(mutex_);
   return Find(spec, tokens).has_value();
 }
 
@@ -79,7 +107,15 @@ Result<std::shared_ptr<const Guide>> GuideCache::Get(const GuideSpec& spec,
 
 Result<std::shared_ptr<const Guide>> GuideCache::GetOne(
     const GuideSpec& spec, const GuideTokens& tokens, const std::shared_ptr<AccountShare>& memory) {
+  std::unique_lock lock(mutex_);
+  has_made_.wait(lock, [&] {
+    return std::ranges::none_of(makings_,
+                                [&](const Making* making) { return making->IsOf(spec, tokens); });
+  });
+  // It is not kept where the client that had it made had no room.
   if (auto found = Find(spec, tokens)) return *std::move(found);
+  const Making making(*this, spec, tokens);
+  lock.unlock();
   ASSIGN_OR_RETURN(auto texts, TextsOf(tokens));
   auto made = make_(spec, std::move(texts));
   Entry entry{.spec = spec,
@@ -98,7 +134,6 @@ Result<std::shared_ptr<const Guide>> GuideCache::GetOne(
 
 std::optional<Result<std::shared_ptr<const Guide>>> GuideCache::Find(const GuideSpec& spec,
                                                                      const GuideTokens& tokens) {
-  const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find_if(
       entries_, [&](const Entry& entry) { return entry.tokens == tokens && entry.spec == spec; });
   if (found == entries_.end()) return std::nullopt;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The guides of requests (inflight/guide.h), compiled for a model's vocabulary and kept for the
-// next requests with the same: making one looks at the whole vocabulary, and may take a while.
+// next requests with the same: making one looks at the whole vocabulary, and may take a while. Of
+// requests that ask for the same at once the first makes it, and the others wait.
 //
 // What a guide holds is charged to the client that had it made, for as long as it is kept or used.
 //
 // Threads: any.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -55,6 +57,7 @@ class GuideCache {
                                            const std::string& opening = {});
 
  private:
+  class Making;
   struct Entry {
     GuideSpec spec;
     GuideTokens tokens;
@@ -68,6 +71,7 @@ class GuideCache {
 
   Result<std::shared_ptr<const Guide>> GetOne(const GuideSpec& spec, const GuideTokens& tokens,
                                               const std::shared_ptr<AccountShare>& memory);
+  // Under `mutex_`.
   std::optional<Result<std::shared_ptr<const Guide>>> Find(const GuideSpec& spec,
                                                            const GuideTokens& tokens);
   Result<std::shared_ptr<const TokenTexts>> TextsOf(const GuideTokens& tokens);
@@ -77,7 +81,9 @@ class GuideCache {
   const std::function<Result<std::shared_ptr<const Tokenizer>>()> load_tokenizer_;
   Maker* const make_;
   std::mutex mutex_;
-  std::list<Entry> entries_;  // the latest used first
+  std::list<Entry> entries_;            // the latest used first
+  std::vector<const Making*> makings_;  // of threads that make a guide
+  std::condition_variable has_made_;    // one of these, or failed to
   std::mutex vocabularies_mutex_;
   std::shared_ptr<const Tokenizer> tokenizer_;  // null: not loaded yet
   std::list<Vocabulary> vocabularies_;          // the latest used first

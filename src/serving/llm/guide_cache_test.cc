@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "serving/testing/fake_executor.h"
 
 namespace inflight::serving {
@@ -23,7 +26,7 @@ class LargeGuide final : public Guide {
   const int num_tokens_;
 };
 
-int num_made = 0;
+std::atomic<int> num_made = 0;
 std::shared_ptr<const TokenTexts> last_tokens;
 
 Result<std::shared_ptr<const Guide>> Make(const GuideSpec& spec,
@@ -32,6 +35,15 @@ Result<std::shared_ptr<const Guide>> Make(const GuideSpec& spec,
   if (spec.text == "refuse") return Status(StatusCode::kResourceExhausted, "too large");
   last_tokens = std::move(tokens);
   return std::shared_ptr<const Guide>(std::make_shared<LargeGuide>(last_tokens->num_tokens()));
+}
+
+constexpr int kAskers = 4;
+std::atomic<int> num_asking = 0;
+
+Result<std::shared_ptr<const Guide>> MakeWhenAllAsk(const GuideSpec& spec,
+                                                    std::shared_ptr<const TokenTexts> tokens) {
+  while (num_asking < kAskers) std::this_thread::yield();
+  return Make(spec, std::move(tokens));
 }
 
 GuideSpec Regex(std::string text) {
@@ -66,6 +78,24 @@ TEST_F(GuideCacheTest, TheSameGuideIsMadeOnce) {
   later.kind = GuideSpec::Kind::kGrammar;
   EXPECT_FALSE(cache_.Has(later, {.num_tokens = kMany}));
   EXPECT_EQ(num_made, 3);
+}
+
+TEST_F(GuideCacheTest, AGuideThatManyAskForAtOnceIsMadeOnce) {
+  num_asking = 0;
+  GuideCache cache(tokenizer_, &MakeWhenAllAsk);
+  std::vector<std::shared_ptr<const Guide>> got(kAskers);
+  std::vector<std::thread> askers;
+  for (auto& guide : got) {
+    askers.emplace_back([&] {
+      ++num_asking;
+      auto made = cache.Get(Regex("a"), {.num_tokens = kMany}, nullptr);
+      if (made.ok()) guide = *std::move(made);
+    });
+  }
+  for (std::thread& asker : askers) asker.join();
+  EXPECT_EQ(num_made, 1);
+  EXPECT_NE(got[0], nullptr);
+  for (const auto& guide : got) EXPECT_EQ(guide, got[0]);
 }
 
 TEST_F(GuideCacheTest, SpecialTokensThatAreShownHaveTheirTexts) {
