@@ -210,9 +210,11 @@ class AutomatonBuilder {
     out_.states_.reserve(num_states_);
     for (const RuleId rule : order_) {
       const Dfa& dfa = *dfas_[rule];
-      for (uint32_t s = 0; s < dfa.num_states(); ++s) JoinState(rule, dfa, s);
+      for (uint32_t s = 0; s < dfa.num_states(); ++s) {
+        JoinState(rule, dfa, s);
+        if (out_.bytes() > kMaxCompiledBytes) return OutOfCompiledBytes();
+      }
       dfas_[rule].reset();
-      if (out_.bytes() > kMaxCompiledBytes) return OutOfCompiledBytes();
     }
     for (Automaton::State& state : out_.states_) {
       state.is_end = state.is_final && state.num_edges == 0 && !state.has_calls;

@@ -25,6 +25,7 @@ GUIDES = {
     "nested constant": ("schema", '{"const":' + nested("[", "1", "]") + "}"),
     "powers of allOf": ("schema", json.dumps({"allOf": [{"anyOf": [{"minLength": i}, {"maxLength": i + j}]}
                                                         for i in range(4) for j in range(12)]})),
+    "a long text of tables": ("regex", "[acegi]{250000}"),
     "a long string": ("schema", '{"type": "string", "minLength": 4000000}'),
     "a long array": ("schema", '{"type": "array", "items": {"type": "array", "minItems": 4000000}}'),
     "many properties": ("schema", json.dumps({"properties": {f"name{i}": {"type": "integer"} for i in range(20_000)}})),
@@ -53,7 +54,7 @@ def test_is_bounded(driver, name):
 
 
 @pytest.mark.parametrize("name", ["exponential expression", "repetitions of repetitions", "a repetition without end",
-                                  "a long string"])
+                                  "a long text of tables", "a long string"])
 def test_past_a_bound_is_refused_as_such(driver, name):
     with pytest.raises(Refused, match="RESOURCE_EXHAUSTED"):
         driver.guide(*GUIDES[name])
