@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "base/status_macros.h"
 #include "grammar/rule_nfa.h"
@@ -48,11 +49,11 @@ class AutomatonBuilder {
     is_reached[grammar_.root] = true;
     for (size_t i = 0; i < order_.size(); ++i) {
       const RuleId rule = order_[i];
-      if (const auto& made = grammar_.rules()[rule].dfa) {
-        dfas_[rule] = *made;
-      } else {
+      dfas_[rule] = grammar_.rules()[rule].dfa;
+      if (dfas_[rule] == nullptr) {
         ASSIGN_OR_RETURN(const Nfa nfa, MakeNfa(grammar_, rule, budget_));
-        ASSIGN_OR_RETURN(dfas_[rule], Determinize(nfa, budget_));
+        ASSIGN_OR_RETURN(Dfa made, Determinize(nfa, budget_));
+        dfas_[rule] = std::make_shared<const Dfa>(std::move(made));
       }
       const Dfa& dfa = *dfas_[rule];
       first_ids_[rule] = num_states_;
@@ -264,11 +265,11 @@ class AutomatonBuilder {
 
   const Grammar& grammar_;
   Budget& budget_;
-  std::vector<std::optional<Dfa>> dfas_;  // [rules] of those that are reached
-  std::vector<RuleId> order_;             // of these
-  std::vector<uint32_t> first_ids_;       // [rules] of their states
-  std::vector<uint32_t> depths_;          // [states]
-  std::vector<bool> is_empty_;            // [rules]
+  std::vector<std::shared_ptr<const Dfa>> dfas_;  // [rules] of those that are reached
+  std::vector<RuleId> order_;                     // of these
+  std::vector<uint32_t> first_ids_;               // [rules] of their states
+  std::vector<uint32_t> depths_;                  // [states]
+  std::vector<bool> is_empty_;                    // [rules]
   uint32_t num_states_ = 0;
   uint64_t num_bytes_ = 0;
   Automaton out_;
