@@ -19,6 +19,7 @@ TOOLS = [
     {"name": "get_weather", "description": "of a city", "input_schema": {"type": "object"}},
     {"name": "add", "input_schema": {"type": "object"}},
 ]
+NOT_SUPPORTED = {"format": {"type": "json_schema", "schema": {"type": "object", "not": {}}}}  # found late
 TWO_USES = [(name, json.loads(arguments)) for name, arguments in TWO_CALLS]
 
 
@@ -217,6 +218,8 @@ def test_the_prompt_is_that_of_chat(talker, api):
         ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens: is missing"),
         ({"output_config": {"effort": "low"}}, "output_config.effort: is not supported"),
         ({"output_config": {"format": {"type": "json_schema", "schema": 1}}}, "output_config.format.schema: must be"),
+        ({"tools": [], "output_config": NOT_SUPPORTED}, "output_config.format.schema: "),
+        ({"tools": [], "output_config": NOT_SUPPORTED, "stream": True}, "output_config.format.schema: "),
         ({"tool_choice": {"type": "tool", "name": "no"}}, "tool_choice: names 'no'"),
         ({"container": "c"}, "container: is not supported"),
         ({"stop_sequences": [""]}, "stop_sequences: got an empty text"),

@@ -216,6 +216,15 @@ def test_a_wrong_request_is_told_what_is_wrong(api, options, param, says):
     assert says in error.value.body["message"]
 
 
+@pytest.mark.parametrize("name", ["messages", "max_tokens", "reasoning_effort", "response_format"])
+def test_a_member_of_chat_is_unknown_by_the_name_that_it_has(talker, name):
+    body = {"model": MODEL, "input": QUESTION, name: None}
+    url, headers = f"http://{talker.http}/v1/responses", {"Authorization": "Bearer key-a"}
+    error = requests.post(url, json=body, headers=headers, timeout=30).json()["error"]
+    assert error["param"] == name
+    assert error["message"].startswith(f"{name}: is not a member of this request")
+
+
 def test_embeddings_are_refused_by_name(api):
     with pytest.raises(openai.BadRequestError) as error:
         api.embeddings.create(model=MODEL, input="a")

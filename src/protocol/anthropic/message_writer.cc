@@ -8,10 +8,12 @@
 #include "answer_parts/part.h"
 #include "json/json_reader.h"
 #include "json/json_writer.h"
+#include "protocol/anthropic/conversation.h"
 #include "protocol/anthropic/error.h"
 #include "protocol/http_listener/event_stream.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/openai/event_sender.h"
+#include "protocol/openai/field_names.h"
 #include "protocol/openai/new_id.h"
 
 namespace inflight::anthropic {
@@ -81,7 +83,9 @@ class WholeMessage final : public openai::MessageWriter {
     for (auto& header : openai::SeedHeader(seed_)) answer.headers.push_back(std::move(header));
     responder_->Send(std::move(answer));
   }
-  void Fail(const Status& status) override { responder_->Send(Error(status)); }
+  void Fail(const Status& status) override {
+    responder_->Send(Error(openai::ByOwnNames(FieldNames(), status)));
+  }
 
  private:
   struct Block {
@@ -187,9 +191,10 @@ class MessageEvents final : public openai::MessageWriter {
   }
 
   void Fail(const Status& status) override {
-    if (!sender_.has_started()) return responder_->Send(Error(status));
+    const Status own = openai::ByOwnNames(FieldNames(), status);
+    if (!sender_.has_started()) return responder_->Send(Error(own));
     http_listener::BeginEvent(sender_.text(), "error");
-    AppendError(status, sender_.text());
+    AppendError(own, sender_.text());
     http_listener::EndEvent(sender_.text());
     sender_.Finish();
   }

@@ -47,9 +47,9 @@ Result<std::shared_ptr<const StoredResponse>> FindBefore(const Context& context,
   return found;
 }
 
-Status Respond(const Context& context, const HttpRequest& request,
+// Errors name members of chat where this API has others.
+Status Respond(const Context& context, Asked& asked, const HttpRequest& request,
                const std::shared_ptr<HttpResponder>& responder) {
-  ASSIGN_OR_RETURN(Asked asked, ParseBody(*request.body, kResponse));
   ASSIGN_OR_RETURN(const ServedModel served, context.models.Find(asked.model));
   ASSIGN_OR_RETURN(const bool keeps, Keeps(context, asked));
   ASSIGN_OR_RETURN(const std::shared_ptr<const StoredResponse> before,
@@ -82,7 +82,9 @@ Status Respond(const Context& context, const HttpRequest& request,
 // NOLINTBEGIN(performance-unnecessary-value-param): endpoints have one signature
 void HandleResponses(const Context& context, const std::string&, const HttpRequest& request,
                      std::shared_ptr<HttpResponder> responder) {
-  if (const Status status = Respond(context, request, responder); !status.ok())
+  auto asked = ParseBody(*request.body, kResponse);
+  if (!asked.ok()) return responder->Send(Error(asked.status()));  // names as the client has them
+  if (const Status status = Respond(context, *asked, request, responder); !status.ok())
     responder->Send(Error(ByOwnNames(ResponseFieldNames(), status)));
 }
 
