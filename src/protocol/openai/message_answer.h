@@ -46,6 +46,7 @@ class MessageWriter {
   virtual void Fail(const Status& status) = 0;
 };
 
+// Called once.
 using MakeWriter = std::function<std::unique_ptr<MessageWriter>(const Started& started)>;
 
 // For StartAnswer, of a question with one prompt and one answer.

@@ -308,8 +308,8 @@ std::vector<std::pair<std::string_view, std::string>> EchoOf(const Asked& asked)
 
 MakeWriter WriteResponse(ResponseForm form, std::shared_ptr<HttpResponder> responder) {
   return [form = std::move(form), responder = std::move(responder)](
-             const Started& started) -> std::unique_ptr<MessageWriter> {
-    return std::make_unique<ResponseWriter>(started, form, responder);
+             const Started& started) mutable -> std::unique_ptr<MessageWriter> {
+    return std::make_unique<ResponseWriter>(started, std::move(form), std::move(responder));
   };
 }
 
