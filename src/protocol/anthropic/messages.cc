@@ -36,8 +36,7 @@ Status AskAsChat(const Context& context, Asked& asked, const ServedModel& served
   question.body_bytes += request.body->size();
   return openai::StartAnswer(
       context, served, asked, std::move(question), request, *responder,
-      openai::AnswerByMessage(served.text->tokenizer,
-                              WriteMessage(asked.stream, served.name, responder)));
+      openai::AnswerByMessage(WriteMessage(asked.stream, served.name, responder)));
 }
 
 Status Answer(const Context& context, const HttpRequest& request,

@@ -15,11 +15,8 @@ using answer_parts::Part;
 // Responses of its one request come one after the other.
 class MessageAnswer final : public AnswerSink {
  public:
-  MessageAnswer(Started started, std::shared_ptr<const Tokenizer> tokenizer,
-                const MakeWriter& make_writer)
-      : writer_(make_writer(started)),
-        started_(std::move(started)),
-        tokenizer_(std::move(tokenizer)) {}
+  MessageAnswer(Started started, const MakeWriter& make_writer)
+      : writer_(make_writer(started)), started_(std::move(started)) {}
 
   void OnResponse(size_t /*prompt*/, const serving::Response& response) override {
     if (is_done_) return;
@@ -54,7 +51,6 @@ class MessageAnswer final : public AnswerSink {
       open_ = kind;
       writer_->Open(kind, is_call ? part.text : "");
     }
-    if (kind == Part::Kind::kReasoning) reasoning_.append(part.text);
     if (!is_call) writer_->Append(part.text);
   }
 
@@ -66,31 +62,24 @@ class MessageAnswer final : public AnswerSink {
   void End() {
     is_done_ = true;
     if (!parts_) return writer_->Fail(Internal("the model gave no answer"));
-    if (!reasoning_.empty()) {
-      const auto ids = tokenizer_->Encode(reasoning_, /*add_special_tokens=*/false);
-      if (ids.ok()) usage_.reasoning_tokens = std::ssize(*ids);
-    }
     Close(parts_->finish_reason() == "length");
     writer_->End({.reason = parts_->finish_reason(), .stop_text = stop_text_, .usage = usage_});
   }
 
   const std::unique_ptr<MessageWriter> writer_;
   const Started started_;
-  const std::shared_ptr<const Tokenizer> tokenizer_;
   std::optional<MessageParts> parts_;  // from the first response on
   std::optional<Part::Kind> open_;     // of the block
   MessageUsage usage_;
-  std::string reasoning_;
   std::string stop_text_;
   bool is_done_ = false;
 };
 
 }  // namespace
 
-MakeSink AnswerByMessage(std::shared_ptr<const Tokenizer> tokenizer, MakeWriter make_writer) {
-  return [tokenizer = std::move(tokenizer),
-          make_writer = std::move(make_writer)](Started started) -> std::shared_ptr<AnswerSink> {
-    return std::make_shared<MessageAnswer>(std::move(started), tokenizer, make_writer);
+MakeSink AnswerByMessage(MakeWriter make_writer) {
+  return [make_writer = std::move(make_writer)](Started started) -> std::shared_ptr<AnswerSink> {
+    return std::make_shared<MessageAnswer>(std::move(started), make_writer);
   };
 }
 

@@ -11,7 +11,6 @@
 
 #include "answer_parts/part.h"
 #include "inflight/status.h"
-#include "inflight/tokenizer.h"
 #include "protocol/openai/start_answer.h"
 
 namespace inflight::openai {
@@ -20,7 +19,6 @@ struct MessageUsage {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompt, found in the KV cache
   int64_t completion_tokens = 0;
-  int64_t reasoning_tokens = 0;  // as many as the reasoning's text has; at the end alone
 };
 
 struct MessageEnd {
@@ -50,6 +48,6 @@ class MessageWriter {
 using MakeWriter = std::function<std::unique_ptr<MessageWriter>(const Started& started)>;
 
 // For StartAnswer, of a question with one prompt and one answer.
-MakeSink AnswerByMessage(std::shared_ptr<const Tokenizer> tokenizer, MakeWriter make_writer);
+MakeSink AnswerByMessage(MakeWriter make_writer);
 
 }  // namespace inflight::openai

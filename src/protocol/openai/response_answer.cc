@@ -85,13 +85,13 @@ void AppendItem(const Item& item, std::string_view status, json::Writer& out) {
   out.EndArray().EndObject();
 }
 
-void AppendUsage(const MessageUsage& usage, json::Writer& out) {
+void AppendUsage(const MessageUsage& usage, int64_t num_reasoning_tokens, json::Writer& out) {
   out.BeginObject().Key("input_tokens").Int(usage.prompt_tokens);
   out.Key("input_tokens_details").BeginObject().Key("cached_tokens").Int(usage.cached_tokens);
   out.Key("cache_write_tokens").Int(0).EndObject();
   out.Key("output_tokens").Int(usage.completion_tokens);
   out.Key("output_tokens_details").BeginObject();
-  out.Key("reasoning_tokens").Int(usage.reasoning_tokens).EndObject();
+  out.Key("reasoning_tokens").Int(num_reasoning_tokens).EndObject();
   out.Key("total_tokens").Int(usage.prompt_tokens + usage.completion_tokens).EndObject();
 }
 
@@ -153,6 +153,7 @@ class ResponseWriter final : public MessageWriter {
 
   void End(const MessageEnd& end) override {
     const std::string_view status = end.reason == "length" ? kIncomplete : kCompleted;
+    num_reasoning_tokens_ = NumReasoningTokens();
     std::string body;
     json::Writer out(body);
     AppendResponse(status, &end.usage, nullptr, out);
@@ -250,9 +251,19 @@ class ResponseWriter final : public MessageWriter {
       AppendItem(items_[i],
                  i + 1 == items_.size() && status != kCompleted ? kIncomplete : kCompleted, out);
     out.EndArray().Key("usage");
-    usage == nullptr ? void(out.Null()) : AppendUsage(*usage, out);
+    usage == nullptr ? void(out.Null()) : AppendUsage(*usage, num_reasoning_tokens_, out);
     out.Key("store").Bool(form_.keep != nullptr && is_kept_);
     out.EndObject();
+  }
+
+  // As many as the reasoning's text has.
+  int64_t NumReasoningTokens() const {
+    std::string reasoning;
+    for (const Item& item : items_)
+      if (item.kind == Part::Kind::kReasoning) reasoning += item.text;
+    if (reasoning.empty()) return 0;
+    const auto ids = form_.tokenizer->Encode(reasoning, /*add_special_tokens=*/false);
+    return ids.ok() ? std::ssize(*ids) : 0;
   }
 
   // As the client would send it back.
@@ -277,6 +288,7 @@ class ResponseWriter final : public MessageWriter {
   EventSender sender_;
   std::vector<Item> items_;
   int64_t sequence_number_ = 0;
+  int64_t num_reasoning_tokens_ = 0;  // at the end
   bool is_kept_ = true;
 };
 

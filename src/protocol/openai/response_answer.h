@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "inflight/tokenizer.h"
 #include "protocol/http_listener/http_message.h"
 #include "protocol/openai/body_fields.h"
 #include "protocol/openai/message_answer.h"
@@ -20,7 +21,8 @@ namespace inflight::openai {
 struct ResponseForm {
   std::string id;
   std::string model;
-  int64_t created_s = 0;  // since 1970
+  std::shared_ptr<const Tokenizer> tokenizer;  // by which the tokens of its reasoning are counted
+  int64_t created_s = 0;                       // since 1970
   bool is_stream = false;
   // Members of the object that tell what was asked: names, and values as JSON.
   std::vector<std::pair<std::string_view, std::string>> echo = {};

@@ -57,6 +57,7 @@ Status Respond(const Context& context, Asked& asked, const HttpRequest& request,
   ASSIGN_OR_RETURN(ResponseInput input, ReadResponseInput(asked, before->conversation));
   ResponseForm form = {.id = NewId("resp_"),
                        .model = served.name,
+                       .tokenizer = served.text->tokenizer,
                        .created_s = std::time(nullptr),
                        .is_stream = asked.stream,
                        .echo = EchoOf(asked)};
@@ -72,9 +73,8 @@ Status Respond(const Context& context, Asked& asked, const HttpRequest& request,
   RETURN_IF_ERROR(TakeDocument(input.document, asked));
   ASSIGN_OR_RETURN(Question question, AskChat(context, asked, served, input.document));
   question.body_bytes += request.body->size() + input.document.size();
-  return StartAnswer(
-      context, served, asked, std::move(question), request, *responder,
-      AnswerByMessage(served.text->tokenizer, WriteResponse(std::move(form), responder)));
+  return StartAnswer(context, served, asked, std::move(question), request, *responder,
+                     AnswerByMessage(WriteResponse(std::move(form), responder)));
 }
 
 }  // namespace
