@@ -49,25 +49,16 @@ Result<std::string> LineOf(const std::string& where, const Value& block) {
   return TextAt(where + ".text", line);
 }
 
-// A text, or text blocks: the lines of one.
+// Of a block where text alone may stand.
+Result<std::string> LineAlone(const std::string& where, const Value& block) {
+  ASSIGN_OR_RETURN(const std::string type, TypeAt(where, block));
+  if (type == "text") return LineOf(where, block);
+  return Unimplemented(where + ".type",
+                       "got '" + Shortened(type) + "': this model takes text alone here");
+}
+
 Result<std::string> ReadText(const std::string& where, const Value& value) {
-  if (value.kind() == Kind::kString) return value.AsString();
-  if (value.kind() != Kind::kArray)
-    return InvalidArgument(where, "must be a string or an array of blocks");
-  std::string text;
-  size_t index = 0;
-  RETURN_IF_ERROR(value.ForEachElement([&](const Value& block) -> Status {
-    const std::string name = At(where, index);
-    ASSIGN_OR_RETURN(const std::string type, TypeAt(name, block));
-    if (type != "text")
-      return Unimplemented(name + ".type",
-                           "got '" + Shortened(type) + "': this model takes text alone here");
-    ASSIGN_OR_RETURN(const std::string line, LineOf(name, block));
-    if (index++ > 0) text += '\n';
-    text += line;
-    return Status::Ok();
-  }));
-  return text;
+  return openai::TextOrLines(where, value, "blocks", LineAlone);
 }
 
 // Messages of one role behind each other are one turn, as this API has it.

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "json/json_writer.h"
 #include "json/valid_text.h"
+#include "protocol/openai/object_reader.h"
 #include "protocol/openai/tools.h"
 
 namespace inflight::openai {
@@ -287,32 +288,25 @@ class Reader {
     return Status::Ok();
   }
 
-  // A text, or parts that are texts: the lines of one.
   static Status ReadContent(const Value& value, const std::string& member,
                             std::optional<std::string>& content) {
-    if (value.kind() == Kind::kString) return ReadInto(value, member, content);
     if (content) return InvalidArgument(member, "is given twice");
-    if (value.kind() != Kind::kArray)
-      return InvalidArgument(member, "must be a string or an array of parts");
-    content.emplace();
-    size_t index = 0;
-    return value.ForEachElement([&](const Value& part) -> Status {
-      const std::string name = member + "[" + std::to_string(index) + "]";
-      constexpr std::array<std::string_view, 2> kNames = {"type", "text"};
-      const auto [type, text] = part.Pick(kNames);
-      if (part.kind() != Kind::kObject || !type || type->kind() != Kind::kString)
-        return InvalidArgument(name, "must be an object with a type, such as text");
-      ASSIGN_OR_RETURN(const std::string kind, type->AsString());
-      if (kind != "text" && kind != "input_text")
-        return Unimplemented(
-            name, "got a part of type '" + kind.substr(0, 64) + "': this model takes text alone");
-      if (!text || text->kind() != Kind::kString)
-        return InvalidArgument(name + ".text", "must be a string");
-      ASSIGN_OR_RETURN(const std::string line, text->AsString());
-      if (index++ > 0) *content += '\n';
-      *content += line;
-      return Status::Ok();
-    });
+    ASSIGN_OR_RETURN(content, TextOrLines(member, value, "parts", LineOf));
+    return Status::Ok();
+  }
+
+  static Result<std::string> LineOf(const std::string& where, const Value& part) {
+    constexpr std::array<std::string_view, 2> kNames = {"type", "text"};
+    const auto [type, text] = part.Pick(kNames);
+    if (part.kind() != Kind::kObject || !type || type->kind() != Kind::kString)
+      return InvalidArgument(where, "must be an object with a type, such as text");
+    ASSIGN_OR_RETURN(const std::string kind, type->AsString());
+    if (kind != "text" && kind != "input_text")
+      return Unimplemented(
+          where, "got a part of type '" + kind.substr(0, 64) + "': this model takes text alone");
+    if (!text || text->kind() != Kind::kString)
+      return InvalidArgument(where + ".text", "must be a string");
+    return text->AsString();
   }
 
   void WriteKey(std::string_view name) { writer_.Key(Marked(name)); }

@@ -90,28 +90,17 @@ class ItemReader {
     return Status::Ok();
   }
 
-  // A text, or parts: the lines of one.
+  static Result<std::string> LineOf(const std::string& where, const Value& part) {
+    ASSIGN_OR_RETURN(const std::string type, TypeAt(where, part));
+    if (type != "input_text" && type != "output_text")
+      return Unimplemented(where + ".type",
+                           "got '" + Shortened(type) + "': this model takes text alone");
+    ASSIGN_OR_RETURN(const auto members, MembersOf<4>(part, where, "a text part",
+                                                      {"type", "text", "annotations", "logprobs"}));
+    return TextAt(where + ".text", members[1]);
+  }
   static Result<std::string> ReadText(const std::string& where, const Value& value) {
-    if (value.kind() == Kind::kString) return value.AsString();
-    if (value.kind() != Kind::kArray)
-      return InvalidArgument(where, "must be a string or an array of parts");
-    std::string text;
-    size_t index = 0;
-    RETURN_IF_ERROR(value.ForEachElement([&](const Value& part) -> Status {
-      const std::string name = At(where, index);
-      ASSIGN_OR_RETURN(const std::string type, TypeAt(name, part));
-      if (type != "input_text" && type != "output_text")
-        return Unimplemented(name + ".type",
-                             "got '" + Shortened(type) + "': this model takes text alone");
-      ASSIGN_OR_RETURN(
-          const auto members,
-          MembersOf<4>(part, name, "a text part", {"type", "text", "annotations", "logprobs"}));
-      ASSIGN_OR_RETURN(const std::string line, TextAt(name + ".text", members[1]));
-      if (index++ > 0) text += '\n';
-      text += line;
-      return Status::Ok();
-    }));
-    return text;
+    return TextOrLines(where, value, "parts", LineOf);
   }
 
   Status ReadReasoning(const std::string& where, const Value& item) {
