@@ -9,7 +9,6 @@
 #include "base/status_macros.h"
 #include "parameters/model_defaults.h"
 #include "parameters/parameters.h"
-#include "protocol/openai/answer_guide.h"
 
 namespace inflight::openai {
 namespace {
@@ -81,7 +80,6 @@ Result<serving::Generation> MakeGeneration(const Asked& asked, const serving::Te
   request.priority = kMiddle - static_cast<float>(asked.priority) / kSteps;
   generation.ignores_model_ends = asked.ignore_eos;
   generation.stop_texts = asked.stop;
-  ASSIGN_OR_RETURN(generation.guided, ReadAnswerGuide(asked));
   generation.max_reasoning_tokens = asked.thinking_budget;
   return generation;
 }

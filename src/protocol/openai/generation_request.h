@@ -11,8 +11,8 @@
 
 namespace inflight::openai {
 
-// How tokens are chosen and what of them is told, but for the prompt. `default_max_tokens` 0: what
-// the sequence has room for. kInvalidArgument names the member.
+// How tokens are chosen and what of them is told, but for the prompt and the guide.
+// `default_max_tokens` 0: what the sequence has room for. kInvalidArgument names the member.
 Result<serving::Generation> MakeGeneration(const Asked& asked, const serving::TextModel& model,
                                            int default_max_tokens, uint64_t seed);
 

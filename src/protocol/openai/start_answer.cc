@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/openai/start_answer.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "parameters/model_defaults.h"
 #include "protocol/kserve/http/traced.h"
+#include "protocol/openai/answer_guide.h"
 #include "protocol/openai/forced_calls.h"
 #include "protocol/openai/generation_request.h"
 #include "protocol/openai/tools.h"
@@ -15,11 +17,31 @@
 namespace inflight::openai {
 namespace {
 
+using Guided = serving::Generation::Guided;
 using http_listener::HttpRequest;
 
 // What a conversation and its rendering take beside the body, for each of its bytes.
 constexpr size_t kBytesPerBodyByte = 4;
 constexpr size_t kMostSequences = 1024;  // of one request
+
+// What the answer must be: calls, or what else the body says; none: it may be anything.
+Result<std::optional<Guided>> GuideOf(const Asked& asked,
+                                      const answer_parts::AnswerFormat& format) {
+  ASSIGN_OR_RETURN(auto said, ReadAnswerGuide(asked));
+  ASSIGN_OR_RETURN(auto calls, ReadForcedCalls(asked, format));
+  if (!said && !calls) return std::optional<Guided>();
+  const auto has_channels = [](const auto* part) { return part != nullptr && part->has_channels; };
+  if (has_channels(format.calls) || has_channels(format.reasoning))
+    return Unimplemented(calls ? calls->field : said->field,
+                         "is not supported by a model that answers in channels; leave it out");
+  if (said && ShowsTools(asked))
+    return Unimplemented(said->field,
+                         "is not supported beside tools that the model may call; leave them out, "
+                         "or set tool_choice to none");
+  std::optional<Guided> guided = calls ? std::move(calls) : std::move(said);
+  guided->may_begin_later = format.reasoning != nullptr;
+  return guided;
+}
 
 Result<std::vector<serving::Request>> MakeRequests(const Context& context,
                                                    const ServedModel& served, const Asked& asked,
@@ -33,20 +55,7 @@ Result<std::vector<serving::Request>> MakeRequests(const Context& context,
                                     std::to_string(kMostSequences) + " answers may be asked");
   ASSIGN_OR_RETURN(serving::Generation generation,
                    MakeGeneration(asked, *served.text, question.default_max_tokens, seed));
-  ASSIGN_OR_RETURN(auto calls, ReadForcedCalls(asked, question.format));
-  const auto has_channels = [](const auto* format) {
-    return format != nullptr && format->has_channels;
-  };
-  if ((generation.guided || calls) &&
-      (has_channels(question.format.calls) || has_channels(question.format.reasoning)))
-    return Unimplemented(calls ? calls->field : generation.guided->field,
-                         "is not supported by a model that answers in channels; leave it out");
-  if (generation.guided && ShowsTools(asked))
-    return Unimplemented(generation.guided->field,
-                         "is not supported beside tools that the model may call; leave them out, "
-                         "or set tool_choice to none");
-  if (calls) generation.guided = std::move(calls);
-  if (generation.guided) generation.guided->may_begin_later = question.format.reasoning != nullptr;
+  ASSIGN_OR_RETURN(generation.guided, GuideOf(asked, question.format));
   const std::vector<TokenId> shown = ShownTokens(question.format, *served.text->tokenizer);
   MemoryCharge charge(request.memory);
   RETURN_IF_ERROR(charge.Resize(question.body_bytes * kBytesPerBodyByte));
