@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "protocol/openai/object_reader.h"
 
 namespace inflight::openai {
 namespace {
@@ -16,8 +17,6 @@ using json::Value;
 using Kind = Value::Kind;
 
 constexpr size_t kMaxChoices = 4096;
-
-std::string Cut(std::string_view text) { return std::string(text.substr(0, 64)); }
 
 // The one thing that a body asks an answer to be.
 class OneGuide {
@@ -72,7 +71,7 @@ Status ReadNamedSchema(const std::string& field, const Value& value, OneGuide& g
   if (value.kind() != Kind::kObject) return InvalidArgument(field, "must be an object");
   std::optional<Value> schema;
   RETURN_IF_ERROR(value.ForEachMember([&](std::string_view key, const Value& member) -> Status {
-    const std::string name = field + "." + Cut(key);
+    const std::string name = field + "." + Shortened(key);
     if (key == "schema") {
       schema = member;
     } else if (key == "name" || key == "description") {
@@ -104,7 +103,7 @@ Status ReadResponseFormat(const Value& value, OneGuide& guide) {
     } else if (key == "json_schema") {
       schema = member;
     } else {
-      return InvalidArgument(field + "." + Cut(key),
+      return InvalidArgument(field + "." + Shortened(key),
                              "is not a member here; those are type and json_schema");
     }
     return Status::Ok();
@@ -117,13 +116,13 @@ Status ReadResponseFormat(const Value& value, OneGuide& guide) {
   if (type == "text") return Status::Ok();
   if (type == "json_object") return guide.Set(GuideKind::kJson, {}, field);
   if (type.empty()) return InvalidArgument(field + ".type", "is missing");
-  return Unimplemented(field + ".type",
-                       "got '" + Cut(type) + "'; text, json_object and json_schema are supported");
+  return Unimplemented(field + ".type", "got '" + Shortened(type) +
+                                            "'; text, json_object and json_schema are supported");
 }
 
 Status ReadStructured(const Value& value, OneGuide& guide) {
   return value.ForEachMember([&](std::string_view key, const Value& member) -> Status {
-    const std::string field = "structured_outputs." + Cut(key);
+    const std::string field = "structured_outputs." + Shortened(key);
     if (member.kind() == Kind::kNull) return Status::Ok();
     if (key == "json") return SetSchema(field, member, guide);
     if (key == "regex") return SetText(GuideKind::kRegex, field, member, guide);

@@ -24,7 +24,7 @@ constexpr double kMostInt = std::numeric_limits<int>::max();
 constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxBiases = 1024;
 constexpr double kMostBias = 100;
-constexpr size_t kMaxQuotedBytes = 64;  // of a client's text in an error
+constexpr size_t kMaxComparedBytes = 64;  // of a client's text, with names and values of the table
 
 std::string_view NameOf(Kind kind) {
   switch (kind) {
@@ -59,15 +59,10 @@ std::string Text(double value) {
   return text;
 }
 
-std::string Quoted(std::string_view text) {
-  return std::string(text.substr(0, kMaxQuotedBytes)) +
-         (text.size() > kMaxQuotedBytes ? "..." : "");
-}
-
 Status OutOfBounds(std::string_view name, const Value& value, double low, double high) {
   std::string bounds = "in [" + Text(low) + ", " + Text(high) + "]";
   if (high >= kMostInt) bounds = "at least " + Text(low);
-  return InvalidArgument(name, "got " + Quoted(value.text()) + ", must be " + bounds);
+  return InvalidArgument(name, "got " + Shortened(value.text()) + ", must be " + bounds);
 }
 
 Result<double> NumberIn(std::string_view name, const Value& value, double low, double high) {
@@ -81,7 +76,7 @@ Result<int> IntegerIn(std::string_view name, const Value& value, double low, dou
   if (value.kind() != Kind::kNumber) return WrongType(name, value, "an integer");
   ASSIGN_OR_RETURN(const double number, value.AsDouble());
   if (number != std::floor(number))
-    return InvalidArgument(name, "got " + Quoted(value.text()) + ", must be an integer");
+    return InvalidArgument(name, "got " + Shortened(value.text()) + ", must be an integer");
   if (!(number >= low && number <= high)) return OutOfBounds(name, value, low, high);
   return static_cast<int>(number);
 }
@@ -192,7 +187,7 @@ Status ReadSeed(const BodyField& field, const Value& value, Asked& asked) {
   const auto number = value.AsInt();
   if (!number.ok())
     return InvalidArgument(field.name,
-                           "got " + Quoted(value.text()) + ", must be an integer of 64 bits");
+                           "got " + Shortened(value.text()) + ", must be an integer of 64 bits");
   asked.seed = static_cast<uint64_t>(*number);
   return Status::Ok();
 }
@@ -230,7 +225,8 @@ Status ReadBias(const BodyField& field, const Value& value, Asked& asked) {
     TokenId id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc{} || end != key.data() + key.size() || id < 0)
-      return InvalidArgument(field.name, "got the key '" + Quoted(key) + "', must be a token id");
+      return InvalidArgument(field.name,
+                             "got the key '" + Shortened(key) + "', must be a token id");
     ASSIGN_OR_RETURN(const double number, NumberIn(field.name, bias, -kMostBias, kMostBias));
     if (asked.logit_bias.size() == kMaxBiases)
       return InvalidArgument(field.name, "got more than " + std::to_string(kMaxBiases) + " ids");
@@ -250,7 +246,7 @@ Status ReadStreamOptions(const BodyField& field, const Value& value, Asked& aske
       return Status::Ok();
     }
     if (key == "include_obfuscation" && option.text() == "false") return Status::Ok();
-    return Unimplemented(Quoted(name), "is not supported; include_usage is");
+    return Unimplemented(Shortened(name), "is not supported; include_usage is");
   });
 }
 
@@ -390,7 +386,7 @@ std::string WithoutBlanks(std::string_view text) {
 }
 
 bool AsksForNothing(const BodyField& field, const Value& value) {
-  if (value.text_bytes() > kMaxQuotedBytes) return false;
+  if (value.text_bytes() > kMaxComparedBytes) return false;
   const std::string text = WithoutBlanks(value.text());
   return text == "false" || text == "[]" || text == "{}" ||
          (!field.neutral.empty() && text == field.neutral);
@@ -401,10 +397,10 @@ Status UnknownMember(std::string_view name, BodyKinds kind) {
   for (const BodyField& field : kFields)
     if ((field.kinds & kind) != 0) known.emplace_back(field.name);
   std::string what = "is not a member of this request";
-  if (name.size() > kMaxQuotedBytes) return InvalidArgument(Quoted(name), what);
+  if (name.size() > kMaxComparedBytes) return InvalidArgument(Shortened(name), what);
   if (const auto nearest = config::Nearest(name, known))
     what += "; did you mean '" + *nearest + "'?";
-  return InvalidArgument(Quoted(name), what);
+  return InvalidArgument(Shortened(name), what);
 }
 
 Status ReadMember(std::string_view name, const Value& value, BodyKinds kind, Asked& asked) {
@@ -444,7 +440,7 @@ Status CheckEffort(std::string_view where, std::string_view effort) {
   constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", "medium",
                                                         "high", "xhigh",   "max"};
   if (std::ranges::find(kEfforts, effort) != kEfforts.end()) return Status::Ok();
-  return InvalidArgument(where, "got '" + Quoted(effort) +
+  return InvalidArgument(where, "got '" + Shortened(effort) +
                                     "', must be none, minimal, low, medium, high, xhigh or max");
 }
 
@@ -460,7 +456,7 @@ Result<Asked> ParseBody(std::string_view body, BodyKinds kind) {
   Asked asked;
   std::set<std::string, std::less<>> seen;
   RETURN_IF_ERROR(root->ForEachMember([&](std::string_view name, const Value& value) -> Status {
-    if (!seen.emplace(name).second) return InvalidArgument(Quoted(name), "is given twice");
+    if (!seen.emplace(name).second) return InvalidArgument(Shortened(name), "is given twice");
     return ReadMember(name, value, kind, asked);
   }));
   RETURN_IF_ERROR(CheckTogether(asked, kind));

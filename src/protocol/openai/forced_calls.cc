@@ -9,6 +9,7 @@
 
 #include "base/status_macros.h"
 #include "json/json_writer.h"
+#include "protocol/openai/object_reader.h"
 
 namespace inflight::openai {
 namespace {
@@ -131,7 +132,7 @@ Result<std::optional<Guided>> ReadForcedCalls(const Asked& asked,
   for (const std::string& name : choice.names)
     if (std::ranges::find(found, name) == found.end())
       return InvalidArgument("tool_choice",
-                             "names '" + name.substr(0, 64) + "', which is none of tools");
+                             "names '" + Shortened(name) + "', which is none of tools");
   writer.EndArray();
   writer.Key("between").String(written.between);
   writer.Key("min").Int(1).Key("max").Int(static_cast<int64_t>(choice.max_calls));

@@ -51,7 +51,7 @@ inline std::string At(std::string_view where, size_t index) {
   return std::string(where) + "[" + std::to_string(index) + "]";
 }
 
-// The text of a type that is not supported, for errors: at most 64 bytes of it.
+// A client's text in an error: at most 64 bytes of it.
 std::string Shortened(std::string_view text);
 
 }  // namespace inflight::openai

@@ -13,6 +13,7 @@
 #include "protocol/openai/endpoints.h"
 #include "protocol/openai/error.h"
 #include "protocol/openai/new_id.h"
+#include "protocol/openai/object_reader.h"
 #include "protocol/openai/response_answer.h"
 #include "protocol/openai/response_input.h"
 
@@ -23,7 +24,7 @@ using http_listener::HttpRequest;
 using http_listener::HttpResponder;
 
 Status NoSuchResponse(std::string_view field, const std::string& id) {
-  return NotFound(std::string(field) + ": there is no response '" + id.substr(0, 64) +
+  return NotFound(std::string(field) + ": there is no response '" + Shortened(id) +
                   "'; they are kept for a while, for the client that asked for them")
       .WithField(field);
 }

@@ -9,6 +9,7 @@
 
 #include "base/status_macros.h"
 #include "protocol/openai/forced_calls.h"
+#include "protocol/openai/object_reader.h"
 #include "protocol/openai/reasoning.h"
 
 namespace inflight::openai {
@@ -32,7 +33,7 @@ Status CheckName(const std::string& where, const std::string& name) {
   const auto is_of_name = [](char c) { return IsOfWord(c) || c == '-'; };
   if (!name.empty() && name.size() <= kMaxNameBytes && std::ranges::all_of(name, is_of_name))
     return Status::Ok();
-  return InvalidArgument(where, "got '" + name.substr(0, 64) + "', must be 1 to " +
+  return InvalidArgument(where, "got '" + Shortened(name) + "', must be 1 to " +
                                     std::to_string(kMaxNameBytes) +
                                     " letters, digits, '_' and '-'");
 }
@@ -43,8 +44,8 @@ Status CheckParameters(const std::string& where, const Value& parameters) {
   constexpr std::array<std::string_view, 1> kNames = {"type"};
   const auto [type] = parameters.Pick(kNames);
   if (type && type->text() != "\"object\"")
-    return InvalidArgument(
-        where + ".type", "got " + std::string(type->text().substr(0, 64)) + ", must be \"object\"");
+    return InvalidArgument(where + ".type",
+                           "got " + Shortened(type->text()) + ", must be \"object\"");
   return Status::Ok();
 }
 
@@ -86,7 +87,7 @@ Result<Named> ReadFunction(const std::string& where, const Value& function, bool
   std::string name;
   answer_parts::TextParameters texts;
   RETURN_IF_ERROR(function.ForEachMember([&](std::string_view key, const Value& value) -> Status {
-    const std::string member = where + "." + std::string(key.substr(0, 64));
+    const std::string member = where + "." + Shortened(key);
     if (value.kind() == Kind::kNull) return Status::Ok();
     if (key == "name" || key == "description") {
       if (value.kind() != Kind::kString) return InvalidArgument(member, "must be a string");
@@ -120,7 +121,7 @@ Status CheckChoice(const Asked& asked) {
   const Value& choice = *asked.tool_choice;
   if (choice.text() == "\"none\"" || choice.text() == "\"auto\"") return Status::Ok();
   if (ForcesCalls(asked)) return Status::Ok();  // ReadForcedCalls says the rest
-  return InvalidArgument("tool_choice", "got " + std::string(choice.text().substr(0, 64)) +
+  return InvalidArgument("tool_choice", "got " + Shortened(choice.text()) +
                                             ", must be \"auto\", \"none\", \"required\" or an "
                                             "object that names functions");
 }
@@ -175,8 +176,8 @@ Result<std::shared_ptr<const FunctionNames>> ReadTools(const Asked& asked) {
     if (!type || type->kind() != Kind::kString)
       return InvalidArgument(where + ".type", "must be \"function\"");
     if (type->text() != "\"function\"")
-      return Unimplemented(where + ".type", "got " + std::string(type->text().substr(0, 64)) +
-                                                ": tools are functions alone");
+      return Unimplemented(where + ".type",
+                           "got " + Shortened(type->text()) + ": tools are functions alone");
     if (!function) return InvalidArgument(where + ".function", "is missing");
     ASSIGN_OR_RETURN(Named named, ReadFunction(where + ".function", *function, calls_are_forced));
     const auto [it, is_new] = names->insert(std::move(named));
