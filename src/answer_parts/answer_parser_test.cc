@@ -348,6 +348,11 @@ TEST(CallFormatsTest, WhatIsWrittenOfCallsIsRead) {
   }
 }
 
+TEST(CallFormatsTest, AreNamedForAllModelsThatWriteThem) {
+  EXPECT_EQ((*CallFormatNamed("gemma"))->markers, FindCallFormat("<start_function_call>")->markers);
+  EXPECT_EQ((*CallFormatNamed("list"))->markers, FindCallFormat("functools[")->markers);
+}
+
 TEST(CallFormatsTest, AreFoundByWhatTemplatesWrite) {
   const auto name = [](std::string_view text) {
     const CallFormat* found = FindCallFormat(text);

@@ -8,6 +8,12 @@
 namespace inflight::answer_parts {
 namespace {
 
+// Of formats with several rows, which are one for whoever names it.
+constexpr std::array<std::string_view, 7> kGemmaTexts = {
+    "<|tool_call>",          "<tool_call|>",        "<|\"|>",
+    "<start_function_call>", "<end_function_call>", "<escape>"};
+constexpr std::array<std::string_view, 7> kListTexts = {"<|tool_call|>", "<|/tool_call|>"};
+
 // The first whose texts a template has is that of the model.
 constexpr CallFormat kFormats[] = {
     {.name = "mistral",
@@ -28,11 +34,11 @@ constexpr CallFormat kFormats[] = {
      .has_channels = true},
     {.name = "gemma",
      .template_has = {"<|tool_call>call:"},
-     .markers = {"<|tool_call>", "<tool_call|>", "<|\"|>"},
+     .markers = kGemmaTexts,
      .make = MakeGemmaReader},
     {.name = "gemma",
      .template_has = {"<start_function_call>"},
-     .markers = {"<start_function_call>", "<end_function_call>", "<escape>"},
+     .markers = kGemmaTexts,
      .make = MakeGemmaReader},
     {.name = "qwen_coder",
      .template_has = {"<function=", "<parameter="},
@@ -48,9 +54,9 @@ constexpr CallFormat kFormats[] = {
                  .between = "\n"}},
     {.name = "list",
      .template_has = {"<|tool_call|>"},
-     .markers = {"<|tool_call|>", "<|/tool_call|>"},
+     .markers = kListTexts,
      .make = MakeListReader},
-    {.name = "list", .template_has = {"functools["}, .markers = {}, .make = MakeListReader},
+    {.name = "list", .template_has = {"functools["}, .markers = kListTexts, .make = MakeListReader},
     {.name = "pythonic",
      .template_has = {"[func_name1(params_name1="},
      .markers = {"<|python_start|>", "<|python_end|>", "<|python_tag|>"},

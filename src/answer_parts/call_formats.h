@@ -31,7 +31,8 @@ struct CallFormat {
   std::string_view name;  // of --tool-call-format
   // Texts that the templates of such models have, all of them.
   std::array<std::string_view, 2> template_has;
-  // Texts that are special tokens in some models: readers need them told.
+  // Texts that are special tokens in some models: readers need them told. Equal in all rows of one
+  // name.
   std::array<std::string_view, 7> markers;
   MakeReader* make;
   WrittenCalls written = {};  // empty: calls cannot be forced
