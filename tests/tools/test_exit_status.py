@@ -122,20 +122,29 @@ def test_a_write_that_fails_leaves_nothing(tmp_path, command):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_interrupted_leaves_nothing(tmp_path, number):
-    """The model's configuration is a pipe that nobody writes to, so that the run waits until the signal comes."""
+def interrupted(tmp_path, disposition, *numbers):
+    """Exit status of a run that gets signals. The model's configuration is a pipe that nobody writes to, so that the run waits
+    until they come."""
     model, out = tmp_path / "model", tmp_path / "out"
     model.mkdir()
     os.mkfifo(model / "config.json")
-    process = subprocess.Popen(
-        ["env", "--default-signal=INT", INFLIGHT, "convert", "--model-dir", model, "--output-dir", out / "ckpt"]
-    )  # programs that are started in the background ignore it
+    process = subprocess.Popen(["env", disposition, INFLIGHT, "convert", "--model-dir", model, "--output-dir", out / "ckpt"])
     deadline = time.monotonic() + 60
     while not (begun := list(out.glob(".ckpt.*"))):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     (begun[0] / "rank0.safetensors").write_text("a part")
-    process.send_signal(number)
-    assert process.wait(60) == -number
+    for number in numbers:
+        process.send_signal(number)
+    return process.wait(60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_interrupted_leaves_nothing(tmp_path, number):
+    # Programs that are started in the background ignore SIGINT.
+    assert interrupted(tmp_path, "--default-signal=INT", number) == -number
     assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_signal_that_the_caller_ignores_ends_nothing(tmp_path):
+    assert interrupted(tmp_path, "--ignore-signal=HUP", signal.SIGHUP, signal.SIGTERM) == -signal.SIGTERM

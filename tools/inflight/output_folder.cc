@@ -25,10 +25,16 @@ namespace fs = std::filesystem;
 
 constexpr timespec kBetweenLooks = {.tv_sec = 0, .tv_nsec = 20'000'000};
 
+// But for those that the caller had this process ignore, as nohup does of SIGHUP: a signal that is
+// blocked waits for sigtimedwait all the same.
 sigset_t EndingSignals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN)
+      sigaddset(&signals, signal);
+  }
   return signals;
 }
 

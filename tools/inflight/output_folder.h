@@ -14,7 +14,8 @@
 namespace inflight::tool {
 
 // A temporary folder beside the one that is meant. Destroyed before Publish, or at SIGINT, SIGTERM
-// or SIGHUP, which end the process as they would, it leaves nothing behind.
+// or SIGHUP, which end the process as they would, it leaves nothing behind. Those of them that the
+// process was started to ignore it still ignores.
 //
 // Threads: made before others are started, which have to inherit its mask of signals; one at a time
 // per process.
