@@ -465,4 +465,6 @@ def test_the_description_lists_the_routes_and_calls_them(browser, url):
         answer = tab.text(".operation:not([hidden]) .answer")
         expected = requests.post(f"{url}/tokenize", json={"prompt": "Once upon a time"}, timeout=30).json()
         assert json.loads(answer.split("\n", 1)[1]) == expected
+        forget = """import("/page/api.js").then(({ curlOf }) => curlOf("v1/responses/it's", { method: "DELETE" }))"""
+        assert tab.value(forget) == f"curl -N '{url}/v1/responses/it'\\''s' \\\n  -X DELETE"
         assert tab.errors == []

@@ -6,8 +6,20 @@ const STORED_KEY = "inflight-key"; // of this tab alone
 
 // Paths are relative to the page, which a proxy may have under a prefix.
 export const base = new URL(".", document.baseURI);
-export const urlOf = (path) => new URL(path, base).href;
+const urlOf = (path) => new URL(path, base).href;
 export const hasKey = () => Boolean(sessionStorage.getItem(STORED_KEY));
+
+const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+// The request as a command of a shell. A key stays here: the command has a variable for it.
+export function curlOf(path, { method = "GET", body } = {}) {
+  const parts = [`curl -N ${quote(urlOf(path))}`];
+  if (method !== (body === undefined ? "GET" : "POST")) parts.push(`-X ${method}`);
+  if (body !== undefined) parts.push("-H 'Content-Type: application/json'");
+  if (hasKey()) parts.push('-H "Authorization: Bearer $INFLIGHT_API_KEY"');
+  if (body !== undefined) parts.push(`-d ${quote(body)}`);
+  return parts.join(" \\\n  ");
+}
 
 export class ServerError extends Error {
   constructor(status, message) {

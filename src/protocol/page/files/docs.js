@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows openapi.json: routes by tag, their bodies, and a form that calls them.
-import { askForKey, getJson, request, urlOf } from "./api.js";
+import { askForKey, curlOf, getJson, request } from "./api.js";
 import { announce, byId, copyButton, el } from "./dom.js";
 import { startTheme } from "./theme.js";
 
@@ -46,12 +46,13 @@ function form(path, method, parameters, schema) {
   const body = schema && el("textarea", { rows: 6, spellcheck: false, value: JSON.stringify(exampleOf(schema), null, 2) });
   const output = el("pre", { className: "answer", tabIndex: 0, hidden: true, role: "region", "aria-label": "Answer" });
   const target = () => inputs.reduce((made, { name, input }) => made.replace(`{${name}}`, encodeURIComponent(input.value)), path).slice(1);
+  const asked = () => ({ method: method.toUpperCase(), body: body?.value });
   const call = async (event) => {
     event.preventDefault();
     output.hidden = false;
     output.textContent = "…";
     try {
-      const response = await request(target(), { method: method.toUpperCase(), body: body?.value });
+      const response = await request(target(), asked());
       const text = await response.text();
       output.textContent = `${response.status}\n${text.slice(0, MAX_SHOWN)}`;
     } catch (error) {
@@ -59,14 +60,9 @@ function form(path, method, parameters, schema) {
     }
     announce(`Answered: ${output.textContent.slice(0, 300)}`);
   };
-  const curl = () => {
-    const url = urlOf(target());
-    const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-    return `curl ${quote(url)}${body ? ` -H 'Content-Type: application/json' -d ${quote(body.value)}` : ""}`;
-  };
   return el("form", { className: "try", onSubmit: call }, ...inputs.map(({ node }) => node),
     body && el("label", {}, "Body ", body),
-    el("div", {}, el("button", { className: "primary" }, "Send"), copyButton(curl, "Copy as curl")), output);
+    el("div", {}, el("button", { className: "primary" }, "Send"), copyButton(() => curlOf(target(), asked()), "Copy as curl")), output);
 }
 
 function operationView(path, method, operation) {

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The next request, or the last one, as something to run elsewhere.
-import { base, hasKey, urlOf } from "./api.js";
+import { base, curlOf, hasKey } from "./api.js";
 import { byId, copyTo, makeTabs } from "./dom.js";
 import { jsonOf } from "./settings.js";
 
 const OF_OPENAI = ["model", "messages", "temperature", "top_p", "max_tokens", "stream", "stream_options"];
 
-const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-
-export function toCurl(body) {
-  const key = hasKey() ? ' \\\n  -H "Authorization: Bearer $INFLIGHT_API_KEY"' : "";
-  return `curl -N ${quote(urlOf("v1/chat/completions"))} \\\n  -H 'Content-Type: application/json'${key} \\\n  -d ${quote(jsonOf(body, 2))}\n`;
-}
+const toCurl = (body) => `${curlOf("v1/chat/completions", { method: "POST", body: jsonOf(body, 2) })}\n`;
 
 // A value as Python writes it: strings of JSON are strings of Python.
 function python(value, indent) {
