@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
+#include <set>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -85,8 +87,9 @@ class Puller {
   }
 
   Status CheckRoom() {
+    std::set<std::string_view> digests;  // files of equal bytes are one blob
     for (const HubFile& file : files_) {
-      if (Has(file)) continue;
+      if (Has(file) || !digests.insert(file.digest).second) continue;
       missing_.push_back(&file);
       all_bytes_ += file.size - std::min(file.size, SizeOf(PartialOf(file)));
     }
@@ -145,6 +148,11 @@ class Puller {
     TemporaryFile coming{.path = partial, .file = std::move(opened)};
     if (flock(coming.file.get(), LOCK_EX | LOCK_NB) != 0)
       return Unavailable(fmt::format("{}: another process downloads {}", id_.repo(), file.path));
+    // One that did meanwhile: what was opened may be its blob, to which nothing may be written.
+    if (Has(file)) {
+      unlink(partial.c_str());
+      return Status::Ok();
+    }
     Status right;
     for (int i = 0; i < 2; ++i) {
       RETURN_IF_ERROR(Fetch(client, file, coming));

@@ -93,6 +93,15 @@ def test_a_store_without_ranges_begins_anew(hubs, place):
     assert (cache(place) / "snapshots" / COMMIT / "model.safetensors").read_bytes() == LARGE
 
 
+def test_files_of_equal_bytes_are_one_download(hubs, place):
+    same = {"model-1.safetensors": LARGE, "model-2.safetensors": LARGE}
+    hub = hubs({**CONTENTS, **same}, large=same)
+    run("pull", REPO, env=place)
+    assert hub.count("/blob/") == 1
+    for name in same:
+        assert (cache(place) / "snapshots" / COMMIT / name).read_bytes() == LARGE
+
+
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_wrong_bytes_are_an_error_and_no_model(name, hubs, place):
     hub = hubs({**CONTENTS, "model.safetensors": LARGE}, large=["model.safetensors"])
