@@ -2,19 +2,19 @@
 // inflight ps: what a running server serves, and what it is doing.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "command_line.h"
 #include "commands.h"
 #include "environment.h"
+#include "metrics_text.h"
 #include "object_store/http_client.h"
 
 namespace inflight::tool {
@@ -124,42 +124,27 @@ Result<json> AskModels(Asked& asked, const std::string& url) {
   return models;
 }
 
-// The sum over all models of the samples that begin so: a name, or a name with one label.
-std::optional<double> SumOf(const std::string& page, const std::string& name,
-                            const std::string& label) {
-  std::optional<double> sum;
-  size_t at = 0;
-  while (at < page.size()) {
-    const size_t end = std::min(page.find('\n', at), page.size());
-    const std::string_view line = std::string_view(page).substr(at, end - at);
-    at = end + 1;
-    const size_t name_end = line.find_first_of("{ ");
-    if (line.substr(0, name_end) != name || line.find(label) == std::string_view::npos) continue;
-    const std::string_view number = line.substr(line.rfind(' ') + 1);
-    double value = 0;
-    const auto parsed = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (parsed.ec == std::errc()) sum = sum.value_or(0) + value;
-  }
-  return sum;
-}
-
-json ReadMetrics(const std::string& page) {
+// Sums over all models.
+json ReadMetrics(std::string_view page) {
   struct Row {
     const char* shown;
-    const char* name;
-    const char* label;
+    std::string_view family;
+    std::string_view label = {};  // empty: whatever its labels are
+    std::string_view text = {};
   };
   constexpr Row kRows[] = {
-      {"requests active", "nv_trt_llm_request_metrics", "request_type=\"active\""},
-      {"requests waiting", "nv_trt_llm_request_metrics", "request_type=\"waiting\""},
-      {"KV blocks used", "nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type=\"used\""},
-      {"KV blocks", "nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type=\"max\""},
-      {"tokens generated", "inflight_tokens_generated_total", ""},
-      {"prompt tokens", "inflight_prompt_tokens_total", ""}};
-  json found = json::object();
-  for (const Row& row : kRows)
-    if (const auto sum = SumOf(page, row.name, row.label)) found[row.shown] = *sum;
-  return found;
+      {"requests active", "nv_trt_llm_request_metrics", "request_type", "active"},
+      {"requests waiting", "nv_trt_llm_request_metrics", "request_type", "waiting"},
+      {"KV blocks used", "nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "used"},
+      {"KV blocks", "nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "max"},
+      {"tokens generated", "inflight_tokens_generated_total"},
+      {"prompt tokens", "inflight_prompt_tokens_total"}};
+  std::map<std::string, double> sums;
+  for (const MetricSample& sample : ParseMetrics(page))
+    for (const Row& row : kRows)
+      if (sample.family == row.family && (row.label.empty() || sample.Has(row.label, row.text)))
+        sums[row.shown] += sample.value;
+  return sums;
 }
 
 std::string MetricsUrl(const PsOptions& options) {

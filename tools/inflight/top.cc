@@ -75,8 +75,7 @@ void Count(const MetricSample& sample, Figures& figures) {
   if (const auto found = kByFamily.find(sample.family); found != kByFamily.end())
     figures.*found->second += sample.value;
   const auto is = [&](const char* family, const char* label, const char* value) {
-    const auto found = sample.labels.find(label);
-    return sample.family == family && found != sample.labels.end() && found->second == value;
+    return sample.family == family && sample.Has(label, value);
   };
   constexpr char kRequests[] = "nv_trt_llm_request_metrics";
   constexpr char kBlocks[] = "nv_trt_llm_kv_cache_block_metrics";
