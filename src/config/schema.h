@@ -224,6 +224,7 @@ class Schema {
     entry.set = [access, info = entry.info](Options& options, std::string_view text) {
       return internal::Parse(info, text, access(options));
     };
+    entry.reset = [access, value = access(defaults)](Options& options) { access(options) = value; };
     Push(std::move(entry));
   }
 
@@ -298,16 +299,18 @@ class Schema {
   // Sets one option from text, by file key or by flag without its dashes. An unknown name suggests
   // the nearest one.
   Status Set(Options& options, std::string_view name, std::string_view text) const {
-    std::string key(name);
-    for (char& c : key)
-      if (c == '-') c = '_';
-    for (const auto& [alias, target] : aliases_)
-      if (alias == key) key = target;
-    for (const Entry& entry : entries_)
-      if (entry.info.name == key) return entry.set(options, text);
-    std::string message = "unknown option '" + std::string(name) + "'";
-    if (const auto nearest = Nearest(key, Names())) message += "; did you mean '" + *nearest + "'?";
-    return InvalidArgument(message);
+    const std::string key = KeyOf(name);
+    const Entry* const entry = Find(key);
+    return entry != nullptr ? entry->set(options, text) : Unknown(name, key);
+  }
+
+  // Gives one option the value again that it has where nobody sets it. An unknown name as of Set.
+  Status Reset(Options& options, std::string_view name) const {
+    const std::string key = KeyOf(name);
+    const Entry* const entry = Find(key);
+    if (entry == nullptr) return Unknown(name, key);
+    if (entry->reset) entry->reset(options);
+    return Status::Ok();
   }
 
   std::vector<OptionInfo> options() const {
@@ -321,9 +324,30 @@ class Schema {
   struct Entry {
     OptionInfo info;
     std::function<Status(Options&, std::string_view)> set;
+    std::function<void(Options&)> reset = {};  // null: it holds no value
   };
 
   void Push(Entry entry) { entries_.push_back(std::move(entry)); }
+
+  // The file key that a name or an alias means.
+  std::string KeyOf(std::string_view name) const {
+    std::string key(name);
+    for (char& c : key)
+      if (c == '-') c = '_';
+    for (const auto& [alias, target] : aliases_)
+      if (alias == key) key = target;
+    return key;
+  }
+  const Entry* Find(const std::string& key) const {
+    for (const Entry& entry : entries_)
+      if (entry.info.name == key) return &entry;
+    return nullptr;
+  }
+  Status Unknown(std::string_view name, const std::string& key) const {
+    std::string message = "unknown option '" + std::string(name) + "'";
+    if (const auto nearest = Nearest(key, Names())) message += "; did you mean '" + *nearest + "'?";
+    return InvalidArgument(message);
+  }
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
     for (const Entry& entry : entries_) names.push_back(entry.info.name);

@@ -69,6 +69,18 @@ TEST(SchemaTest, SetsEveryTypeByFlagOrKey) {
   EXPECT_EQ(options.dirs, (std::vector<std::string>{"a", "b"}));
 }
 
+TEST(SchemaTest, AnOptionGetsItsDefaultAgain) {
+  const Schema<Options> schema = MakeSchema();
+  Options options;
+  ASSERT_TRUE(schema.Set(options, "http_port", "9000").ok());
+  ASSERT_TRUE(schema.Set(options, "fraction", "0.5").ok());
+  EXPECT_TRUE(schema.Reset(options, "http-port").ok());
+  EXPECT_EQ(options.port, Options().port);
+  EXPECT_EQ(options.fraction, 0.5);
+  EXPECT_EQ(schema.Reset(options, "fractoin").message(),
+            "unknown option 'fractoin'; did you mean 'fraction'?");
+}
+
 TEST(SchemaTest, NamesThatAreTooLongHaveNoNearest) {
   const std::string name(64, 'a');
   EXPECT_EQ(Nearest(name, {name}), name);

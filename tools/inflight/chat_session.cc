@@ -2,6 +2,7 @@
 #include "chat_session.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -31,6 +32,12 @@ const config::Schema<SamplingOptions>& Settings() {
   return schema;
 }
 
+std::string SettingNames() {
+  std::vector<std::string> names;
+  for (const config::OptionInfo& info : Settings().options()) names.push_back(info.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 // The first word, which is taken from `text`.
 std::string TakeWord(std::string_view& text) {
   const auto trim = [&] {
@@ -58,7 +65,7 @@ std::string TextOf(const auto& value) { return value ? fmt::format("{}", *value)
 struct ChatSession::CommandRow {
   std::string_view name;
   std::string_view argument;
-  std::string_view summary;
+  std::string summary;
   Status (ChatSession::*run)(std::string_view argument);  // null: it ends the chat
 };
 
@@ -67,10 +74,7 @@ const std::vector<ChatSession::CommandRow>& ChatSession::Commands() {
       {"/help", "", "this list", &ChatSession::Help},
       {"/clear", "", "forget the conversation, but for the system text", &ChatSession::Clear},
       {"/system", "TEXT", "the system text; without TEXT there is none", &ChatSession::System},
-      {"/set", "NAME VALUE",
-       "temperature, top_k, top_p, min_p, repetition_penalty, seed, "
-       "max_tokens; without VALUE the default",
-       &ChatSession::Set},
+      {"/set", "NAME VALUE", SettingNames() + "; without VALUE the default", &ChatSession::Set},
       {"/show", "", "the model, what is set, and how long the conversation is", &ChatSession::Show},
       {"/save", "FILE", "write the conversation as JSON", &ChatSession::Save},
       {"/load", "FILE", "go on with a conversation that was saved", &ChatSession::Load},
@@ -144,22 +148,8 @@ Status ChatSession::System(std::string_view argument) {
 Status ChatSession::Set(std::string_view argument) {
   const std::string name = TakeWord(argument);
   if (name.empty()) return Show({});
-  SamplingOptions changed = sampling_;
-  if (argument.empty()) {  // the default again
-    SamplingOptions fresh;
-    RETURN_IF_ERROR(Settings().Set(changed, name, "1"));  // the name is judged
-    if (name == "max_tokens") changed.max_tokens = fresh.max_tokens;
-    if (name == "temperature") changed.drawing.temperature = fresh.drawing.temperature;
-    if (name == "top_k") changed.drawing.top_k = fresh.drawing.top_k;
-    if (name == "top_p") changed.drawing.top_p = fresh.drawing.top_p;
-    if (name == "min_p") changed.drawing.min_p = fresh.drawing.min_p;
-    if (name == "repetition_penalty") changed.repetition_penalty = fresh.repetition_penalty;
-    if (name == "seed") changed.seed = fresh.seed;
-  } else {
-    RETURN_IF_ERROR(Settings().Set(changed, name, argument));
-  }
-  sampling_ = changed;
-  return Status::Ok();
+  return argument.empty() ? Settings().Reset(sampling_, name)
+                          : Settings().Set(sampling_, name, argument);
 }
 
 Status ChatSession::Show(std::string_view) {
