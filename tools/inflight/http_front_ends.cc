@@ -87,17 +87,24 @@ Result<kserve_http::EndpointOptions> Endpoints(
   return endpoints;
 }
 
+// Of OpenAI's API wherever it is answered, with Anthropic's behind the same pipeline.
+Result<openai::OpenAiOptions> OpenAiAt(const ServeOptions& options,
+                                       const kserve_http::Access& access) {
+  RETURN_IF_ERROR(openai::CheckFormats(options.message_formats));
+  return openai::OpenAiOptions{.access = access,
+                               .max_input_bytes = options.endpoints.max_input_bytes,
+                               .aliases = ModelAliases(options),
+                               .formats = options.message_formats,
+                               .responses = options.stored_responses,
+                               .more_routes = anthropic::Routes()};
+}
+
 // What answers OpenAI's API beside KServe at this address; null where it is not asked for.
 Result<std::unique_ptr<http_listener::PathHandler>> OpenAiBeside(
     serving::Server& server, const ServeOptions& options, const kserve_http::Access& access) {
   if (!options.allow_openai) return std::unique_ptr<http_listener::PathHandler>();
-  RETURN_IF_ERROR(openai::CheckFormats(options.message_formats));
-  return openai::MakeHandler(server, {.access = access,
-                                      .max_input_bytes = options.endpoints.max_input_bytes,
-                                      .aliases = ModelAliases(options),
-                                      .formats = options.message_formats,
-                                      .responses = options.stored_responses,
-                                      .more_routes = anthropic::Routes()});
+  ASSIGN_OR_RETURN(auto asked, OpenAiAt(options, access));
+  return openai::MakeHandler(server, std::move(asked));
 }
 
 // The page for browsers; null where it has nothing to talk to. It shows metrics where who may call
@@ -225,16 +232,10 @@ Result<std::unique_ptr<openai::OpenAiServer>> StartOpenAi(serving::Server& serve
   http_listener::ListenerOptions place = options.openai;
   place.port = *options.openai_port;
   http_listener::ListenerOptions listener = ListenAt(place, options);
-  openai::OpenAiOptions openai = {.access = {},
-                                  .max_input_bytes = options.endpoints.max_input_bytes,
-                                  .aliases = ModelAliases(options),
-                                  .formats = options.message_formats,
-                                  .responses = options.stored_responses,
-                                  .more_routes = anthropic::Routes()};
-  RETURN_IF_ERROR(openai::CheckFormats(openai.formats));
-  ASSIGN_OR_RETURN(openai.access, AccessAt(options, listener.address));
+  ASSIGN_OR_RETURN(const kserve_http::Access access, AccessAt(options, listener.address));
+  ASSIGN_OR_RETURN(auto asked, OpenAiAt(options, access));
   listener.tls = options.http.tls;
-  return openai::OpenAiServer::Start(server, listener, std::move(openai));
+  return openai::OpenAiServer::Start(server, listener, std::move(asked));
 }
 
 }  // namespace inflight::tool
