@@ -83,6 +83,7 @@ def test_an_allowed_origin_is_told_so(opened):
         assert cors(answer)["access-control-allow-origin"] == "http://localhost:3000", path
     answer = requests.post(f"{opened}/v2/models/identity/infer", json=INFER, headers={"Origin": UI}, timeout=30)
     assert answer.status_code == 200 and cors(answer)["access-control-allow-origin"] == UI
+    assert {"Inflight-Seed", "Inflight-Warning"} <= set(cors(answer)["access-control-expose-headers"].split(", "))
     assert requests.post(f"{opened}/v2/repository/models/identity/load", json={}, headers={"Origin": UI}, timeout=30).ok
 
 

@@ -14,7 +14,8 @@ constexpr size_t kMaxAskedHeaders = 1024;     // bytes of the names that a prefl
 constexpr std::string_view kSeconds = "600";  // for which a browser keeps the answer to a preflight
 // Of answers, beside those that any page may read.
 constexpr std::string_view kReadable =
-    "Inference-Header-Content-Length, Inflight-Seed, Retry-After, WWW-Authenticate";
+    "Inference-Header-Content-Length, Inflight-Seed, Inflight-Warning, Retry-After, "
+    "WWW-Authenticate";
 
 bool IsOrigin(std::string_view text) {
   const size_t scheme_end = text.find("://");
