@@ -71,7 +71,8 @@ class Asked {
     request.method = method;
     if (!key_.empty()) request.headers = {{"authorization", "Bearer " + key_}};
     const std::string_view host = object_store::HostOf(request.origin);
-    const bool is_here = host.starts_with("localhost") || host.starts_with("127.");
+    const bool is_here =
+        host.starts_with("localhost") || host.starts_with("127.") || host.starts_with("[::1]");
     return http_->Send(
         request, {.connect_timeout_ms = 3000, .timeout_ms = 10'000, .is_of_this_machine = is_here});
   }
@@ -149,8 +150,8 @@ json ReadMetrics(std::string_view page) {
 
 std::string MetricsUrl(const PsOptions& options) {
   if (options.metrics_url != "auto") return options.metrics_url;
-  std::string origin = object_store::RequestTo(options.url).origin;
-  const size_t colon = origin.find(':', origin.find("//") + 2);
+  const std::string origin = object_store::RequestTo(options.url).origin;
+  const size_t colon = origin.find(':', origin.find_last_of("/]") + 1);  // none of an IPv6 address
   return origin.substr(0, colon) + ":8002";
 }
 
