@@ -113,6 +113,12 @@ def test_models_come_from_a_claim_the_hub_or_a_bucket(releases):
     assert path["TRITON_CLOUD_CREDENTIAL_PATH"] == "/etc/inflight/bucket/credentials.json"
 
 
+@pytest.mark.parametrize("name", ["org/name", "org/name:Q8_0", "org/name@refs/pr/1", "org/name:Q4_K_M@v1.0"])
+def test_a_name_of_the_hub_says_what_the_server_reads(helm, name):
+    """Those of artifact/hub_cache.h, "HubId"."""
+    assert argument(render(helm, {"model": {"source": "hub", "hub": {"name": name}}}), "--model") == name
+
+
 def test_gpus_are_asked_for_and_used(releases):
     assert "nvidia.com/gpu" not in container_of(releases["cpu-claim"])["resources"]["limits"]
     assert argument(releases["cpu-claim"], "--device") == "cpu"
@@ -202,6 +208,7 @@ def test_the_route_leads_to_the_pool(releases):
         ({"replica": 2}, "replica"),
         ({"device": "tpu"}, "device"),
         ({"model": {"source": "hub"}}, "hub"),
+        ({"model": {"source": "hub", "hub": {"name": "org/name:"}}}, "name"),
         ({"model": {"source": "bucket"}}, "uri"),
         ({"model": {"source": "bucket", "bucket": {"uri": "http://models"}}}, "uri"),
         ({"model": {"claim": {"path": "../other"}}}, "path"),
