@@ -7,7 +7,6 @@ clients that send a bearer token for the gateway. The command is that of the run
 """
 
 import http.server
-import json
 import subprocess
 import threading
 
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.http as triton
-from live_server import DEMO, START_TIMEOUT_S
+from live_server import DEMO, START_TIMEOUT_S, ports_in
 from llm_client import wait_until
 from rank_group import INFLIGHT
 from release_repositories import write_repository
@@ -72,8 +71,8 @@ def endpoint(tmp_path_factory):
     with open(work / "log", "wb") as log:
         process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=subprocess.STDOUT)
     try:
-        wait_until(lambda: ports.exists() and ports.read_text().endswith("\n"), timeout_s=START_TIMEOUT_S)
-        gateway = make_gateway(f"127.0.0.1:{json.loads(ports.read_text())['http']}")
+        wait_until(lambda: ports_in(ports), timeout_s=START_TIMEOUT_S)
+        gateway = make_gateway(f"127.0.0.1:{ports_in(ports)['http']}")
         yield f"127.0.0.1:{gateway.server_address[1]}{PREFIX}"
         gateway.shutdown()
         gateway.server_close()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers as KServe, a LeaderWorkerSet and Slurm start them: their command lines and variables, calls, and their end."""
 
-import json
 import os
 import pathlib
 import re
@@ -10,7 +9,7 @@ import stat
 import subprocess
 
 import requests
-from live_server import DEMO, ROOT, START_TIMEOUT_S, start_server
+from live_server import DEMO, ROOT, START_TIMEOUT_S, ports_in, start_server
 from llm_client import wait_until
 from manifests import check_arguments, lws, of_kind, runtime_container, without
 from rank_group import INFLIGHT, free_port, generate
@@ -58,10 +57,6 @@ def end(processes, first=None):
             process.wait()
 
 
-def is_written(path):
-    return path.exists() and path.read_text().endswith("\n")
-
-
 def test_pods_of_a_leader_worker_set_compute_one_model(tmp_path):
     """Two processes with the variables of kubernetes-sigs/lws/api/leaderworkerset/v1/leaderworkerset_types.go."""
     template = lws()
@@ -76,8 +71,8 @@ def test_pods_of_a_leader_worker_set_compute_one_model(tmp_path):
         for index in range(template["size"])
     ]  # fmt: skip
     try:
-        wait_until(lambda: is_written(ports), timeout_s=START_TIMEOUT_S)
-        url = f"127.0.0.1:{json.loads(ports.read_text())['http']}"
+        wait_until(lambda: ports_in(ports), timeout_s=START_TIMEOUT_S)
+        url = f"127.0.0.1:{ports_in(ports)['http']}"
         assert generate(url, "The fox").ok
     finally:
         # The kubelet signals all pods of a group that goes; workers wait for rank 0.
@@ -120,8 +115,8 @@ def test_a_job_of_slurm_is_a_model_on_its_nodes(tmp_path):
     job = start(words, tmp_path / "log", PATH=slurm_programs(tmp_path / "bin"), SLURM_JOB_NUM_NODES=2, SLURM_JOB_ID=1234,
                 SLURM_JOB_NODELIST="127.0.0.1,other", MASTER_PORT=free_port(), PORT=0, ADDRESS="127.0.0.1")  # fmt: skip
     try:
-        wait_until(lambda: is_written(ports), timeout_s=START_TIMEOUT_S)
-        assert generate(f"127.0.0.1:{json.loads(ports.read_text())['http']}", "The fox").ok
+        wait_until(lambda: ports_in(ports), timeout_s=START_TIMEOUT_S)
+        assert generate(f"127.0.0.1:{ports_in(ports)['http']}", "The fox").ok
     finally:
         codes = end([job])
     assert codes == [0], (tmp_path / "log").read_text()[-3000:]

@@ -13,6 +13,7 @@ import time
 import pytest
 from command import DEMO, INFLIGHT, ROOT
 from hub_stand_in import Hub
+from live_server import START_TIMEOUT_S, ports_in
 
 FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 # What a line prints, by its beginning; the first that fits.
@@ -90,11 +91,11 @@ class Place:
         command = [*line.split(), *options.split(), "--port-file", ports]
         with open(self.folder / "log", "wb") as log:
             self.server = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
-        while not ports.exists() or not ports.read_text().endswith("\n"):
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while (used := ports_in(ports)) is None:
             assert self.server.poll() is None and time.monotonic() < deadline, (self.folder / "log").read_text()
             time.sleep(0.02)
-        self.words["localhost:8000"] = f"127.0.0.1:{json.loads(ports.read_text())['http']}"
+        self.words["localhost:8000"] = f"127.0.0.1:{used['http']}"
         self.words["http://localhost:8000"] = f"http://{self.words['localhost:8000']}"
         for path in ("v1", "v2"):
             self.words[f"localhost:8000/{path}"] = f"{self.words['localhost:8000']}/{path}"

@@ -54,6 +54,12 @@ def is_sanitized():
     )
 
 
+def ports_in(path):
+    """{front end: port} of a --port-file, which is whole when its line ends; none before."""
+    text = path.read_text() if path.exists() else ""
+    return json.loads(text) if text.endswith("\n") else None
+
+
 def start_server(work_dir, model_dir=DEMO, *options, max_kv_tokens=32768):
     """Serves `model_dir` (or a repository, by options) once it answers; its log is `work_dir`/log."""
     inflight = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
@@ -67,12 +73,11 @@ def start_server(work_dir, model_dir=DEMO, *options, max_kv_tokens=32768):
     with open(log, "wb") as out:
         process = subprocess.Popen([str(c) for c in command], stdout=out, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not ports.exists() or not ports.read_text().endswith("\n"):
+    while (used := ports_in(ports)) is None:
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             pytest.fail(f"the server did not start:\n{log.read_text()[-4000:]}")
         time.sleep(0.02)
-    used = json.loads(ports.read_text())
     address = {name: f"127.0.0.1:{port}" if port else None for name, port in used.items()}
     return Server(process, log, address["http"], address["grpc"], address["metrics"], model_dir)
 

@@ -2,7 +2,6 @@
 """Processes that are the ranks of a model, and what is asked of them."""
 
 import contextlib
-import json
 import os
 import pathlib
 import signal
@@ -11,7 +10,7 @@ import subprocess
 import time
 
 import requests
-from live_server import DEMO, START_TIMEOUT_S
+from live_server import DEMO, START_TIMEOUT_S, ports_in
 from llm_client import wait_until
 
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
@@ -50,10 +49,10 @@ class Ranks:
 
     def is_there(self):
         assert all(process.poll() is None for process in self.processes), self.log()
-        return self.ports.exists() and self.ports.read_text().endswith("\n")
+        return ports_in(self.ports) is not None
 
     def url(self, door="http"):
-        return f"127.0.0.1:{json.loads(self.ports.read_text())[door]}"
+        return f"127.0.0.1:{ports_in(self.ports)[door]}"
 
     def log(self, rank=None):
         return "\n".join(log.read_text()[-3000:] for log in (self.logs if rank is None else [self.logs[rank]]))

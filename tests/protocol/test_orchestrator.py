@@ -2,7 +2,6 @@
 """Orchestrator mode: one server whose models of two ranks have processes of their own, each model alone with its losses."""
 
 import contextlib
-import json
 import os
 import pathlib
 import re
@@ -11,7 +10,7 @@ import subprocess
 
 import pytest
 import requests
-from live_server import DEMO, ROOT, START_TIMEOUT_S, serving, start_error, start_server
+from live_server import DEMO, ROOT, START_TIMEOUT_S, ports_in, serving, start_error, start_server
 from llm_client import wait_until
 from rank_group import INFLIGHT, free_port
 from release_repositories import write_repository
@@ -245,7 +244,7 @@ def launched(folder, count, *options, **environment):
 
 class Address:
     def __init__(self, ports):
-        self.http = f"127.0.0.1:{json.loads(ports.read_text())['http']}"
+        self.http = f"127.0.0.1:{ports_in(ports)['http']}"
 
 
 def test_processes_of_a_launcher_are_given_out(tmp_path, expected):
@@ -256,7 +255,7 @@ def test_processes_of_a_launcher_are_given_out(tmp_path, expected):
     processes = launched(tmp_path, 5, *options, TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES=0)
     try:
         ports = tmp_path / "ports.json"
-        wait_until(lambda: processes[0].poll() is not None or (ports.exists() and ports.read_text().endswith("\n")))
+        wait_until(lambda: processes[0].poll() is not None or ports_in(ports))
         assert processes[0].poll() is None, (tmp_path / "log0").read_text()[-3000:]
         server = Address(ports)
         for model in MODELS:
@@ -324,7 +323,7 @@ def test_the_launchers_line_starts_such_a_server(tmp_path, expected):
     )  # fmt: skip
     file = tmp_path / "ports.json"
     try:
-        wait_until(lambda: file.exists() and file.read_text().endswith("\n"))
+        wait_until(lambda: ports_in(file))
         server = Address(file)
         for model in MODELS:
             assert output_of(server, model) == expected

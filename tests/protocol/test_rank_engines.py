@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines of several ranks: served by threads and by processes as the model itself is; what does not fit together."""
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 
 import pytest
-from live_server import DEMO, START_TIMEOUT_S, start_error, start_server
+from live_server import DEMO, START_TIMEOUT_S, ports_in, start_error, start_server
 from llm_client import wait_until
 from rank_group import INFLIGHT, PROMPTS, answers, free_port, generate, ranks
 from release_repositories import write_repository
@@ -83,9 +82,9 @@ def test_mpirun_starts_the_ranks_of_a_repository(tmp_path, engines, expected):
     write_repository(repository, 11, engine_dir=engines[1, 2], tokenizer_dir=DEMO, decoupled_mode="True")
     launcher = start_by_mpirun(tmp_path, ports, 2, "--model-repository", repository)
     try:
-        wait_until(lambda: launcher.poll() is not None or (ports.exists() and ports.read_text().endswith("\n")))
+        wait_until(lambda: launcher.poll() is not None or ports_in(ports))
         assert launcher.poll() is None, (tmp_path / "log").read_text()[-3000:]
-        url = f"127.0.0.1:{json.loads(ports.read_text())['http']}"
+        url = f"127.0.0.1:{ports_in(ports)['http']}"
         answer = generate(url, PROMPTS[0], bad_words="", stop_words="").json()["text_output"]
         assert answer.endswith(expected[0])
         assert "this rank computes" in (tmp_path / "log").read_text()

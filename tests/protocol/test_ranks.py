@@ -5,7 +5,6 @@ Engines of several ranks: test_rank_engines.py.
 """
 
 import contextlib
-import json
 import os
 import pathlib
 import shutil
@@ -16,7 +15,7 @@ import time
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import DEMO, START_TIMEOUT_S, start_server
+from live_server import DEMO, START_TIMEOUT_S, ports_in, start_server
 from llm_client import wait_until
 from rank_group import INFLIGHT, PROMPTS, answers, free_port, generate, ranks
 from release_repositories import write_repository
@@ -85,9 +84,9 @@ def test_mpirun_starts_the_ranks(tmp_path, expected, sizes):
             env=os.environ | {"MASTER_PORT": str(free_port())},
         )  # fmt: skip
     try:
-        wait_until(lambda: launcher.poll() is not None or (ports.exists() and ports.read_text().endswith("\n")))
+        wait_until(lambda: launcher.poll() is not None or ports_in(ports))
         assert launcher.poll() is None, (tmp_path / "log").read_text()[-3000:]
-        assert answers(f"127.0.0.1:{json.loads(ports.read_text())['http']}") == expected
+        assert answers(f"127.0.0.1:{ports_in(ports)['http']}") == expected
         children = pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
         environments = {int(pid): pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in children}
         [leader] = [pid for pid, words in environments.items() if b"OMPI_COMM_WORLD_RANK=0" in words]

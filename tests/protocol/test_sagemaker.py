@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 from conformance_models import add_ensemble, add_identity, add_model, infer_body, io
-from live_server import DEVICE, ROOT, start_error, start_server
+from live_server import DEVICE, ROOT, ports_in, start_error, start_server
 
 BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 TARGET = "X-Amzn-SageMaker-Target-Model"
@@ -218,11 +218,10 @@ def ready_port(tmp_path, process):
     """The port that the script asked for, once it answers; other front ends are off."""
     ports = tmp_path / "ports.json"
     deadline = time.monotonic() + 60
-    while not ports.exists() or not ports.read_text().endswith("\n"):
+    while (used := ports_in(ports)) is None:
         assert process.poll() is None, "the server ended"
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    used = json.loads(ports.read_text())
     assert {name for name, port in used.items() if port} == {"sagemaker"}
     return used["sagemaker"]
 
