@@ -25,6 +25,12 @@ def load_helm():
     return importlib.import_module("helm_python")
 
 
+def container_of(release):
+    """Of the pods of a release, as render() gives it."""
+    (container,) = release["Deployment"]["spec"]["template"]["spec"]["containers"]
+    return container
+
+
 def values_of(name):
     """The value set ci/<name>.yaml."""
     return yaml.safe_load((CHART / "ci" / f"{name}.yaml").read_text())

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import yaml
-from chart import CHART, VALUE_SETS, render, values_of
+from chart import CHART, VALUE_SETS, container_of, render, values_of
 from live_server import ROOT
 from manifests import check, check_container, check_pod, flags
 
@@ -18,11 +18,6 @@ PAGE = ROOT / "docs/kubernetes.md"
 def releases(helm):
     """{value set: {kind: object}}."""
     return {name: render(helm, values_of(name)) for name in NAMES}
-
-
-def container_of(release):
-    (container,) = release["Deployment"]["spec"]["template"]["spec"]["containers"]
-    return container
 
 
 def argument(release, flag):

@@ -16,7 +16,7 @@ import pytest
 import requests
 import tritonclient.grpc as triton
 import yaml
-from chart import render, values_of
+from chart import container_of, render, values_of
 from light_models import write_light_repository
 from live_server import DEMO, ROOT, start_server
 from llm_client import wait_until
@@ -26,11 +26,6 @@ from stand_ins import KEY_ID, S3, SECRET
 KEY, METRICS_KEY = "key-of-a-client", "key-of-prometheus"
 CLIENTS = 4
 PAGE = ROOT / "docs/kubernetes.md"
-
-
-def container_of(release):
-    (container,) = release["Deployment"]["spec"]["template"]["spec"]["containers"]
-    return container
 
 
 def write_secret(folder, files):
