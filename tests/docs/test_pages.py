@@ -12,7 +12,7 @@ import time
 
 import pytest
 from command import DEMO, INFLIGHT, ROOT
-from hub_stand_in import Hub
+from hub_stand_in import Hub, without_hub
 from live_server import START_TIMEOUT_S, ports_in
 
 FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
@@ -44,15 +44,13 @@ class Place:
     def __init__(self, folder):
         self.folder = folder
         self.hub = Hub("org/name", {name: (DEMO / name).read_bytes() for name in FILES}, large=["model.safetensors"])
-        hidden = ("HF_", "HUGGINGFACE", "XDG_")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(hidden) and not k.lower().endswith("_proxy")}
         home = folder / "home"
         (home / ".local/share/inflight/models").mkdir(parents=True)
         shutil.copytree(DEMO, folder / "model")
         template = json.loads((DEMO / "tokenizer_config.json").read_text())["chat_template"]
         (folder / "template.jinja").write_text(template)
         self.environment = dict(
-            kept, HOME=str(home), HF_ENDPOINT=self.hub.endpoint, PATH=f"{INFLIGHT.parent}:{os.environ['PATH']}"
+            without_hub(), HOME=str(home), HF_ENDPOINT=self.hub.endpoint, PATH=f"{INFLIGHT.parent}:{os.environ['PATH']}"
         )
         self.server = None
         self.words = {

@@ -5,6 +5,7 @@ large files, ETags and ranges. Faults are asked for by name."""
 import hashlib
 import http.server
 import json
+import os
 import threading
 import urllib.parse
 
@@ -13,6 +14,12 @@ COMMIT = "c" * 40
 
 def git_hash(data):
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def without_hub():
+    """This process's environment, but for what leads to a hub, its cache, models of the user or a proxy."""
+    prefixes = ("HF_", "HUGGINGFACE", "XDG_")
+    return {k: v for k, v in os.environ.items() if not k.startswith(prefixes) and not k.lower().endswith("_proxy")}
 
 
 class Hub:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hub ids in place of model directories: found in a made cache, or refused with the place and the remedy."""
 
-import os
-
 import pytest
 from command import ROOT, run
+from hub_stand_in import without_hub
 
 TORCH_DATA = ROOT / "tests/golden/torch/data"
 
@@ -22,8 +21,7 @@ def hub(tmp_path):
     for i, source in enumerate([*(TORCH_DATA / "llama/zip").iterdir(), tokenizer]):
         (repo / "blobs" / str(i)).write_bytes(source.read_bytes())
         (repo / "snapshots" / commit / source.name).symlink_to(f"../../blobs/{i}")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGINGFACE"))}
-    return dict(environment, HF_HOME=str(tmp_path / "hf"))
+    return dict(without_hub(), HF_HOME=str(tmp_path / "hf"))
 
 
 def test_commands_find_hub_ids_in_the_cache(hub, tmp_path):

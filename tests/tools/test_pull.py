@@ -11,7 +11,7 @@ import shutil
 
 import pytest
 from command import DEMO, INFLIGHT, error, needs_terminal, run
-from hub_stand_in import COMMIT, Hub, git_hash
+from hub_stand_in import COMMIT, Hub, git_hash, without_hub
 
 REPO = "org/tiny"
 LARGE = b"".join(i.to_bytes(4, "little") for i in range(200_000))  # 800 kB
@@ -20,9 +20,7 @@ CONTENTS = {name: (DEMO / name).read_bytes() for name in ("config.json", "tokeni
 
 @pytest.fixture
 def place(tmp_path):
-    names = ("HF_", "HUGGINGFACE", "XDG_")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(names) and not k.lower().endswith("_proxy")}
-    return dict(environment, HF_HOME=str(tmp_path / "hf"), XDG_DATA_HOME=str(tmp_path / "data"), HOME=str(tmp_path))
+    return dict(without_hub(), HF_HOME=str(tmp_path / "hf"), XDG_DATA_HOME=str(tmp_path / "data"), HOME=str(tmp_path))
 
 
 @pytest.fixture
