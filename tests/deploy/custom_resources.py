@@ -41,7 +41,10 @@ def resource(api_version, kind, spec):
 
 
 LABELS = {"type": "object", "additionalProperties": {"type": "string"}}
-SELECTOR = record("matchLabels", matchLabels=LABELS)
+SELECTOR = record("matchLabels", matchLabels={
+    "type": "object", "minProperties": 1, "maxProperties": 64,
+    "additionalProperties": {"type": "string", "maxLength": 63, "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"},
+})  # fmt: skip
 SECRET_KEY = record("name key", name=NAME, key=TEXT)
 FROM_SECRET = record("secret", secret=SECRET_KEY)
 CONTAINERS = rows(ref("api.core.v1.Container"))
@@ -78,7 +81,7 @@ INFERENCE_POOL = record(
     "selector targetPorts endpointPickerRef", selector=SELECTOR, targetPorts=rows(NUMBERED, most=8),
     appProtocol={"enum": ["http", "kubernetes.io/h2c"]},
     endpointPickerRef=record(
-        "name port", group={"type": "string", "maxLength": 253}, kind=NAME, name=NAME, port=NUMBERED,
+        "name port", group={"type": "string", "maxLength": 253}, kind=NAME | {"maxLength": 63}, name=NAME, port=NUMBERED,
         failureMode={"enum": ["FailOpen", "FailClose"]}),
 )  # fmt: skip
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """deploy/kubernetes/ fits the API that it is written for, itself, and a server that runs with its arguments.
 
-The fields of an InferencePool and their bounds are those of
-kubernetes-sigs/gateway-api-inference-extension/config/crd/bases/inference.networking.k8s.io_inferencepools.yaml, of a
-Deployment and a Service those of kubernetes/api/apps/v1/types.go and kubernetes/api/core/v1/types.go.
+The fields of a probe and their bounds are those of kubernetes/api/core/v1/types.go.
 """
 
 import copy
@@ -12,34 +10,10 @@ import re
 import jsonschema
 import pytest
 import requests
-import yaml
-from live_server import DEMO, ROOT, start_server
+from custom_resources import INFERENCE_POOL
+from live_server import DEMO, start_server
+from manifests import documents
 
-FOLDER = ROOT / "deploy/kubernetes"
-PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
-LABELS = {
-    "type": "object", "minProperties": 1, "maxProperties": 64,
-    "additionalProperties": {"type": "string", "maxLength": 63, "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"},
-}  # fmt: skip
-NUMBERED = {"type": "object", "required": ["number"], "additionalProperties": False, "properties": {"number": PORT}}
-POOL = {
-    "type": "object", "required": ["selector", "targetPorts"], "additionalProperties": False,
-    "properties": {
-        "selector": {
-            "type": "object", "required": ["matchLabels"], "additionalProperties": False, "properties": {"matchLabels": LABELS},
-        },
-        "targetPorts": {"type": "array", "minItems": 1, "maxItems": 8, "items": NUMBERED},
-        "appProtocol": {"enum": ["http", "kubernetes.io/h2c"]},
-        "endpointPickerRef": {
-            "type": "object", "required": ["name", "port"], "additionalProperties": False,  # the port: of a Service
-            "properties": {
-                "group": {"type": "string", "maxLength": 253}, "kind": {"type": "string", "minLength": 1, "maxLength": 63},
-                "name": {"type": "string", "minLength": 1, "maxLength": 253}, "port": NUMBERED,
-                "failureMode": {"enum": ["FailOpen", "FailClose"]},
-            },
-        },
-    },
-}  # fmt: skip
 PROBE = {
     "type": "object", "required": ["httpGet"], "additionalProperties": False,
     "properties": {
@@ -54,18 +28,18 @@ PROBE = {
 ENGINES = {"vllm", "sglang", "trtllm-serve", "triton-tensorrt-llm"}
 
 
-def documents(name):
-    return {document["kind"]: document for document in yaml.safe_load_all((FOLDER / name).read_text())}
+def by_kind(name):
+    return {document["kind"]: document for document in documents(name)}
 
 
 @pytest.fixture
 def replicas():
-    return documents("replicas.yaml")
+    return by_kind("replicas.yaml")
 
 
 @pytest.fixture
 def pool():
-    return documents("inference-pool.yaml")
+    return by_kind("inference-pool.yaml")
 
 
 def container_of(replicas):
@@ -81,12 +55,12 @@ def option(container, name):
 def test_the_pool_is_one_of_the_api(pool):
     document = pool["InferencePool"]
     assert document["apiVersion"] == "inference.networking.k8s.io/v1"
-    jsonschema.validate(document["spec"], POOL)
+    jsonschema.validate(document["spec"], INFERENCE_POOL)
     for field in ("selector", "targetPorts"):  # the check itself can fail
         broken = copy.deepcopy(document["spec"])
         del broken[field]
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(broken, POOL)
+            jsonschema.validate(broken, INFERENCE_POOL)
 
 
 def test_the_pool_has_the_pods_and_their_port(replicas, pool):
