@@ -82,13 +82,14 @@ def test_pods_of_a_leader_worker_set_compute_one_model(tmp_path):
     assert codes == [0, 0], (tmp_path / "log0").read_text()[-3000:]
 
 
-SRUN = """#!/usr/bin/env bash
+SRUN = r"""#!/usr/bin/env bash
 # Stands for srun: a task for each of --ntasks, with the variables of srun(1), "OUTPUT ENVIRONMENT VARIABLES".
 for word in "$@"; do case $word in --ntasks=*) tasks=${word#*=} ;; esac; done
 while [[ $1 == --* ]]; do shift; done
 trap 'kill -TERM "${pids[@]}"' TERM
 for ((rank = 0; rank < tasks; rank++)); do
-  SLURM_PROCID=$rank SLURM_NTASKS=$tasks SLURM_STEP_NUM_TASKS=$tasks SLURM_LOCALID=0 "$@" & pids+=($!)
+  SLURM_STEP_ID=0 SLURM_PROCID=$rank SLURM_NTASKS=$tasks SLURM_STEP_NUM_TASKS=$tasks SLURM_NODEID=$rank SLURM_LOCALID=0 \
+    SLURM_STEP_TASKS_PER_NODE="1(x$tasks)" "$@" & pids+=($!)
 done
 status=0
 for pid in "${pids[@]}"; do while kill -0 "$pid" 2>/dev/null; do wait "$pid"; status=$?; done; done
@@ -119,7 +120,9 @@ def test_a_job_of_slurm_is_a_model_on_its_nodes(tmp_path):
         assert generate(f"127.0.0.1:{ports_in(ports)['http']}", "The fox").ok
     finally:
         codes = end([job])
-    assert codes == [0], (tmp_path / "log").read_text()[-3000:]
+    log = (tmp_path / "log").read_text()
+    assert codes == [0], log[-3000:]
+    assert log.count("Started HTTPService") == 1, log[-3000:]  # the other task is a rank of the same server
 
 
 def test_a_job_of_slurm_on_gpus_keeps_to_one_node(tmp_path):
