@@ -28,6 +28,7 @@ SUITES = {"simulation_test": "simulation", "server_simulation_test": "simulation
           "cuda_ranks_test": "cuda", "decoding_cuda_test": "cuda"}  # others are `unit`
 TIMEOUT_S = 900
 AT_ONCE = 2
+SHARDED_S = 150  # a binary that takes longer is run in two halves beside each other, so that no core waits for it at the end
 LONGEST = {"simulation_test", "golden_test", "decoding_test", "artifact_test"}  # these first, where durations are unknown
 DURATIONS = ROOT / "tests/durations.json"  # seconds by name of a binary or path of a file; tests/conftest.py reads it too
 FILES_AT_ONCE = ["-n", os.environ.get("INFLIGHT_TEST_FILES_AT_ONCE", str(AT_ONCE)), "--dist", "loadfile"]
@@ -36,14 +37,15 @@ if DURATIONS.exists():
 measured: dict[str, float] = {}
 
 
-def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
-    """Passed and failed tests of one GoogleTest binary; a crash counts as one failure."""
+def run_gtest(binary: pathlib.Path, shard: int = 0, num_shards: int = 1) -> tuple[int, int]:
+    """Passed and failed tests of one GoogleTest binary, or of a part of them; a crash counts as one failure."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         start = time.monotonic()
         try:
             done = subprocess.run(
                 [binary, f"--gtest_output=json:{report.name}", "--gtest_brief=1"], timeout=TIMEOUT_S, check=False,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env=dict(os.environ, GTEST_TOTAL_SHARDS=str(num_shards), GTEST_SHARD_INDEX=str(shard)),
             )
             code, output = done.returncode, done.stdout
         except subprocess.TimeoutExpired as late:
@@ -59,8 +61,10 @@ def run_gtest(binary: pathlib.Path) -> tuple[int, int]:
     if code != 0 and failed == 0:
         total, failed = total + 1, 1
     note = f", {skipped} skipped" if skipped else ""
-    measured[binary.name] = time.monotonic() - start
-    line = f"{binary.name}: {total - failed} passed, {failed} failed{note} ({measured[binary.name]:.1f} s)"
+    seconds = time.monotonic() - start
+    measured[binary.name] = measured.get(binary.name, 0) + seconds
+    part = f"part {shard + 1} of {num_shards}, " if num_shards > 1 else ""
+    line = f"{binary.name}: {total - failed} passed, {failed} failed{note} ({part}{seconds:.1f} s)"
     print(output.decode(errors="replace") + line, flush=True)
     return total - failed, failed
 
@@ -108,7 +112,11 @@ def main() -> int:
     binaries.sort(key=lambda path: (-durations.get(path.name, 0), path.name not in LONGEST))
     # A GPU runs one at a time: each takes most of its memory.
     with concurrent.futures.ThreadPoolExecutor(1 if "cuda" in suites else AT_ONCE) as pool:
-        for counts in pool.map(run_gtest, binaries):
+        running = []
+        for binary in binaries:
+            num_shards = AT_ONCE if durations.get(binary.name, 0) > SHARDED_S and "cuda" not in suites else 1
+            running += [pool.submit(run_gtest, binary, shard, num_shards) for shard in range(num_shards)]
+        for counts in (run.result() for run in running):
             passed, failed = passed + counts[0], failed + counts[1]
     if "python" in suites:
         counts = run_pytest(build)
