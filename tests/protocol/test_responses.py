@@ -180,6 +180,118 @@ def test_a_conversation_goes_on_from_what_is_kept(talker, api):
     assert ask(api, "thinks", input="And now?", previous_response_id=kept.id).status == "completed"
 
 
+LOGPROBS = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+
+
+@pytest.mark.parametrize("script", ["calls", "thinks", "broken"])
+def test_tokens_of_the_text_have_log_probs(api, script):
+    whole = ask(api, script, **LOGPROBS)
+    assert whole.top_logprobs == 2
+    (text,) = (p for i in whole.output if i.type == "message" for p in i.content)
+    told = [t.token for t in text.logprobs]
+    assert text.text in "".join(told)
+    assert text.text not in "".join(told[1:]), "the first token has some of the text"
+    assert text.text not in "".join(told[:-1]), "and the last one"
+    for token in text.logprobs:
+        assert bytes(token.bytes).decode() == token.token
+        assert token.top_logprobs[0].token == token.token, "the likeliest is taken"
+        assert token.top_logprobs[0].logprob == token.logprob
+        assert len(token.top_logprobs) == 2
+    names = ("name", "description", "parameters")
+    functions = [{"type": "function", "function": {k: t[k] for k in names if t.get(k)}} for t in TOOLS]
+    chat = api.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": QUESTION}], logprobs=True, top_logprobs=2, tools=functions,
+        extra_body={"chat_template_kwargs": {"script": script}},
+    )  # fmt: skip
+    of_chat = {t.token: t.logprob for t in chat.choices[0].logprobs.content}
+    assert {t.token: t.logprob for t in text.logprobs} == {t: of_chat[t] for t in told}
+    events = list(ask(api, script, stream=True, **LOGPROBS))
+    deltas = [e for e in events if e.type == "response.output_text.delta"]
+    assert [t.token for e in deltas for t in e.logprobs] == told
+    (done,) = (e for e in events if e.type == "response.output_text.done")
+    assert [(t.token, t.logprob) for t in done.logprobs] == [(t.token, t.logprob) for t in text.logprobs]
+    (part,) = (e.part for e in events if e.type == "response.content_part.done" and e.part.type == "output_text")
+    (kept,) = (p for i in events[-1].response.output if i.type == "message" for p in i.content)
+    assert part == kept == text
+    without = ask(api, script, include=LOGPROBS["include"])
+    assert without.output_text == whole.output_text
+    (text,) = (p for i in without.output if i.type == "message" for p in i.content)
+    assert [(t.token, t.top_logprobs) for t in text.logprobs] == [(t, []) for t in told]
+
+
+def test_a_kept_answer_tells_its_items(talker, api):
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "So?"}]},
+        {"type": "function_call", "id": "fc_a", "call_id": "call_1", "name": "add", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "3"},
+        {"role": "assistant", "content": "Well."},
+        {"role": "user", "content": "And?"},
+    ]  # fmt: skip
+    first = ask(api, "thinks", input=items, instructions="Forget this.")
+    told = list(api.responses.input_items.list(first.id, order="asc"))
+    assert [i.type for i in told] == ["message", "function_call", "function_call_output", "message", "message"]
+    assert [i.content[0].text for i in told if i.type == "message"] == ["So?", "Well.", "And?"]
+    assert [i.role for i in told if i.type == "message"] == ["user", "assistant", "user"]
+    assert (told[1].id, told[1].call_id, told[1].name, told[2].output) == ("fc_a", "call_1", "add", "3")
+    assert len({i.id for i in told}) == len(told)
+    page = api.responses.input_items.list(first.id, limit=2)
+    assert ([i.id for i in page.data], page.has_more) == ([told[4].id, told[3].id], True), "the last is the first"
+    assert [i.id for i in page] == [i.id for i in reversed(told)], "the client asks for the pages that follow"
+    page = api.responses.input_items.list(first.id, after=told[2].id, order="asc")
+    assert ([i.id for i in page.data], page.has_more) == ([told[3].id, told[4].id], False)
+    assert api.responses.input_items.list(first.id, after=told[4].id, order="asc").data == []
+    second = ask(api, "thinks", input="And now?", previous_response_id=first.id)
+    longer = list(api.responses.input_items.list(second.id, order="asc"))
+    assert [i.id for i in longer[:-1]] == [i.id for i in told] + [i.id for i in first.output]
+    assert longer[-1].content[0].text == "And now?"
+    for params in ({"limit": 0}, {"limit": 101}, {"order": "up"}, {"after": "x"}, {"include": ["message.input_image.image_url"]}):
+        (name,) = (f"{name}[]" if name == "include" else name for name in params)
+        with pytest.raises(openai.BadRequestError) as error:
+            api.responses.input_items.list(first.id, **params)
+        assert error.value.body["param"] == name
+    with client(talker, "key-b") as other, pytest.raises(openai.NotFoundError):
+        other.responses.input_items.list(first.id)
+    api.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        api.responses.input_items.list(first.id)
+    assert len(list(api.responses.input_items.list(second.id))) == len(longer)
+
+
+def test_a_kept_answer_is_told_whole(talker, api):
+    kept = ask(api, "thinks")
+    url, headers = f"http://{talker.http}/v1/responses/{kept.id}", {"Authorization": "Bearer key-a"}
+    assert requests.get(f"{url}?stream=false", headers=headers, timeout=30).json()["id"] == kept.id
+    for query, name in (("stream=true", "stream"), ("include%5B%5D=a", "include[]"), ("starting_after=1", "starting_after")):
+        answer = requests.get(f"{url}?{query}", headers=headers, timeout=30)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
+
+
+def test_a_long_conversation_begins_later_where_it_is_asked_to(api):
+    def said(turns):
+        return [{"role": role, "content": f"{i} {'x' * 700}"} for i in turns for role in ("user", "assistant")]
+
+    system, last = {"role": "developer", "content": "Be brief."}, {"role": "user", "content": "So?"}
+    options = {"tools": [], "store": False, "max_output_tokens": 100}
+    whole = [*said([0]), system, *said(range(1, 6)), last]
+    for truncation in ({}, {"truncation": "disabled"}):
+        with pytest.raises(openai.BadRequestError) as error:
+            ask(api, "thinks", input=whole, instructions="Obey.", **options, **truncation)
+        assert error.value.body["code"] == "context_length_exceeded"
+    # A turn has 1423 characters, each of them a token, and the model takes 4096.
+    for max_output_tokens, first in ((100, 4), (1500, 5)):
+        options["max_output_tokens"] = max_output_tokens
+        answer = ask(api, "thinks", input=whole, instructions="Obey.", truncation="auto", **options)
+        assert (answer.truncation, answer.status) == ("auto", "completed")
+        shorter = ask(api, "thinks", input=[system, *said(range(first, 6)), last], instructions="Obey.", **options)
+        assert answer.usage.input_tokens == shorter.usage.input_tokens
+    alone = [{"role": "user", "content": "x" * 5000}]
+    with pytest.raises(openai.BadRequestError) as error:
+        ask(api, "thinks", input=alone, truncation="auto", **options)
+    assert error.value.body["code"] == "context_length_exceeded"
+    short = ask(api, "thinks", input=[system, last], truncation="auto", **options)
+    assert short.usage.input_tokens == ask(api, "thinks", input=[system, last], **options).usage.input_tokens
+
+
 def test_what_is_not_to_be_kept_is_not(api):
     answer = ask(api, "thinks", store=False)
     with pytest.raises(openai.NotFoundError):
@@ -198,7 +310,10 @@ def test_what_is_not_to_be_kept_is_not(api):
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "runs no tools"),
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name", "must be 1 to 128 letters"),
         ({"include": ["reasoning.encrypted_content"]}, "include[0]", "does not have"),
-        ({"truncation": "auto"}, "truncation", "not supported"),
+        ({"include": ["message.input_image.image_url"]}, "include[0]", "message.output_text.logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs", "needs include"),
+        ({"include": ["message.output_text.logprobs"], "top_logprobs": 21}, "top_logprobs", "must be in [0, 20]"),
+        ({"truncation": "middle"}, "truncation", "must be auto or disabled"),
         ({"background": True}, "background", "not supported"),
         ({"reasoning": {"summary": "detailed"}}, "reasoning.summary", "told as it is"),
         ({"text": {"format": {"type": "json_schema", "name": "a", "schema": 1}}}, "text.format.schema", "must be an object"),

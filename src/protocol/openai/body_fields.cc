@@ -172,6 +172,13 @@ Status ReadCacheControl(const BodyField& field, const Value& value, Asked&) {
   return CheckCacheControl(std::string(field.name), value);
 }
 
+Status ReadTruncation(const BodyField& field, const Value& value, Asked& asked) {
+  ASSIGN_OR_RETURN(const std::string said, TextOf(field.name, value));
+  asked.truncates = said == "auto";
+  if (asked.truncates || said == "disabled") return Status::Ok();
+  return InvalidArgument(field.name, "got '" + Shortened(said) + "', must be auto or disabled");
+}
+
 // Says who asks; the server has no use for it.
 Status ReadLabel(const BodyField& field, const Value& value, Asked&) {
   return TextOf(field.name, value).status();
@@ -295,7 +302,7 @@ constexpr BodyField kFields[] = {
     {"stop_token_ids", kGenerate, ReadStopIds},
     {"ignore_eos", kGenerate, ReadBool<&Asked::ignore_eos>},
     {"logprobs", kChat, ReadBool<&Asked::logprobs>},
-    {"top_logprobs", kChat, ReadInt<&Asked::top_logprobs>, 0, 20},
+    {"top_logprobs", kChat | kResponse, ReadInt<&Asked::top_logprobs>, 0, 20},
     {"logprobs", kCompletion, ReadLogProbCount, 0, 20},
     {"echo", kCompletion, ReadBool<&Asked::echo>},
     {"stream", kGenerate, ReadBool<&Asked::stream>},
@@ -317,12 +324,11 @@ constexpr BodyField kFields[] = {
     {"metadata", kResponse, Keep<&Asked::metadata, Kind::kObject>},
     {"previous_response_id", kResponse, ReadText<&Asked::previous_response_id>},
     {"store", kResponse, ReadBool<&Asked::store>},
-    {.name = "truncation", .kinds = kResponse, .remedy = "conversations are taken as they are; leave it out", .neutral = "\"disabled\""},
+    {"truncation", kResponse, ReadTruncation},
     {.name = "background", .kinds = kResponse, .remedy = "answers come at once or as a stream; leave it out"},
     {.name = "conversation", .kinds = kResponse, .remedy = "use previous_response_id"},
     {.name = "prompt", .kinds = kResponse, .remedy = "this server has no stored prompts; use instructions and input"},
     {.name = "max_tool_calls", .kinds = kResponse, .remedy = kNoTools},
-    {.name = "top_logprobs", .kinds = kResponse, .remedy = "log-probabilities are told by /v1/chat/completions", .neutral = "0"},
     {.name = "service_tier", .kinds = kResponse, .remedy = "all requests are of one tier; leave it out", .neutral = "\"auto\""},
     {.name = "context_management", .kinds = kResponse, .remedy = "conversations are taken as they are; leave it out"},
     {.name = "moderation", .kinds = kResponse, .remedy = kLeaveOut},

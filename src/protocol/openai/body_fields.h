@@ -31,6 +31,7 @@ struct Asked {
   std::optional<json::Value> input, instructions, text, reasoning, include, metadata;
   std::string previous_response_id;
   std::optional<bool> store;
+  bool truncates = false;  // a conversation that is too long begins later
   bool add_generation_prompt = true;
   bool continues = false;              // the answer goes on from the last message, the assistant's
   std::optional<bool> reasons;         // the model is to reason, or is not to

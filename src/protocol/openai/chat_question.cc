@@ -8,6 +8,7 @@
 #include "protocol/openai/conversation.h"
 #include "protocol/openai/prompts.h"
 #include "protocol/openai/reasoning.h"
+#include "protocol/openai/shorter_conversation.h"
 #include "protocol/openai/tools.h"
 
 namespace inflight::openai {
@@ -30,9 +31,9 @@ Result<Question> AskChat(const Context& context, const Asked& asked, const Serve
   question.body_bytes = text.size();
   PromptSource& prompt = question.prompts.emplace_back();
   prompt.text_bytes = read.variables.size();
-  prompt.make = [model = served.text, begins_in, tags,
-                 conversation = std::make_shared<const Conversation>(std::move(read))] {
-    auto rendered = Render(*model->chat_template, *conversation);
+  const auto conversation = std::make_shared<const Conversation>(std::move(read));
+  const auto make = [model = served.text, begins_in, tags](const Conversation& of) {
+    auto rendered = Render(*model->chat_template, of);
     if (rendered.ok() && tags != nullptr)
       *begins_in = answer_parts::FindBegin(*tags, rendered->text);
     if (rendered.ok() && tags != nullptr && *begins_in != answer_parts::BeginsIn::kContent)
@@ -40,6 +41,13 @@ Result<Question> AskChat(const Context& context, const Asked& asked, const Serve
     if (rendered.ok() && tags != nullptr && *begins_in == answer_parts::BeginsIn::kAnything)
       rendered->guide_opening = tags->begin;
     return rendered;
+  };
+  prompt.make = [make, conversation] { return make(*conversation); };
+  if (!asked.truncates) return question;
+  std::vector<size_t> begins = LaterBegins(*conversation);
+  prompt.num_shorter = begins.size();
+  prompt.make_shorter = [make, conversation, begins = std::move(begins)](size_t index) {
+    return make(BeginningAt(*conversation, begins[index]));
   };
   return question;
 }

@@ -42,6 +42,7 @@ Endpoint HandleResponses;
 // Of one that is kept.
 Endpoint HandleResponse;
 Endpoint HandleDeleteResponse;
+Endpoint HandleInputItems;
 Endpoint HandleEmbeddings;
 
 }  // namespace inflight::openai

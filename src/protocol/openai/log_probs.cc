@@ -51,19 +51,24 @@ std::string BytesOfToken(const Tokenizer& tokenizer, TokenId id) {
   return bytes.empty() ? std::string(tokenizer.IdToToken(id)) : bytes;
 }
 
+void AppendLogProb(const Tokenizer& tokenizer, const Response& response, size_t index, int num_top,
+                   std::string& out) {
+  AppendItem(tokenizer, response.output_ids[index],
+             index < response.output_log_probs.size() ? response.output_log_probs[index] : 0, out);
+  out.append(R"(,"top_logprobs":[)");
+  for (const TopLogProb& top : TopOf(response, index, num_top)) {
+    AppendComma(out);
+    AppendItem(tokenizer, top.id, top.log_prob, out);
+    out.push_back('}');
+  }
+  out.append("]}");
+}
+
 void AppendChatLogProbs(const Tokenizer& tokenizer, const Response& response, int num_top,
                         std::string& out) {
   for (size_t i = 0; i < response.output_ids.size(); ++i) {
     if (!out.empty() && out.back() == '}') out.push_back(',');
-    AppendItem(tokenizer, response.output_ids[i],
-               i < response.output_log_probs.size() ? response.output_log_probs[i] : 0, out);
-    out.append(R"(,"top_logprobs":[)");
-    for (const TopLogProb& top : TopOf(response, i, num_top)) {
-      AppendComma(out);
-      AppendItem(tokenizer, top.id, top.log_prob, out);
-      out.push_back('}');
-    }
-    out.append("]}");
+    AppendLogProb(tokenizer, response, i, num_top, out);
   }
 }
 

@@ -15,7 +15,11 @@ namespace inflight::openai {
 // The bytes of a token's text; of a special one its name.
 std::string BytesOfToken(const Tokenizer& tokenizer, TokenId id);
 
-// Of chat: items of "content", joined by commas: {"token", "logprob", "bytes", "top_logprobs"}.
+// Of the `index`th token of a response: {"token", "logprob", "bytes", "top_logprobs"}.
+void AppendLogProb(const Tokenizer& tokenizer, const Response& response, size_t index, int num_top,
+                   std::string& out);
+
+// Of chat: the items of "content", as above, joined by commas.
 void AppendChatLogProbs(const Tokenizer& tokenizer, const Response& response, int num_top,
                         std::string& out);
 

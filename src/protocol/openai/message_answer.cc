@@ -38,6 +38,7 @@ class MessageAnswer final : public AnswerSink {
     }
     usage_.completion_tokens += std::ssize(generated.response.output_ids);
     if (!generated.stop_text.empty()) stop_text_ = generated.stop_text;
+    writer_->Read(generated.response);
     const answer_parts::Parts parts = parts_->Read(generated);
     for (const Part& part : parts.items()) Write(part);
     writer_->Step();

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "answer_parts/part.h"
+#include "inflight/request.h"
 #include "inflight/status.h"
 #include "protocol/openai/start_answer.h"
 
@@ -28,13 +29,15 @@ struct MessageEnd {
 };
 
 // A message is of blocks: reasoning, content, or a call with its arguments. Calls come as Begin;
-// for each block Open, Append as often as its text goes on, Close; Step behind each response; End.
-// Or, at any place, Fail, which is the last. One at a time.
+// Read before what each response has; for each block Open, Append as often as its text goes on,
+// Close; Step behind each response; End. Or, at any place, Fail, which is the last. One at a time.
 class MessageWriter {
  public:
   virtual ~MessageWriter() = default;
 
   virtual void Begin(const MessageUsage& usage) = 0;  // of the prompt
+  // What the blocks until the next Step are read from.
+  virtual void Read(const Response& /*response*/) {}
   // `name`: of the function that a block of the kind kCall calls.
   virtual void Open(answer_parts::Part::Kind kind, std::string_view name) = 0;
   virtual void Append(std::string_view text) = 0;

@@ -34,6 +34,7 @@ constexpr Route kRoutes[] = {
     {"/v1/responses", kPost, Api::kInference, HandleResponses},
     {"/v1/responses/{response}", kGet, Api::kInference, HandleResponse},
     {"/v1/responses/{response}", kDelete, Api::kInference, HandleDeleteResponse},
+    {"/v1/responses/{response}/input_items", kGet, Api::kInference, HandleInputItems},
     {"/v1/embeddings", kPost, Api::kInference, HandleEmbeddings},
     {"/tokenize", kPost, Api::kInference, HandleTokenize, /*tokenizes=*/true},
     {"/detokenize", kPost, Api::kInference, HandleDetokenize, /*tokenizes=*/true},

@@ -19,6 +19,7 @@
 #include "protocol/openai/field_names.h"
 #include "protocol/openai/new_id.h"
 #include "protocol/openai/response_input.h"
+#include "protocol/openai/text_log_probs.h"
 
 namespace inflight::openai {
 namespace {
@@ -37,7 +38,8 @@ struct Item {
   std::string name = {};  // of a call, as is call_id
   std::string call_id = {};
   std::string id = {};
-  std::string text = {};  // of a call its arguments
+  std::string text = {};       // of a call its arguments
+  std::string log_probs = {};  // of a text: of its tokens, joined by commas
 };
 
 // Names of an item's events and parts.
@@ -58,10 +60,20 @@ const ItemNames& NamesOf(Part::Kind kind) {
   return kind == Part::Kind::kContent ? kText : kCall;
 }
 
-void AppendPart(const Item& item, std::string_view text, json::Writer& out) {
-  out.BeginObject().Key("type").String(NamesOf(item.kind).part).Key("text").String(text);
-  if (item.kind == Part::Kind::kContent)
-    out.Key("annotations").BeginArray().EndArray().Key("logprobs").BeginArray().EndArray();
+void AppendLogProbs(const std::string& items, json::Writer& out) {
+  out.Key("logprobs").BeginArray();
+  if (!items.empty()) out.Raw(items);
+  out.EndArray();
+}
+
+// `is_whole`: with its text.
+void AppendPart(const Item& item, bool is_whole, json::Writer& out) {
+  out.BeginObject().Key("type").String(NamesOf(item.kind).part);
+  out.Key("text").String(is_whole ? item.text : "");
+  if (item.kind == Part::Kind::kContent) {
+    out.Key("annotations").BeginArray().EndArray();
+    AppendLogProbs(is_whole ? item.log_probs : "", out);
+  }
   out.EndObject();
 }
 
@@ -81,7 +93,7 @@ void AppendItem(const Item& item, std::string_view status, json::Writer& out) {
     out.String("message").Key("role").String("assistant");
   }
   out.Key("status").String(status).Key("content").BeginArray();
-  if (is_whole) AppendPart(item, item.text, out);
+  if (is_whole) AppendPart(item, is_whole, out);
   out.EndArray().EndObject();
 }
 
@@ -111,7 +123,13 @@ class ResponseWriter final : public MessageWriter {
         format_(started.format),
         seed_(started.seed),
         responder_(responder),
-        sender_(std::move(responder), SeedHeader(started.seed)) {}
+        sender_(std::move(responder), SeedHeader(started.seed)) {
+    if (form_.logprobs) log_probs_.emplace(form_.tokenizer, form_.top_logprobs);
+  }
+
+  void Read(const Response& response) override {
+    if (log_probs_) log_probs_->Add(response);
+  }
 
   void Begin(const MessageUsage&) override {
     if (!form_.is_stream) return;
@@ -128,20 +146,27 @@ class ResponseWriter final : public MessageWriter {
     const bool is_call = kind == Part::Kind::kCall;
     item.id = NewId(is_call ? "fc_" : (kind == Part::Kind::kReasoning ? "rs_" : "msg_"));
     if (is_call) item.call_id = NewCallId(format_, "call_");
+    if (is_call && log_probs_) log_probs_->Skip(name);
     if (!form_.is_stream) return;
     json::Writer out = BeginEvent("response.output_item.added");
     out.Key("output_index").Int(Index()).Key("item");
     AppendItem(item, kInProgress, out);
     EndEvent(out);
-    if (!is_call) PartEvent("response.content_part.added", "");
+    if (!is_call) PartEvent("response.content_part.added", /*is_whole=*/false);
   }
 
   void Append(std::string_view text) override {
-    items_.back().text.append(text);
+    Item& item = items_.back();
+    const bool is_text = item.kind == Part::Kind::kContent;
+    item.text.append(text);
+    std::string log_probs;
+    if (log_probs_) is_text ? void(log_probs = log_probs_->Take(text)) : log_probs_->Skip(text);
+    if (!item.log_probs.empty() && !log_probs.empty()) item.log_probs.push_back(',');
+    item.log_probs.append(log_probs);
     if (!form_.is_stream) return;
-    json::Writer out = BeginEventOfItem(NamesOf(items_.back().kind).delta);
+    json::Writer out = BeginEventOfItem(NamesOf(item.kind).delta);
     out.Key("delta").String(text);
-    if (items_.back().kind == Part::Kind::kContent) out.Key("logprobs").BeginArray().EndArray();
+    if (is_text) AppendLogProbs(log_probs, out);
     EndEvent(out);
   }
 
@@ -203,10 +228,10 @@ class ResponseWriter final : public MessageWriter {
     if (items_.back().kind != Part::Kind::kCall) out.Key("content_index").Int(0);
     return out;
   }
-  void PartEvent(std::string_view type, std::string_view text) {
+  void PartEvent(std::string_view type, bool is_whole) {
     json::Writer out = BeginEventOfItem(type);
     out.Key("part");
-    AppendPart(items_.back(), text, out);
+    AppendPart(items_.back(), is_whole, out);
     EndEvent(out);
   }
 
@@ -216,10 +241,10 @@ class ResponseWriter final : public MessageWriter {
     const ItemNames& names = NamesOf(item.kind);
     json::Writer done = BeginEventOfItem(names.done);
     done.Key(names.text).String(item.text);
-    if (item.kind == Part::Kind::kContent) done.Key("logprobs").BeginArray().EndArray();
+    if (item.kind == Part::Kind::kContent) AppendLogProbs(item.log_probs, done);
     if (item.kind == Part::Kind::kCall) done.Key("name").String(item.name);
     EndEvent(done);
-    if (!names.part.empty()) PartEvent("response.content_part.done", item.text);
+    if (!names.part.empty()) PartEvent("response.content_part.done", /*is_whole=*/true);
     json::Writer out = BeginEvent("response.output_item.done");
     out.Key("output_index").Int(Index()).Key("item");
     AppendItem(item, status, out);
@@ -287,6 +312,7 @@ class ResponseWriter final : public MessageWriter {
   const std::shared_ptr<HttpResponder> responder_;
   EventSender sender_;
   std::vector<Item> items_;
+  std::optional<TextLogProbs> log_probs_;  // where they are asked for
   int64_t sequence_number_ = 0;
   int64_t num_reasoning_tokens_ = 0;  // at the end
   bool is_kept_ = true;
@@ -314,7 +340,8 @@ std::vector<std::pair<std::string_view, std::string>> EchoOf(const Asked& asked)
                     asked.max_tokens ? std::to_string(*asked.max_tokens) : "null");
   echo.emplace_back("temperature", NumberText(asked.temperature));
   echo.emplace_back("top_p", NumberText(asked.top_p));
-  echo.emplace_back("truncation", "\"disabled\"");
+  echo.emplace_back("top_logprobs", std::to_string(asked.top_logprobs));
+  echo.emplace_back("truncation", asked.truncates ? "\"auto\"" : "\"disabled\"");
   return echo;
 }
 

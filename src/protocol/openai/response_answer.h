@@ -24,6 +24,8 @@ struct ResponseForm {
   std::shared_ptr<const Tokenizer> tokenizer;  // by which the tokens of its reasoning are counted
   int64_t created_s = 0;                       // since 1970
   bool is_stream = false;
+  bool logprobs = false;  // of the tokens of texts, and of so many likely ones beside each
+  int top_logprobs = 0;
   // Members of the object that tell what was asked: names, and values as JSON.
   std::vector<std::pair<std::string_view, std::string>> echo = {};
   // Given the object of an answer that is whole, and its message in the form of chat; false: it

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "json/json_writer.h"
 #include "protocol/openai/chat_document.h"
+#include "protocol/openai/new_id.h"
 #include "protocol/openai/object_reader.h"
 
 namespace inflight::openai {
@@ -33,11 +34,13 @@ constexpr FieldName kResponseFieldNames[] = {
 // turn is one message.
 class ItemReader {
  public:
-  explicit ItemReader(json::Writer& out) : out_(out) {}
+  // `out`: its messages; `items`: its items, as they are told.
+  ItemReader(json::Writer& out, json::Writer& items) : out_(out), items_(items) {}
 
   Status Read(const Value& input) {
     if (input.kind() == Kind::kString) {
       ASSIGN_OR_RETURN(std::string text, input.AsString());
+      TellMessage("user", input, NewId("msg_"));
       AppendTurn({.role = "user", .content = std::move(text)}, out_);
       return Status::Ok();
     }
@@ -79,6 +82,8 @@ class ItemReader {
           "got '" + Shortened(role) + "', must be user, assistant, system or developer");
     if (!members[2]) return InvalidArgument(where + ".content", "is missing");
     ASSIGN_OR_RETURN(std::string content, ReadText(where + ".content", *members[2]));
+    ASSIGN_OR_RETURN(const std::string id, IdOf(where, members[3], "msg_"));
+    TellMessage(role, *members[2], id);
     if (role == "assistant") {
       if (turn_ && (has_content_ || !turn_->calls.empty())) EndTurn();
       has_content_ = true;
@@ -88,6 +93,33 @@ class ItemReader {
     EndTurn();
     AppendTurn({.role = *known, .content = std::move(content)}, out_);
     return Status::Ok();
+  }
+
+  // That an item has, else a new one.
+  static Result<std::string> IdOf(const std::string& where, const std::optional<Value>& id,
+                                  std::string_view prefix) {
+    if (!id) return NewId(prefix);
+    return TextAt(where + ".id", id);
+  }
+
+  void BeginItem(std::string_view type, const std::string& id) {
+    items_.BeginObject().Key("id").String(id).Key("type").String(type);
+    items_.Key("status").String("completed");
+  }
+
+  // `content`: a text, which becomes a part, or parts.
+  void TellMessage(std::string_view role, const Value& content, const std::string& id) {
+    BeginItem("message", id);
+    items_.Key("role").String(role).Key("content");
+    if (content.kind() == Kind::kArray) {
+      items_.Raw(content.text()).EndObject();
+      return;
+    }
+    items_.BeginArray().BeginObject().Key("type");
+    items_.String(role == "assistant" ? "output_text" : "input_text");
+    items_.Key("text").Raw(content.text());
+    if (role == "assistant") items_.Key("annotations").BeginArray().EndArray();
+    items_.EndObject().EndArray().EndObject();
   }
 
   static Result<std::string> LineOf(const std::string& where, const Value& part) {
@@ -110,6 +142,11 @@ class ItemReader {
     if (members[4])
       return Unimplemented(where + ".encrypted_content",
                            "is not supported: reasoning is told as it is, in content");
+    ASSIGN_OR_RETURN(const std::string id, IdOf(where, members[1], "rs_"));
+    BeginItem("reasoning", id);
+    items_.Key("summary").Raw(members[2] ? members[2]->text() : "[]");
+    if (members[3]) items_.Key("content").Raw(members[3]->text());
+    items_.EndObject();
     EndTurn();
     std::string& reasoning = Turn().reasoning;
     for (const size_t place : {size_t{2}, size_t{3}}) {
@@ -142,6 +179,10 @@ class ItemReader {
     const auto object = Value::Parse(arguments.empty() ? "{}" : arguments);
     if (!object.ok() || object->kind() != Kind::kObject)
       return InvalidArgument(where + ".arguments", "must be the text of a JSON object");
+    ASSIGN_OR_RETURN(const std::string id, IdOf(where, members[4], "fc_"));
+    BeginItem("function_call", id);
+    items_.Key("call_id").String(call.id).Key("name").String(call.name);
+    items_.Key("arguments").String(call.arguments).EndObject();
     return Status::Ok();
   }
 
@@ -154,6 +195,10 @@ class ItemReader {
     ASSIGN_OR_RETURN(turn.tool_call_id, TextAt(where + ".call_id", members[1]));
     if (!members[2]) return InvalidArgument(where + ".output", "is missing");
     ASSIGN_OR_RETURN(turn.content, ReadText(where + ".output", *members[2]));
+    ASSIGN_OR_RETURN(const std::string id, IdOf(where, members[3], "fco_"));
+    BeginItem("function_call_output", id);
+    items_.Key("call_id").String(turn.tool_call_id).Key("output").Raw(members[2]->text());
+    items_.EndObject();
     AppendTurn(turn, out_);
     return Status::Ok();
   }
@@ -170,6 +215,7 @@ class ItemReader {
   }
 
   json::Writer& out_;
+  json::Writer& items_;
   std::optional<ChatTurn> turn_;  // of the assistant, which goes on
   bool has_content_ = false;      // that it said something, even if it is empty
 };
@@ -205,13 +251,21 @@ Status WriteChoice(const Value& choice, json::Writer& out) {
   return Status::Ok();
 }
 
-Status CheckInclude(const Asked& asked) {
-  if (!asked.include) return Status::Ok();
+Status ReadInclude(Asked& asked) {
+  constexpr std::string_view kLogProbs = "\"message.output_text.logprobs\"";
   size_t index = 0;
-  return asked.include->ForEachElement([&](const Value& name) {
-    return Unimplemented(At("include", index++),
-                         "got " + Shortened(name.text()) + ", which this server does not have");
-  });
+  if (asked.include)
+    RETURN_IF_ERROR(asked.include->ForEachElement([&](const Value& name) {
+      const std::string where = At("include", index++);
+      asked.logprobs = name.text() == kLogProbs;
+      if (asked.logprobs) return Status::Ok();
+      return Unimplemented(where, "got " + Shortened(name.text()) +
+                                      ", which this server does not have; it has " +
+                                      std::string(kLogProbs));
+    }));
+  if (asked.top_logprobs > 0 && !asked.logprobs)
+    return InvalidArgument("top_logprobs", "needs include: [" + std::string(kLogProbs) + "]");
+  return Status::Ok();
 }
 
 Status CheckMetadata(const Asked& asked) {
@@ -275,17 +329,18 @@ Status ReadReasoning(Asked& asked) {
 
 Result<ResponseInput> ReadResponseInput(Asked& asked, std::string_view before) {
   if (!asked.input) return InvalidArgument("input", "is missing");
-  RETURN_IF_ERROR(CheckInclude(asked));
+  RETURN_IF_ERROR(ReadInclude(asked));
   RETURN_IF_ERROR(CheckMetadata(asked));
   RETURN_IF_ERROR(ReadReasoning(asked));
   ResponseInput input;
-  std::string items;
-  json::Writer messages(items);
+  std::string turns;
+  json::Writer messages(turns);
   messages.BeginArray();
-  RETURN_IF_ERROR(ItemReader(messages).Read(*asked.input));
+  json::Writer items(input.items);
+  RETURN_IF_ERROR(ItemReader(messages, items).Read(*asked.input));
   messages.EndArray();
   input.conversation.assign(before);
-  const std::string_view added = std::string_view(items).substr(1, items.size() - 2);
+  const std::string_view added = std::string_view(turns).substr(1, turns.size() - 2);
   if (!before.empty() && !added.empty()) input.conversation += ',';
   input.conversation += added;
   if (input.conversation.empty()) return InvalidArgument("input", "is empty");

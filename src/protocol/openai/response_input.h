@@ -22,11 +22,13 @@ namespace inflight::openai {
 struct ResponseInput {
   std::string document;      // of chat, for TakeDocument
   std::string conversation;  // its messages without the instructions, joined by commas
+  // The items of the input alone, as this API tells them, each with an id; joined by commas.
+  std::string items;
 };
 
-// Sets what is said of reasoning. `before`: the conversation that a former response had, to which
-// the input is added; may be empty. kInvalidArgument and kUnimplemented name the member:
-// "input[1].content[0].type".
+// Sets what is said of reasoning and of log-probabilities. `before`: the conversation that a former
+// response had, to which the input is added; may be empty. kInvalidArgument and kUnimplemented name
+// the member: "input[1].content[0].type".
 Result<ResponseInput> ReadResponseInput(Asked& asked, std::string_view before);
 
 // Names of chat's members in this API.

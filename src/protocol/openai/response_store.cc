@@ -20,8 +20,8 @@ ResponseStore::ResponseStore(size_t max_bytes, int64_t max_idle_s,
       charge_(memory == nullptr ? nullptr : memory->NewConnection("stored responses", [] {})) {}
 
 bool ResponseStore::Put(const Identity& client, const std::string& id, StoredResponse response) {
-  const size_t bytes =
-      kBytesBeside + id.size() + response.conversation.capacity() + response.response.capacity();
+  const size_t bytes = kBytesBeside + id.size() + response.conversation.capacity() +
+                       response.response.capacity() + response.items.capacity();
   const std::lock_guard lock(mutex_);
   DropIdle();
   if (bytes > max_bytes_) return false;

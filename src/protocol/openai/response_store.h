@@ -27,6 +27,7 @@ struct StoredResponse {
   std::string conversation =
       {};                     // its messages in the form of chat, joined by commas; no instructions
   std::string response = {};  // the object, as it was answered
+  std::string items = {};     // an array: those that it was made from, each with an id
 };
 
 class ResponseStore {

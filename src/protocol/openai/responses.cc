@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /v1/responses, GET and DELETE of /v1/responses/{response}.
+// POST /v1/responses, GET and DELETE of /v1/responses/{response}. What its answers were made from:
+// input_items.cc.
 #include <ctime>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "protocol/openai/chat_question.h"
 #include "protocol/openai/endpoints.h"
 #include "protocol/openai/error.h"
+#include "protocol/openai/input_items.h"
 #include "protocol/openai/new_id.h"
 #include "protocol/openai/object_reader.h"
 #include "protocol/openai/response_answer.h"
@@ -23,10 +25,14 @@ namespace {
 using http_listener::HttpRequest;
 using http_listener::HttpResponder;
 
-Status NoSuchResponse(std::string_view field, const std::string& id) {
-  return NotFound(std::string(field) + ": there is no response '" + Shortened(id) +
-                  "'; they are kept for a while, for the client that asked for them")
-      .WithField(field);
+// Of a kept answer: it is told whole, with what its request included.
+Status CheckQuery(const HttpRequest& request) {
+  return ForEachInQuery(request.target, [](const std::string& name, const std::string& value) {
+    if (name == "stream" && value == "false") return Status::Ok();
+    return Unimplemented(
+        Shortened(name),
+        "is not supported: an answer that is kept is told as it was; leave it out");
+  });
 }
 
 // Whether the answer is to be kept.
@@ -61,19 +67,24 @@ Status Respond(const Context& context, Asked& asked, const HttpRequest& request,
                        .tokenizer = served.text->tokenizer,
                        .created_s = std::time(nullptr),
                        .is_stream = asked.stream,
+                       .logprobs = asked.logprobs,
+                       .top_logprobs = asked.top_logprobs,
                        .echo = EchoOf(asked)};
   if (keeps)
     form.keep = [store = context.responses, client = IdentityOf(request.caller), id = form.id,
-                 conversation = std::move(input.conversation)](const std::string& response,
-                                                               const std::string& message) {
+                 conversation = std::move(input.conversation),
+                 items = ItemsBehind(*before, input.items)](const std::string& response,
+                                                            const std::string& message) {
       std::string longer;
       longer.reserve(conversation.size() + 1 + message.size());
       longer.append(conversation).append(",").append(message);
-      return store->Put(client, id, {.conversation = std::move(longer), .response = response});
+      return store->Put(client, id,
+                        {.conversation = std::move(longer), .response = response, .items = items});
     };
+  if (asked.logprobs) asked.stream = true;  // between us and the model: each token with its text
   RETURN_IF_ERROR(TakeDocument(input.document, asked));
   ASSIGN_OR_RETURN(Question question, AskChat(context, asked, served, input.document));
-  question.body_bytes += request.body->size() + input.document.size();
+  question.body_bytes += request.body->size() + input.document.size() + input.items.size();
   return StartAnswer(context, served, asked, std::move(question), request, *responder,
                      AnswerByMessage(WriteResponse(std::move(form), responder)));
 }
@@ -91,9 +102,8 @@ void HandleResponses(const Context& context, const std::string&, const HttpReque
 
 void HandleResponse(const Context& context, const std::string& id, const HttpRequest& request,
                     std::shared_ptr<HttpResponder> responder) {
-  if (request.target.find('?') != std::string::npos)
-    return responder->Send(
-        Error(Unimplemented("a response is told as it was, without a query; leave it out")));
+  if (const Status status = CheckQuery(request); !status.ok())
+    return responder->Send(Error(status));
   const auto found = context.responses == nullptr
                          ? nullptr
                          : context.responses->Find(IdentityOf(request.caller), id);

@@ -70,6 +70,8 @@ Result<std::vector<serving::Request>> MakeRequests(const Context& context,
     made.generation->llm.input_ids = std::move(prompts[i].ids);
     made.generation->make_prompt = std::move(prompts[i].make);
     made.generation->text_bytes = prompts[i].text_bytes;
+    made.generation->num_shorter_prompts = prompts[i].num_shorter;
+    made.generation->make_shorter_prompt = std::move(prompts[i].make_shorter);
     if (!asked.cache_salt.empty())
       made.parameters.emplace(std::string(serving::kCacheSalt), asked.cache_salt);
     made.received_ns = received_ns;

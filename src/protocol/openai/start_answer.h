@@ -21,6 +21,8 @@ struct PromptSource {
   std::vector<TokenId> ids = {};
   std::function<Result<serving::PromptText>()> make = {};
   size_t text_bytes = 0;
+  size_t num_shorter = 0;
+  std::function<Result<serving::PromptText>(size_t index)> make_shorter = {};
 };
 
 struct Question {

@@ -35,6 +35,10 @@ struct Generation {
   // on the caller's thread, a long one on the text pool.
   std::function<Result<PromptText>()> make_prompt = {};
   size_t text_bytes = 0;  // about as many as the text has
+  // Prompts to be taken where that one is too long, or leaves the answer less than it asks for: by
+  // index, each shorter than the one before. The first that fits is.
+  size_t num_shorter_prompts = 0;
+  std::function<Result<PromptText>(size_t index)> make_shorter_prompt = {};
 
   // What the executor is asked, but for what is LlmModel::Admit's. Ids of end_ids come beside the
   // model's own. max_tokens 0: as many as the sequence has room for.

@@ -99,9 +99,46 @@ class GenerationCall final : public LlmCall {
         num_responses_);
   }
 
+  // More than the model takes, or than leave the answer what it asks for: of that half a sequence
+  // counts, so that a large bound of an answer costs no conversation.
+  bool IsTooLong(const Generation& asked) const {
+    const ExecutorLimits& limits = llm_.executor().limits();
+    const int room = std::min(asked.llm.max_tokens, limits.max_seq_len / 2);
+    return std::ssize(asked.llm.input_ids) >
+           std::min(limits.max_input_len, limits.max_seq_len - room);
+  }
+
   Status Tokenize(Generation& asked) {
     if (!asked.llm.input_ids.empty()) return Status::Ok();
-    ASSIGN_OR_RETURN(const PromptText prompt, asked.make_prompt());
+    ASSIGN_OR_RETURN(const PromptText whole, asked.make_prompt());
+    const Status status = Encode(whole, asked);
+    const bool may_be_shorter = asked.num_shorter_prompts > 0;
+    if (may_be_shorter &&
+        (status.ok() ? IsTooLong(asked) : status.reason() == Reason::kPromptTooLong))
+      return Shorten(whole, asked);
+    return status;
+  }
+
+  // The first of the shorter prompts that fits; else `whole`. One that the template refuses counts
+  // as one that does not fit.
+  Status Shorten(const PromptText& whole, Generation& asked) {
+    std::optional<PromptText> best;
+    size_t low = 0;
+    size_t high = asked.num_shorter_prompts;
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      auto shorter = asked.make_shorter_prompt(middle);
+      if (shorter.ok() && Encode(*shorter, asked).ok() && !IsTooLong(asked)) {
+        best = *std::move(shorter);
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return Encode(best ? *best : whole, asked);
+  }
+
+  Status Encode(const PromptText& prompt, Generation& asked) {
     const PreprocessingOptions& options = members.preprocessing->options();
     const ExecutorLimits& limits = llm_.executor().limits();
     if (options.max_prompt_bytes > 0 && prompt.text.size() > options.max_prompt_bytes)
