@@ -14,7 +14,7 @@ enum class NormKind : uint8_t { kRmsNorm, kLayerNorm, kNone };
 //
 //   RMSNorm    y = x * weight / sqrt(mean(x^2) + eps)                    arXiv:1910.07467
 //   LayerNorm  y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias    arXiv:1607.06450
-//   none       y = x, without weights; on the CPU alone
+//   none       y = x, without weights
 //
 // eps stands inside the root of RMSNorm, as in Llama. The variance is that of the population.
 struct Norm {

@@ -15,9 +15,9 @@ struct Peers;
 // On CUDA residual and delta are of the model's dtype; the sum is rounded to it once, and the norm
 // is of the rounded sum, in float32.
 struct AddNormParams {
-  TensorView residual;         // [num_tokens, hidden_size] float32, updated in place
-  TensorView delta;            // [num_tokens, hidden_size] float32; empty = nothing to add
-  float delta_factor = 1;      // CPU only; CUDA takes 1
+  TensorView residual;  // [num_tokens, hidden_size] float32, updated in place
+  TensorView delta;     // [num_tokens, hidden_size] float32; empty = nothing to add
+  float delta_factor = 1;
   PendingScales delta_scales;  // CUDA only: of a delta whose linear deferred them
   // CUDA only: the ranks whose deltas are added up here, after their scales (cuda/peers.h); null:
   // `delta` is whole.
@@ -25,7 +25,7 @@ struct AddNormParams {
   Norm norm;
   TensorView y;  // [num_tokens, hidden_size] f32 | bf16 | f16, the dtype that the next linear
                  // reads; on CUDA also f8e4m3, as of QuantizeParams applied to the norm in float32.
-                 // On the CPU it may be `residual` itself
+                 // It may be `residual` itself
   TensorView y_scales;  // [num_tokens] float32; of y in f8e4m3
 };
 

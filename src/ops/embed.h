@@ -28,8 +28,9 @@ struct EmbedParams {
   // other ranks give zeros in place of a row, so that the ranks' results add up to the whole.
   bool is_part = false;
   int64_t first_id = 0;
-  float scale = 1;  // CPU only; CUDA takes 1
-  TensorView y;     // [num_tokens, hidden_size] float32: the residual stream
+  float scale = 1;
+  TensorView y;  // [num_tokens, hidden_size] float32: the residual stream; on CUDA of the table's
+                 // dtype, rounded once
 };
 
 }  // namespace inflight::ops

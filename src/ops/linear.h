@@ -99,8 +99,8 @@ struct LmHeadParams {
   TensorView bias;  // [vocab_size] float32; empty = none
   TensorView logits;   // [num_rows, vocab_size] float32
   TensorView scratch;  // as of Linear, for num_rows tokens
-  float scale = 1;     // CPU only; CUDA takes 1
-  float softcap = 0;   // 0 = none; CPU only
+  float scale = 1;
+  float softcap = 0;  // 0 = none
 };
 
 }  // namespace inflight::ops

@@ -20,7 +20,8 @@ struct AddNormArgs {
   const float* token_scales;    // [num_tokens]; null = delta is not raw, or there is none
   float token_factor;           // of each of them
   const float* feature_scales;  // [hidden_size]
-  const float* weight;          // [hidden_size]
+  float delta_factor;           // of a delta that is not raw
+  const float* weight;          // [hidden_size]; null = there is no norm
   const float* bias;            // [hidden_size] or null
   float eps;
   bool is_layer_norm;
@@ -50,7 +51,8 @@ __device__ void AddUpRanks(const Peers& peers, int64_t width, uint4 (&words)[kVe
 }
 
 // Rows of whole vectors, at most kVectors of them per thread. kSums: the delta is of all ranks.
-template <typename T, typename Out, int kVectors, bool kSums>
+// Without kNorms y is the sum as it was stored.
+template <typename T, typename Out, int kVectors, bool kSums, bool kNorms>
 __global__ void __launch_bounds__(kMaxRowThreads)
     AddNormKernel(const AddNormArgs args, const Peers peers) {
   LetKernelBehindStart();
@@ -66,7 +68,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   for (int j = 0; j < kVectors; ++j) {
     const int64_t i = RowIndex(j);
     if (i >= width) continue;
-    Load(args.weight + i, weights[j]);
+    if constexpr (kNorms) Load(args.weight + i, weights[j]);
     if (is_raw) Load(args.feature_scales + i, delta_factors[j]);
   }
   WaitForKernelBefore();
@@ -107,13 +109,26 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     Unpack<T>(delta_words[j], added);
 #pragma unroll
     for (int k = 0; k < kVector; ++k)
-      x[j][k] += is_raw && !kSums ? added[k] * token_scale * delta_factors[j][k] : added[k];
+      x[j][k] = is_raw && !kSums ? x[j][k] + added[k] * token_scale * delta_factors[j][k]
+                : is_raw         ? x[j][k] + added[k]
+                                 : fmaf(added[k], args.delta_factor, x[j][k]);
     Store(residual + i, x[j]);
 #pragma unroll
     for (int k = 0; k < kVector; ++k) x[j][k] = Rounded<T>(x[j][k]);
   }
 
+  Out* y = static_cast<Out*>(args.y) + t * width;
   BlockReducer reducer;
+  if constexpr (!kNorms) {
+    if constexpr (std::is_same_v<Out, Fp8>) {
+      StoreFp8Row(x, width, reducer.Max(LargestMagnitude(x, width)), y, args.y_scales + t);
+    } else if (args.y != args.residual) {
+#pragma unroll
+      for (int j = 0; j < kVectors; ++j)
+        if (RowIndex(j) < width) Store(y + RowIndex(j), x[j]);
+    }
+    return;
+  }
   const auto size = static_cast<float>(width);
   if (args.is_layer_norm) {
     float sum = 0;  // elements past the end are 0
@@ -158,7 +173,6 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     for (int k = 0; k < kVector; ++k) x[j][k] += bias[k];
   }
 
-  Out* y = static_cast<Out*>(args.y) + t * width;
   if constexpr (kIsFp8) {
     largest = args.bias == nullptr ? largest * scale : reducer.Max(LargestMagnitude(x, width));
     StoreFp8Row(x, width, largest, y, args.y_scales + t);
@@ -190,7 +204,8 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormAnyKernel(const AddNorm
   for_each([&](int64_t i) {
     if (args.delta != nullptr) {
       float added = ToFloat(delta[i]);
-      if (args.token_scales != nullptr) added = added * token_scale * args.feature_scales[i];
+      added *=
+          args.token_scales != nullptr ? token_scale * args.feature_scales[i] : args.delta_factor;
       residual[i] = FromFloat<T>(ToFloat(residual[i]) + added);
     }
     sum += ToFloat(residual[i]);
@@ -203,6 +218,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) AddNormAnyKernel(const AddNorm
   });
   const float scale = rsqrtf(reducer.Sum(squares) / size + args.eps);
   const auto normed = [&](int64_t i) {
+    if (args.weight == nullptr) return ToFloat(residual[i]);
     const float y = (ToFloat(residual[i]) - center) * (scale * args.weight[i]);
     return args.bias == nullptr ? y : y + args.bias[i];
   };
@@ -234,12 +250,16 @@ Status Launch(const AddNormArgs& args, const Peers* peers, int64_t num_tokens,
                      peers == nullptr ? Peers{} : *peers);
     return Status::Ok();
   };
-  if (is_aligned && width <= kOneVector)
-    return peers == nullptr ? launch(AddNormKernel<T, Out, 1, false>, 1)
-                            : launch(AddNormKernel<T, Out, 1, true>, 1);
+  const auto launch_vectors = [&]<int kVectors>(std::integral_constant<int, kVectors>) {
+    if (args.weight == nullptr)
+      return peers == nullptr ? launch(AddNormKernel<T, Out, kVectors, false, false>, kVectors)
+                              : launch(AddNormKernel<T, Out, kVectors, true, false>, kVectors);
+    return peers == nullptr ? launch(AddNormKernel<T, Out, kVectors, false, true>, kVectors)
+                            : launch(AddNormKernel<T, Out, kVectors, true, true>, kVectors);
+  };
+  if (is_aligned && width <= kOneVector) return launch_vectors(std::integral_constant<int, 1>());
   if (is_aligned && width <= 4 * kOneVector)
-    return peers == nullptr ? launch(AddNormKernel<T, Out, 2, false>, 2)
-                            : launch(AddNormKernel<T, Out, 2, true>, 2);
+    return launch_vectors(std::integral_constant<int, 2>());
   if (peers != nullptr) return InvalidArgument("peers: rows are not aligned, or too wide");
   LaunchOverlapped(AddNormAnyKernel<T, Out>, grid, RowThreads(width, 1, 1), 0, stream, args);
   return Status::Ok();
@@ -255,8 +275,10 @@ Status Check(const AddNormParams& p) {
       ExpectOrEmpty("delta_scales.token", p.delta_scales.token, {DType::kF32}, {num_tokens}));
   if (!p.delta_scales.token.empty() && p.delta_scales.feature == nullptr)
     return InvalidArgument("delta_scales.feature: got no scales beside those of tokens");
-  RETURN_IF_ERROR(Expect("norm.weight", p.norm.weight, {DType::kF32}, {hidden_size}));
-  RETURN_IF_ERROR(ExpectOrEmpty("norm.bias", p.norm.bias, {DType::kF32}, {hidden_size}));
+  if (p.norm.kind != NormKind::kNone) {
+    RETURN_IF_ERROR(Expect("norm.weight", p.norm.weight, {DType::kF32}, {hidden_size}));
+    RETURN_IF_ERROR(ExpectOrEmpty("norm.bias", p.norm.bias, {DType::kF32}, {hidden_size}));
+  }
   RETURN_IF_ERROR(Expect("y", p.y, {p.residual.dtype, DType::kF8E4M3}, {num_tokens, hidden_size}));
   if (p.y.dtype != DType::kF8E4M3) return Status::Ok();
   return Expect("y_scales", p.y_scales, {DType::kF32}, {num_tokens});
@@ -268,14 +290,17 @@ Status AddNorm(const AddNormParams& p, Stream& stream) {
   RETURN_IF_ERROR(Check(p));
   const int64_t num_tokens = p.residual.shape[0];
   if (num_tokens == 0 || p.residual.shape[1] == 0) return Status::Ok();
+  const bool has_norm = p.norm.kind != NormKind::kNone;
+  const bool is_raw = !p.delta.empty() && !p.delta_scales.token.empty();
   const AddNormArgs args = {
       .residual = p.residual.data,
       .delta = p.delta.data,
-      .token_scales = p.delta.empty() ? nullptr : p.delta_scales.token.as<const float>(),
-      .token_factor = p.delta_scales.factor,
+      .token_scales = is_raw ? p.delta_scales.token.as<const float>() : nullptr,
+      .token_factor = p.delta_scales.factor * p.delta_factor,
       .feature_scales = p.delta_scales.feature,
-      .weight = p.norm.weight.as<const float>(),
-      .bias = p.norm.bias.as<const float>(),
+      .delta_factor = p.delta_factor,
+      .weight = has_norm ? p.norm.weight.as<const float>() : nullptr,
+      .bias = has_norm ? p.norm.bias.as<const float>() : nullptr,
       .eps = p.norm.eps,
       .is_layer_norm = p.norm.kind == NormKind::kLayerNorm,
       .y = p.y.data,

@@ -25,6 +25,7 @@ struct EmbedArgs {
   int64_t hidden_size;
   int64_t first_id;  // of the table's rows
   int64_t num_ids;   // that it has rows of; others have a row of zeros
+  float scale;       // of the table's rows
 };
 
 // By vectors of kWidth elements: 8, or 1 where rows are not aligned.
@@ -41,22 +42,23 @@ __global__ void __launch_bounds__(kMaxThreads) EmbedKernel(const EmbedArgs args)
       args.position_table == nullptr
           ? nullptr
           : static_cast<const T*>(args.position_table) + args.positions[t] * args.hidden_size;
+  const float scale = own_row != nullptr ? 1.0F : args.scale;
   T* y = static_cast<T*>(args.y) + t * args.hidden_size;
   for (int64_t i = int64_t{threadIdx.x} * kWidth; i < args.hidden_size;
        i += int64_t{blockDim.x} * kWidth) {
     if constexpr (kWidth == 1) {
-      const T x = has_row ? row[i] : FromFloat<T>(0.0F);
-      y[i] = position_row == nullptr ? x : FromFloat<T>(ToFloat(x) + ToFloat(position_row[i]));
-    } else if (position_row == nullptr) {
+      const float x = has_row ? __fmul_rn(ToFloat(row[i]), scale) : 0.0F;
+      y[i] = FromFloat<T>(position_row == nullptr ? x : x + ToFloat(position_row[i]));
+    } else if (position_row == nullptr && scale == 1.0F) {
       *reinterpret_cast<uint4*>(y + i) =
           has_row ? *reinterpret_cast<const uint4*>(row + i) : uint4{};
     } else {
       float x[kVector] = {};
-      float position[kVector];
+      float position[kVector] = {};
       if (has_row) Load(row + i, x);
-      Load(position_row + i, position);
+      if (position_row != nullptr) Load(position_row + i, position);
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) x[j] += position[j];
+      for (int j = 0; j < kVector; ++j) x[j] = __fadd_rn(__fmul_rn(x[j], scale), position[j]);
       Store(y + i, x);
     }
   }
@@ -103,7 +105,8 @@ Status Embed(const EmbedParams& p, Stream& stream) {
                           .y = p.y.data,
                           .hidden_size = p.table.in_features,
                           .first_id = p.first_id,
-                          .num_ids = p.table.out_features};
+                          .num_ids = p.table.out_features,
+                          .scale = p.scale};
   const bool is_aligned = args.hidden_size % kVector == 0 && IsAligned(args.table) &&
                           IsAligned(args.position_table) && IsAligned(args.y);
   const cudaStream_t handle = AsCuda(stream).handle();

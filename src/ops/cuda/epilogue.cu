@@ -44,6 +44,13 @@ __global__ void __launch_bounds__(kThreads) EpilogueKernel(const EpilogueParams 
       if (p.bias != nullptr) x[k] += bias[k];
     }
     Activate(p.activation, x);
+    if (p.factor != 1.0F || p.softcap != 0.0F) {
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        x[k] *= p.factor;
+        if (p.softcap != 0.0F) x[k] = p.softcap * tanhf(x[k] / p.softcap);
+      }
+    }
     if constexpr (kWidth == 1)
       y[i] = FromFloat<T>(x[0]);
     else
@@ -69,7 +76,8 @@ void Launch(const EpilogueParams& p, cudaStream_t stream) {
 Status Epilogue(const EpilogueParams& p, CudaStream& stream) {
   if (p.dtype != DType::kF32) RETURN_IF_ERROR(ExpectHalf("y", p.dtype));
   const bool does_nothing = p.token_scales == nullptr && p.feature_scales == nullptr &&
-                            p.bias == nullptr && p.activation == ActivationKind::kNone;
+                            p.bias == nullptr && p.activation == ActivationKind::kNone &&
+                            p.factor == 1.0F && p.softcap == 0.0F;
   if (p.m == 0 || p.n == 0 || does_nothing) return Status::Ok();
   if (p.dtype == DType::kF32)
     Launch<float>(p, stream.handle());

@@ -72,7 +72,7 @@ struct GateParams {
 Status Gate(const GateParams& params, CudaStream& stream);
 
 // In place on y [m, n]: what a product's epilogue could not do.
-//   y = act(y * token[m] * token_factor * feature[n] + bias[n])
+//   y = Cap(factor * act(y * token[m] * token_factor * feature[n] + bias[n]))   Cap: attention.h
 struct EpilogueParams {
   void* y = nullptr;
   DType dtype = DType::kBF16;  // f16 | bf16 | f32
@@ -82,6 +82,8 @@ struct EpilogueParams {
   const float* feature_scales = nullptr;  // [n] or null
   const float* bias = nullptr;            // [n] or null
   ActivationKind activation = ActivationKind::kNone;
+  float factor = 1;
+  float softcap = 0;  // 0 = none
 };
 Status Epilogue(const EpilogueParams& params, CudaStream& stream);
 

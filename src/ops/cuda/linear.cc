@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
@@ -74,6 +75,7 @@ struct Product {
   int64_t y_stride = 0;
   const float* bias = nullptr;
   ActivationKind activation = ActivationKind::kNone;
+  float scale = 1;  // of the sums; of f8e4m3 operands beside Fp8ProductScale
 };
 
 GemmParams ParamsOf(const Product& p) {
@@ -87,7 +89,7 @@ GemmParams ParamsOf(const Product& p) {
           .n = p.weight.out_features,
           .k = p.weight.in_features,
           .y_stride = p.y_stride,
-          .scale = is_fp8 ? Fp8ProductScale(p.y_dtype, p.weight.in_features) : 1.0F,
+          .scale = is_fp8 ? p.scale * Fp8ProductScale(p.y_dtype, p.weight.in_features) : p.scale,
           .bias = p.bias,
           .activation = p.activation};
 }
@@ -348,14 +350,22 @@ Status GatedLinear(const GatedLinearParams& params, Stream& stream) {
               cuda_stream);
 }
 
-// logits = x W^T (+ bias) of gathered rows x. FP8 weights read them rounded, as other linears do.
+// Logits of gathered rows x. FP8 weights read them rounded, as other linears do.
 Status ProjectHead(const LmHeadParams& params, const TensorView& x, float* logits,
                    CudaStream& stream) {
   const StreamWorkspace& workspace = stream.workspace();
   Product product = {.x = x, .weight = params.weight, .y = logits, .y_dtype = DType::kF32};
+  EpilogueParams epilogue = {.y = logits,
+                             .dtype = DType::kF32,
+                             .m = x.shape[0],
+                             .n = params.weight.out_features,
+                             .factor = params.scale,
+                             .softcap = params.softcap};
   if (params.weight.dtype != DType::kF8E4M3) {
     product.bias = FloatsOf(params.bias);
-    return Project(product, stream);
+    if (params.bias.empty()) std::swap(product.scale, epilogue.factor);
+    RETURN_IF_ERROR(Project(product, stream));
+    return Epilogue(epilogue, stream);
   }
   if (workspace.gathered_codes == nullptr)
     return InvalidArgument(
@@ -367,14 +377,10 @@ Status ProjectHead(const LmHeadParams& params, const TensorView& x, float* logit
       .data = workspace.gathered_scales, .dtype = DType::kF32, .shape = {num_rows}};
   RETURN_IF_ERROR(Quantize({.x = x, .y = product.x, .scales = scales}, stream));
   RETURN_IF_ERROR(Project(product, stream));
-  return Epilogue({.y = logits,
-                   .dtype = DType::kF32,
-                   .m = num_rows,
-                   .n = params.weight.out_features,
-                   .token_scales = FloatsOf(scales),
-                   .feature_scales = params.weight.scales,
-                   .bias = FloatsOf(params.bias)},
-                  stream);
+  epilogue.token_scales = FloatsOf(scales);
+  epilogue.feature_scales = params.weight.scales;
+  epilogue.bias = FloatsOf(params.bias);
+  return Epilogue(epilogue, stream);
 }
 
 // The host cannot read `rows`, so they are always gathered: a microsecond of a step.

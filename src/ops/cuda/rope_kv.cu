@@ -19,6 +19,7 @@ namespace inflight::ops::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kWideThreads = 256;  // of a token whose norms are of all its heads
 
 struct RopeKvArgs {
   const void* rows;             // [num_tokens, (num_heads + 2 num_kv_heads) * head_dim]
@@ -26,8 +27,8 @@ struct RopeKvArgs {
   float token_factor;           // of each of them
   const float* feature_scales;  // [width of rows]
   const float* bias;            // [width of rows] or null
-  const float* q_norm;          // [head_dim] or null: of no head
-  const float* k_norm;          // the same
+  const float* q_norm;          // [head_dim] or null: of no head; or [num_heads * head_dim]
+  const float* k_norm;          // the same; or [num_kv_heads * head_dim]
   float norm_eps;
   const float* cos_sin;      // [max_seq_len, 2, half]
   const int32_t* positions;  // [num_tokens]; read where something rotates
@@ -134,6 +135,27 @@ __device__ void Normalize(float (&x)[kVector], const float* weights, float scale
   for (int k = 0; k < kVector; ++k) x[k] = x[k] * scale * weight[k];
 }
 
+// The vectors x and y of unit `unit` (in elements), of a head that rotates.
+template <bool kIsNeox>
+__device__ void RotateUnit(const RopeKvArgs& args, int64_t position, int unit, float (&x)[kVector],
+                           float (&y)[kVector]) {
+  const float* cos_row = args.cos_sin + position * 2 * args.half + unit;
+  float cos[kVector];
+  float sin[kVector];
+  Load(cos_row, cos);
+  Load(cos_row + args.half, sin);
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) {
+    if constexpr (kIsNeox) {
+      Rotate(x[k], y[k], cos[k], sin[k]);
+    } else if (k < kVector / 2) {
+      Rotate(x[2 * k], x[2 * k + 1], cos[k], sin[k]);
+    } else {
+      Rotate(y[2 * k - kVector], y[2 * k - kVector + 1], cos[k], sin[k]);
+    }
+  }
+}
+
 // CTA (t, g): heads [g, g + 1) * blockDim.y, from first_head on, of token t; threadIdx.x is the
 // unit.
 template <typename T, typename Cache, bool kIsNeox, bool kHasNorm>
@@ -185,26 +207,71 @@ __global__ void __launch_bounds__(kThreads) RopeKvKernel(const RopeKvArgs args) 
       Normalize(y, weights + partner, scale);
     }
   }
-  if (rotates && head < num_rotated) {
-    const float* cos_row = args.cos_sin + position * 2 * args.half + unit;
-    float cos[kVector];
-    float sin[kVector];
-    Load(cos_row, cos);
-    Load(cos_row + args.half, sin);
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) {
-      if constexpr (kIsNeox) {
-        Rotate(x[k], y[k], cos[k], sin[k]);
-      } else if (k < kVector / 2) {
-        Rotate(x[2 * k], x[2 * k + 1], cos[k], sin[k]);
-      } else {
-        Rotate(y[2 * k - kVector], y[2 * k - kVector + 1], cos[k], sin[k]);
-      }
-    }
-  }
+  if (rotates && head < num_rotated) RotateUnit<kIsNeox>(args, position, unit, x, y);
   WithTarget<T, Cache>(args, t, head, slot, [&](auto* to, float scale) {
     StoreScaled(to + at, x, scale);
     StoreScaled(to + partner, y, scale);
+  });
+}
+
+// CTA t: token t, whose norms are of all heads of q together, and of all of k. A thread takes the
+// same units for the sums of squares and for the rest, so that q may be written where it was read.
+template <typename T, typename Cache, bool kIsNeox>
+__global__ void __launch_bounds__(kWideThreads) WideNormRopeKvKernel(const RopeKvArgs args) {
+  BeginOverlapped();
+  const int64_t t = blockIdx.x;
+  const int units = args.head_dim / (2 * kVector);
+  const int num_rotated = args.num_heads + args.num_kv_heads;
+  const int64_t width = int64_t{num_rotated + args.num_kv_heads} * args.head_dim;
+  const T* from = static_cast<const T*>(args.rows) + t * width;
+  const int64_t position = args.half > 0 ? args.positions[t] : 0;
+  const int64_t slot = args.slots[t];
+  // Calls use(head, unit, at, partner, x, y) with those of this thread's units of `num_heads`
+  // heads.
+  const auto for_each_unit = [&](int num_heads, const auto& use) {
+    for (int i = static_cast<int>(threadIdx.x); i < num_heads * units; i += kWideThreads) {
+      const int head = i / units;
+      const int unit = i % units * kVector;
+      const bool is_split = kIsNeox && unit < args.half;
+      const int at = is_split ? unit : 2 * unit;
+      const int partner = is_split ? unit + args.half : at + kVector;
+      const int64_t column = int64_t{head} * args.head_dim;
+      float x[kVector];
+      float y[kVector];
+      Unpack<T>(LoadOnce(from + column + at), x);
+      Unpack<T>(LoadOnce(from + column + partner), y);
+      Pending(args, column + at).Apply(t, x);
+      Pending(args, column + partner).Apply(t, y);
+      use(head, unit, at, partner, x, y);
+    }
+  };
+
+  float q_squares = 0;
+  float k_squares = 0;
+  for_each_unit(num_rotated, [&](int head, int, int, int, const auto& x, const auto& y) {
+    (head < args.num_heads ? q_squares : k_squares) += SquareSum(x) + SquareSum(y);
+  });
+  BlockReducer reducer;
+  const auto scale_of = [&](float squares, int num_heads) {
+    const auto size = static_cast<float>(num_heads * args.head_dim);
+    return rsqrtf(reducer.Sum(squares) / size + args.norm_eps);
+  };
+  const float q_scale = scale_of(q_squares, args.num_heads);
+  const float k_scale = scale_of(k_squares, args.num_kv_heads);
+  for_each_unit(num_rotated + args.num_kv_heads, [&](int head, int unit, int at, int partner,
+                                                     auto& x, auto& y) {
+    if (head < num_rotated) {
+      const bool is_q = head < args.num_heads;
+      const int of_kind = is_q ? head : head - args.num_heads;
+      const float* weights = (is_q ? args.q_norm : args.k_norm) + int64_t{of_kind} * args.head_dim;
+      Normalize(x, weights + at, is_q ? q_scale : k_scale);
+      Normalize(y, weights + partner, is_q ? q_scale : k_scale);
+      if (unit < args.half) RotateUnit<kIsNeox>(args, position, unit, x, y);
+    }
+    WithTarget<T, Cache>(args, t, head, slot, [&](auto* to, float scale) {
+      StoreScaled(to + at, x, scale);
+      StoreScaled(to + partner, y, scale);
+    });
   });
 }
 
@@ -263,7 +330,14 @@ auto KernelOf(bool is_neox, bool has_norm) {
 }
 
 template <typename T, typename Cache>
-void Launch(const RopeKvArgs& args, bool is_neox, int num_tokens, cudaStream_t stream) {
+void Launch(const RopeKvArgs& args, bool is_neox, bool has_wide_norm, int num_tokens,
+            cudaStream_t stream) {
+  if (has_wide_norm) {
+    LaunchOverlapped(
+        is_neox ? WideNormRopeKvKernel<T, Cache, true> : WideNormRopeKvKernel<T, Cache, false>,
+        static_cast<unsigned>(num_tokens), kWideThreads, 0, stream, args);
+    return;
+  }
   const int heads = args.num_heads + 2 * args.num_kv_heads - args.first_head;
   const auto tokens = static_cast<unsigned>(num_tokens);
   const int units = args.head_dim / (2 * kVector);
@@ -280,6 +354,11 @@ void Launch(const RopeKvArgs& args, bool is_neox, int num_tokens, cudaStream_t s
   }
 }
 
+// Whether norms are of all heads together. Of a single head both are the same.
+bool HasWideNorm(const QkvRopeKvParams& p) {
+  return p.q_norm.num_elements() > p.kv.head_dim || p.k_norm.num_elements() > p.kv.head_dim;
+}
+
 Status Check(const QkvRopeKvParams& p, const PendingScales& pending) {
   const int64_t num_tokens = p.batch.num_tokens;
   const KvCacheView& kv = p.kv;
@@ -289,8 +368,11 @@ Status Check(const QkvRopeKvParams& p, const PendingScales& pending) {
   RETURN_IF_ERROR(Expect("workspace", p.workspace, {dtype}, {num_tokens, width}));
   RETURN_IF_ERROR(Expect("q", p.q, {dtype}, {num_tokens, p.num_heads, kv.head_dim}));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, {DType::kF32}, {width}));
-  RETURN_IF_ERROR(ExpectOrEmpty("q_norm", p.q_norm, {DType::kF32}, {kv.head_dim}));
-  RETURN_IF_ERROR(ExpectOrEmpty("k_norm", p.k_norm, {DType::kF32}, {kv.head_dim}));
+  const bool is_wide = HasWideNorm(p);
+  RETURN_IF_ERROR(ExpectOrEmpty("q_norm", p.q_norm, {DType::kF32},
+                                {int64_t{is_wide ? p.num_heads : 1} * kv.head_dim}));
+  RETURN_IF_ERROR(ExpectOrEmpty("k_norm", p.k_norm, {DType::kF32},
+                                {int64_t{is_wide ? kv.num_kv_heads : 1} * kv.head_dim}));
   if (p.q_norm.empty() != p.k_norm.empty())
     return InvalidArgument("k_norm: q_norm and k_norm are needed both, or none of them");
   RETURN_IF_ERROR(Expect("batch.slot_mapping", p.batch.slot_mapping, {DType::kI64}, {num_tokens}));
@@ -370,9 +452,9 @@ Status RopeKv(const QkvRopeKvParams& p, const PendingScales& pending, CudaStream
   const bool is_neox = p.rope.style == RopeStyle::kNeox;
   WithHalf(p.workspace.dtype, [&]<typename T>(std::type_identity<T>) {
     if (p.kv.dtype == DType::kF8E4M3)
-      Launch<T, Fp8>(args, is_neox, p.batch.num_tokens, stream.handle());
+      Launch<T, Fp8>(args, is_neox, HasWideNorm(p), p.batch.num_tokens, stream.handle());
     else
-      Launch<T, T>(args, is_neox, p.batch.num_tokens, stream.handle());
+      Launch<T, T>(args, is_neox, HasWideNorm(p), p.batch.num_tokens, stream.handle());
   });
   return inflight::cuda::LaunchStatus("rope_kv");
 }

@@ -22,6 +22,9 @@ struct NormCase {
   Delta delta = Delta::kPlain;
   bool is_fp8 = false;
   int offset = 0;
+  float factor = 1;  // of the delta
+  bool has_norm = true;
+  bool in_place = false;  // y is the residual
 };
 
 std::string Name(const NormCase& c) {
@@ -30,7 +33,9 @@ std::string Name(const NormCase& c) {
          (c.delta == Delta::kNone  ? ""
           : c.delta == Delta::kRaw ? " raw delta"
                                    : " delta") +
-         (c.is_fp8 ? " to e4m3" : "") + " offset " + std::to_string(c.offset);
+         (c.is_fp8 ? " to e4m3" : "") + " offset " + std::to_string(c.offset) + " factor " +
+         std::to_string(c.factor) + (c.has_norm ? "" : " without a norm") +
+         (c.in_place ? " in place" : "");
 }
 
 // Sums of a row go through a tree: at most 64 roundings between a term and its sum for the widths
@@ -66,23 +71,27 @@ void CudaAddNormTest::Check(const NormCase& c) {
   const DeviceTensor device_features = ToDevice(feature_scales);
   const DeviceTensor y = Output(c.is_fp8 ? DType::kF8E4M3 : c.dtype, shape, c.offset);
   const DeviceTensor y_scales = Output(DType::kF32, {c.num_tokens});
+  Norm norm = {.kind = c.is_layer_norm ? NormKind::kLayerNorm : NormKind::kRmsNorm,
+               .weight = device_weight.view(),
+               .bias = c.is_layer_norm ? device_bias.view() : TensorView{},
+               .eps = 1e-5F};
+  if (!c.has_norm) norm = {.kind = NormKind::kNone};
   PendingScales pending;
   if (c.delta == Delta::kRaw)
     pending = {device_tokens.view(), device_features.view().as<const float>(), kFactor};
-  ASSERT_EQ(
-      cuda::AddNorm({.residual = x.view(),
-                     .delta = c.delta == Delta::kNone ? TensorView{} : device_delta.view(),
-                     .delta_scales = pending,
-                     .norm = {.kind = c.is_layer_norm ? NormKind::kLayerNorm : NormKind::kRmsNorm,
-                              .weight = device_weight.view(),
-                              .bias = c.is_layer_norm ? device_bias.view() : TensorView{},
-                              .eps = 1e-5F},
-                     .y = y.view(),
-                     .y_scales = c.is_fp8 ? y_scales.view() : TensorView{}},
-                    stream()),
-      Status::Ok());
+  ASSERT_EQ(cuda::AddNorm({.residual = x.view(),
+                           .delta = c.delta == Delta::kNone ? TensorView{} : device_delta.view(),
+                           .delta_factor = c.factor,
+                           .delta_scales = pending,
+                           .norm = norm,
+                           .y = c.in_place ? x.view() : y.view(),
+                           .y_scales = c.is_fp8 ? y_scales.view() : TensorView{}},
+                          stream()),
+            Status::Ok());
 
-  const Tensor got = x.ToHost();
+  // In place a norm leaves no residual to look at: what it is of is what it was given.
+  const Tensor left = x.ToHost();
+  const Tensor& got = c.in_place && c.has_norm ? residual : left;
   if (c.delta == Delta::kNone) {
     EXPECT_TRUE(SameBits(got.ToFloats(), residual.ToFloats())) << Name(c);
   } else {
@@ -93,6 +102,7 @@ void CudaAddNormTest::Check(const NormCase& c) {
       if (c.delta == Delta::kRaw)
         added *= kFactor * double{token_scales.Get(i / c.hidden_size)} *
                  double{feature_scales.Get(i % c.hidden_size)};
+      added *= double{c.factor};
       const double sum = residual.Get(i) + added;
       // Two products and a sum in float32, one rounding to the dtype.
       bound.push_back(
@@ -101,7 +111,7 @@ void CudaAddNormTest::Check(const NormCase& c) {
     }
     EXPECT_TRUE(Within(got.ToFloats(), want, bound)) << "residual of " << Name(c);
   }
-  CheckNorm(c, got, weight, bias, y.ToHost(), y_scales.ToHost());
+  CheckNorm(c, got, weight, bias, c.in_place ? x.ToHost() : y.ToHost(), y_scales.ToHost());
   for (const DeviceTensor* tensor : {&x, &device_delta, &y, &y_scales})
     EXPECT_TRUE(Intact(*tensor)) << Name(c);
 }
@@ -129,6 +139,12 @@ void CudaAddNormTest::CheckNorm(const NormCase& c, const Tensor& residual, const
     double largest_bound = 0;
     for (int64_t i = 0; i < n; ++i) {
       const double x = residual.Get(t * n + i);
+      if (!c.has_norm) {
+        want.push_back(x);
+        bound.push_back(0);
+        largest = std::max(largest, std::abs(x));
+        continue;
+      }
       const double normed = (x - center) * scale * weight.Get(i);
       const double b = c.is_layer_norm ? bias.Get(i) : 0;
       const double center_error =
@@ -186,6 +202,47 @@ TEST_F(CudaAddNormTest, AbsentAndRawDeltas) {
                  .is_layer_norm = is_fp8,
                  .delta = delta,
                  .is_fp8 = is_fp8});
+}
+
+TEST_F(CudaAddNormTest, FactorsOfDeltas) {
+  for (const DType dtype : {DType::kF16, DType::kBF16})
+    for (const int hidden_size : {37, 768, 8192})
+      for (const Delta delta : {Delta::kPlain, Delta::kRaw})
+        for (const bool has_norm : {false, true})
+          Check({.dtype = dtype,
+                 .num_tokens = 5,
+                 .hidden_size = hidden_size,
+                 .delta = delta,
+                 .factor = 0.22F,
+                 .has_norm = has_norm});
+}
+
+TEST_F(CudaAddNormTest, SumsWithoutANorm) {
+  for (const DType dtype : {DType::kF16, DType::kBF16})
+    for (const int hidden_size : {37, 768, 8192, 16392})
+      for (const Delta delta : {Delta::kNone, Delta::kPlain, Delta::kRaw})
+        for (const bool is_fp8 : {false, true})
+          for (const bool in_place : {false, true})
+            if (!is_fp8 || !in_place)
+              Check({.dtype = dtype,
+                     .num_tokens = 5,
+                     .hidden_size = hidden_size,
+                     .delta = delta,
+                     .is_fp8 = is_fp8,
+                     .has_norm = false,
+                     .in_place = in_place});
+}
+
+TEST_F(CudaAddNormTest, NormsInPlace) {
+  for (const DType dtype : {DType::kF16, DType::kBF16})
+    for (const int hidden_size : {37, 768, 4096, 8192, 16392})
+      for (const bool is_layer_norm : {false, true})
+        Check({.dtype = dtype,
+               .num_tokens = 5,
+               .hidden_size = hidden_size,
+               .is_layer_norm = is_layer_norm,
+               .delta = Delta::kNone,
+               .in_place = true});
 }
 
 TEST_F(CudaAddNormTest, ManyRows) {

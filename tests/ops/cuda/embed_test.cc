@@ -11,11 +11,12 @@ namespace {
 class CudaEmbedTest : public CudaTest {
  protected:
   // Reference rows, rounded once to the dtype, against the kernel's: equal bits.
-  void Check(DType dtype, int hidden_size, int num_tokens, bool has_positions, int offset);
+  void Check(DType dtype, int hidden_size, int num_tokens, bool has_positions, int offset,
+             float scale = 1);
 };
 
 void CudaEmbedTest::Check(DType dtype, int hidden_size, int num_tokens, bool has_positions,
-                          int offset) {
+                          int offset, float scale) {
   constexpr int kVocabSize = 131;
   constexpr int kMaxPositions = 40;
   const Tensor table = Tensor::Random(dtype, {kVocabSize, hidden_size}, 1);
@@ -40,6 +41,7 @@ void CudaEmbedTest::Check(DType dtype, int hidden_size, int num_tokens, bool has
                  .positions = positions.view(),
                  .table = host_table,
                  .position_table = has_positions ? position_table.view() : TensorView{},
+                 .scale = scale,
                  .y = want.view()},
                 cpu_stream),
             Status::Ok());
@@ -55,6 +57,7 @@ void CudaEmbedTest::Check(DType dtype, int hidden_size, int num_tokens, bool has
                          .positions = device_at.view(),
                          .table = weight,
                          .position_table = has_positions ? device_positions.view() : TensorView{},
+                         .scale = scale,
                          .y = y.view()},
                         stream()),
             Status::Ok());
@@ -62,7 +65,7 @@ void CudaEmbedTest::Check(DType dtype, int hidden_size, int num_tokens, bool has
   for (int64_t i = 0; i < rounded.view().num_elements(); ++i) rounded.Set(i, want.Get(i));
   EXPECT_TRUE(SameBits(y.ToHost().ToFloats(), rounded.ToFloats()))
       << DTypeName(dtype) << " hidden_size " << hidden_size << " tokens " << num_tokens
-      << " positions " << has_positions << " offset " << offset;
+      << " positions " << has_positions << " offset " << offset << " scale " << scale;
   EXPECT_TRUE(Intact(y));
 }
 
@@ -72,6 +75,15 @@ TEST_F(CudaEmbedTest, RowsAreExactAndPositionsAreRoundedOnce) {
       for (const int num_tokens : {1, 3, 70})
         for (const bool has_positions : {false, true})
           Check(dtype, hidden_size, num_tokens, has_positions, /*offset=*/0);
+}
+
+TEST_F(CudaEmbedTest, RowsAreScaledAndRoundedOnce) {
+  for (const DType dtype : {DType::kF16, DType::kBF16})
+    for (const int hidden_size : {37, 2304, 4104})
+      for (const bool has_positions : {false, true})
+        for (const float scale : {48.0F, 0.37F})
+          Check(dtype, hidden_size, /*num_tokens=*/5, has_positions, /*offset=*/0, scale);
+  Check(DType::kBF16, 64, 5, /*has_positions=*/false, /*offset=*/1, /*scale=*/11.3125F);
 }
 
 TEST_F(CudaEmbedTest, TensorsMayLieAtAnyAddress) {
@@ -106,14 +118,16 @@ TEST_F(CudaEmbedTest, TokensWithARowOfTheirOwnHaveThatRow) {
                                       .in_features = hidden_size},
                             .prompt_rows = reinterpret_cast<const void* const*>(on_device->data()),
                             .prompt_dtype = dtype,
+                            .scale = 2,  // of the table's rows alone
                             .y = y.view()};
       ASSERT_EQ(cuda::Embed(params, stream()), Status::Ok());
       const std::vector<float> got = y.ToHost().ToFloats();
       for (int i = 0; i < hidden_size; ++i) {
-        ASSERT_EQ(got[static_cast<size_t>(i)], table.Get(3 * hidden_size + i));
+        ASSERT_EQ(got[static_cast<size_t>(i)], 2 * table.Get(3 * hidden_size + i));
         ASSERT_EQ(got[static_cast<size_t>(hidden_size + i)], own.Get(hidden_size + i));
         ASSERT_EQ(got[static_cast<size_t>(2 * hidden_size + i)], own.Get(i));
-        ASSERT_EQ(got[static_cast<size_t>(3 * hidden_size + i)], table.Get(15 * hidden_size + i));
+        ASSERT_EQ(got[static_cast<size_t>(3 * hidden_size + i)],
+                  2 * table.Get(15 * hidden_size + i));
       }
       EXPECT_TRUE(Intact(y));
       params.prompt_dtype = DType::kF32;

@@ -240,6 +240,49 @@ TEST_F(CudaLinearTest, HeadReadsTheRowsAskedFor) {
   }
 }
 
+// Beside the logits without them: products and a tanh of float32, a few ulp each; the scale may
+// come before the product's sums are rounded.
+TEST_F(CudaLinearTest, HeadScalesAndCapsItsLogits) {
+  constexpr int64_t kN = 1008, kK = 1024, kTokens = 40;
+  const Tensor bias = Tensor::Random(DType::kF32, {kN}, 9);
+  const DeviceTensor device_bias = ToDevice(bias);
+  for (const LinearDTypes& dtypes : kLinearDTypes) {
+    const bool is_fp8 = dtypes.w == DType::kF8E4M3;
+    const Operand x(device(), is_fp8 ? DType::kBF16 : dtypes.x, kTokens, kK, 1),
+        w(device(), dtypes.w, kN, kK, 2);
+    for (const int num_rows : {1, 12, 40})
+      for (const bool has_bias : {false, true})
+        for (const auto& [scale, softcap] :
+             {std::pair{1.0F, 2.0F}, {0.125F, 0.0F}, {4.0F, 30.0F}, {1.0F, 1e-3F}}) {
+          std::vector<int> rows;
+          for (int i = 0; i < num_rows; ++i) rows.push_back(kTokens - 1 - i);
+          const DeviceTensor device_rows = ToDevice(Tensor::Int32(rows));
+          const DeviceTensor plain = Output(DType::kF32, {num_rows, kN});
+          const DeviceTensor logits = Output(DType::kF32, {num_rows, kN});
+          LmHeadParams params = {.x = {.values = x.activation().values},
+                                 .rows = device_rows.view(),
+                                 .weight = w.weight(),
+                                 .bias = has_bias ? device_bias.view() : TensorView{},
+                                 .logits = plain.view()};
+          ASSERT_EQ(cuda::LmHead(params, stream_for(dtypes.w)), Status::Ok());
+          params.logits = logits.view();
+          params.scale = scale;
+          params.softcap = softcap;
+          ASSERT_EQ(cuda::LmHead(params, stream_for(dtypes.w)), Status::Ok());
+          std::vector<double> want, bound;
+          for (const float logit : plain.ToHost().ToFloats()) {
+            const double scaled = double{scale} * logit;
+            want.push_back(softcap == 0 ? scaled : softcap * std::tanh(scaled / double{softcap}));
+            bound.push_back(16 * kUnit * std::abs(want.back()));
+          }
+          EXPECT_TRUE(Near(logits.ToHost(), want, bound))
+              << Name(dtypes, num_rows) << " bias " << has_bias << " scale " << scale << " cap "
+              << softcap;
+          EXPECT_TRUE(Intact(logits));
+        }
+  }
+}
+
 // FP8 heads read 16-bit rows and round them as Quantize does.
 TEST_F(CudaLinearTest, HeadRoundsItsRowsToTheCodesOfFp8Weights) {
   constexpr int64_t kN = 1008, kK = 1024, kTokens = 300;

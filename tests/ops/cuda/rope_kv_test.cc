@@ -26,6 +26,7 @@ struct RopeCase {
   bool is_raw = false;  // scales are pending
   bool q_is_elsewhere = false;
   bool has_norm = false;     // of heads of q and k
+  bool is_wide = false;      // of all heads of q together, and of all of k
   int offset = 0;            // of the workspace and q
   int last_position = 8191;  // the rows of the table end behind it
 };
@@ -65,16 +66,25 @@ class ProjectedRows {
   Exact Normed(int64_t t, int64_t first, int d) const {
     const Exact x = At(t, first + d);
     if (!c_.has_norm) return x;
+    const int64_t q_width = int64_t{c_.num_heads} * c_.head_dim;
+    const bool is_q = first < q_width;
+    int64_t begin = first;
+    int64_t size = c_.head_dim;
+    if (c_.is_wide) {
+      begin = is_q ? 0 : q_width;
+      size = is_q ? q_width : int64_t{c_.num_kv_heads} * c_.head_dim;
+    }
     double squares = 0;
     double errors = 0;  // of the squares
-    for (int i = 0; i < c_.head_dim; ++i) {
-      const Exact other = At(t, first + i);
+    for (int64_t i = 0; i < size; ++i) {
+      const Exact other = At(t, begin + i);
       squares += other.value * other.value;
       errors += 2 * std::abs(other.value) * other.bound + other.bound * other.bound;
     }
-    const Tensor& weights = first < int64_t{c_.num_heads} * c_.head_dim ? q_norm_ : k_norm_;
-    const double scale = weights.Get(d) / std::sqrt(squares / c_.head_dim + double{kNormEps});
-    const double relative = errors / (squares + 1e-30) + (c_.head_dim + 8) * kUnit;
+    const auto elements = static_cast<double>(size);
+    const float weight = (is_q ? q_norm_ : k_norm_).Get(first - begin + d);
+    const double scale = weight / std::sqrt(squares / elements + double{kNormEps});
+    const double relative = errors / (squares + 1e-30) + (elements + 8) * kUnit;
     return {x.value * scale, std::abs(scale) * x.bound + std::abs(x.value * scale) * relative};
   }
 
@@ -176,8 +186,8 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
                                   << c.head_dim << " style " << static_cast<int>(c.style)
                                   << " rotary_dim " << c.rotary_dim << " block_size "
                                   << c.block_size << " bias " << c.has_bias << " raw " << c.is_raw
-                                  << " norm " << c.has_norm << " q elsewhere " << c.q_is_elsewhere
-                                  << " offset " << c.offset);
+                                  << " norm " << c.has_norm << " wide " << c.is_wide
+                                  << " q elsewhere " << c.q_is_elsewhere << " offset " << c.offset);
   // First positions, the last, and a padded row whose slot is in the scratch block.
   const std::vector<int> positions = {0, 1, 8191, c.last_position, 77, 2, 4096, 0};
   const int num_tokens = static_cast<int>(positions.size());
@@ -188,8 +198,8 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
   const Tensor token_scales = Tensor::Random(DType::kF32, {num_tokens}, 2);
   const Tensor feature_scales = Tensor::Random(DType::kF32, {width}, 3);
   const Tensor bias = Tensor::Random(DType::kF32, {width}, 4);
-  const Tensor q_norm = Tensor::Random(DType::kF32, {c.head_dim}, 6);
-  const Tensor k_norm = Tensor::Random(DType::kF32, {c.head_dim}, 7);
+  const Tensor q_norm = Tensor::Random(DType::kF32, {c.is_wide ? q_width : c.head_dim}, 6);
+  const Tensor k_norm = Tensor::Random(DType::kF32, {c.is_wide ? k_width : c.head_dim}, 7);
   const bool has_rope = c.style != RopeStyle::kNone;
   const Tensor cos_sin =
       has_rope ? CosSinTable(c.rotary_dim, c.last_position + 1, positions) : Tensor();
@@ -319,6 +329,25 @@ TEST_F(CudaRopeKvTest, HeadsAreNormalisedBeforeTheyRotate) {
                .has_norm = true});
   Check({.num_heads = 32, .num_kv_heads = 8, .has_norm = true, .last_position = 131071});
   Check({.dtype = DType::kF16, .rotary_dim = 64, .has_norm = true});
+}
+
+TEST_F(CudaRopeKvTest, AllHeadsAreNormalisedTogether) {
+  for (const int head_dim : {64, 80, 128, 256})
+    for (const RopeStyle style : {RopeStyle::kNone, RopeStyle::kNeox, RopeStyle::kGptj})
+      for (int flags = 0; flags < 16; ++flags)
+        Check({.has_fp8_cache = (flags & 8) != 0,
+               .num_heads = 5,
+               .num_kv_heads = flags == 5 ? 1 : 2,
+               .head_dim = head_dim,
+               .style = style,
+               .rotary_dim = style == RopeStyle::kNone ? 0 : head_dim,
+               .has_bias = (flags & 1) != 0,
+               .is_raw = (flags & 2) != 0,
+               .q_is_elsewhere = (flags & 4) != 0,
+               .has_norm = true,
+               .is_wide = true});
+  Check({.num_heads = 32, .num_kv_heads = 32, .has_norm = true, .is_wide = true});
+  Check({.dtype = DType::kF16, .rotary_dim = 64, .has_norm = true, .is_wide = true});
 }
 
 TEST_F(CudaRopeKvTest, WhatDoesNotFitIsRefused) {
