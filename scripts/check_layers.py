@@ -48,6 +48,7 @@ ARROWS = {
     "json": [],
     "grammar": ["json"],
     "answer_parts": ["json"],
+    "conversation": ["answer_parts", "json"],
     "proto": [],
     # serving's rooms, from the bottom up; a folder without a row is no layer.
     "serving/tensors": ["contract", "proto"],
@@ -61,7 +62,7 @@ ARROWS = {
     "serving/conformance": ["serving/core", "serving/configuration", "serving/tensors", "proto"],
     "serving/llm": ["serving/core", "serving/statistics", "serving/configuration", "serving/tensors", "contract",
                     "artifact", "tensor", "proto"],
-    "serving/pipelines": ["serving/llm", "serving/core", "serving/configuration", "contract"],
+    "serving/pipelines": ["serving/llm", "serving/core", "serving/configuration", "contract", "conversation"],
     "serving/ensemble": ["serving/core", "serving/tensors", "proto"],
     "serving/repository": ["serving/memory", "serving/ensemble", "serving/pipelines", "serving/llm", "serving/conformance",
                            "serving/instances", "serving/sequences", "serving/core", "serving/trace",
@@ -89,7 +90,7 @@ ARROWS = {
     "protocol/cog": ["protocol/kserve/http", "protocol/http_listener", "protocol/http_client", "serving/server", "serving/core",
                      "json", "proto"],
     "protocol/openai": ["protocol/kserve/http", "protocol/kserve/access", "protocol/http_listener", "serving/server",
-                        "serving/core", "answer_parts", "config", "json", "parameters"],
+                        "serving/core", "conversation", "answer_parts", "config", "json", "parameters"],
     "protocol/page": ["protocol/kserve/http", "protocol/http_listener"],
     "protocol/anthropic": ["protocol/openai", "protocol/kserve/http", "protocol/kserve/access", "protocol/http_listener",
                            "answer_parts", "json"],
@@ -101,6 +102,7 @@ ARROWS = {
 }
 # What tests and their fakes may include besides.
 TEST_ARROWS = {
+    "conversation": ["tokenizer"],
     "protocol/http_client": ["protocol/http_listener"],
     "serving/memory": ["serving/testing"],
     "serving/statistics": ["serving/testing"],

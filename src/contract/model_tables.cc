@@ -81,6 +81,7 @@ std::span<const TensorSpec> PreprocessingInputs() {
       {"EMBEDDING_BIAS_WEIGHTS", kFp32, {-1}, kOptional},
       {"END_ID", kInt32, {-1}, kOptional},
       {"PAD_ID", kInt32, {-1}, kOptional},
+      {"MESSAGES", kBytes, {-1}, kOptional},
   };
   return specs;
 }

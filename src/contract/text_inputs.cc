@@ -34,6 +34,7 @@ const std::vector<TextInput>& AfterParameters() {
       {"lora_config", Role::kLlm, "lora_config", "", kInt32, {-1, 3}},
       {"embedding_bias_words", Role::kBiasWords, "", "EMBEDDING_BIAS_WORDS", kBytes, {-1}},
       {"embedding_bias_weights", Role::kBiasWeights, "", "EMBEDDING_BIAS_WEIGHTS", kFp32, {-1}},
+      {"messages", Role::kMessages, "", "MESSAGES", kBytes, {-1}},  // ours
       // Of later releases, and of BLS alone.
       {"image_bytes_input", Role::kUnsupported},
       {"image_input", Role::kUnsupported},

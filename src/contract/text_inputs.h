@@ -16,6 +16,7 @@ namespace inflight::contract {
 // Where an input goes.
 enum class InputRole : uint8_t {
   kQuery,
+  kMessages,  // a conversation, in place of kQuery
   kStopWords,
   kBadWords,
   kBiasWords,

@@ -213,12 +213,13 @@ def short(name):
 @pytest.mark.parametrize(
     "inputs, kwargs, text",
     [
-        (short("QUERY"), {}, r"missing required input\(s\) \['QUERY'"),
+        ([], {}, r"missing required input\(s\) \['REQUEST_OUTPUT_LEN'"),
+        (short("QUERY"), {}, "QUERY is not present in the request"),
         ([*short(""), *tensors(text_input="x")], {}, "unexpected inference input 'text_input' for model"),
         (short(""), {"outputs": [triton.InferRequestedOutput("NOPE")]}, "unexpected inference output 'NOPE'"),
         (short(""), {"model_version": "7"}, "'preprocessing' version 7 is not found"),
     ],
-    ids=["missing", "unexpected", "output", "version"],
+    ids=["none", "missing", "unexpected", "output", "version"],
 )
 def test_bad_requests_get_the_texts_clients_know(client, inputs, kwargs, text):
     with pytest.raises(InferenceServerException, match=text):

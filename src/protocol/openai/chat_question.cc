@@ -5,13 +5,33 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "protocol/openai/conversation.h"
+#include "conversation/conversation.h"
+#include "conversation/shorter_conversation.h"
 #include "protocol/openai/prompts.h"
 #include "protocol/openai/reasoning.h"
-#include "protocol/openai/shorter_conversation.h"
 #include "protocol/openai/tools.h"
 
 namespace inflight::openai {
+namespace {
+
+using conversation::Conversation;
+
+// Of a body that has messages, and whose tools are checked.
+conversation::Said SaidIn(const Asked& asked) {
+  return {.messages = *asked.messages,
+          .tools = ShowsTools(asked) ? asked.tools : std::nullopt,
+          .chat_template_kwargs = asked.chat_template_kwargs,
+          .add_generation_prompt = asked.add_generation_prompt,
+          .continues = asked.continues};
+}
+
+serving::PromptText AsPromptText(conversation::Prompt prompt) {
+  return {.text = std::move(prompt.text),
+          .plain_at = std::move(prompt.plain_at),
+          .add_special_tokens = false};
+}
+
+}  // namespace
 
 Result<Question> AskChat(const Context& context, const Asked& asked, const ServedModel& served,
                          std::string_view text) {
@@ -26,28 +46,28 @@ Result<Question> AskChat(const Context& context, const Asked& asked, const Serve
       asked.add_generation_prompt && !asked.continues ? question.format.reasoning : nullptr;
   ASSIGN_OR_RETURN(const TemplateVariables variables,
                    ReasoningVariables(asked, question.format.reasoning, chat_template->source()));
-  ASSIGN_OR_RETURN(Conversation read, ReadConversation(asked, variables, text,
-                                                       *served.text->tokenizer, *chat_template));
+  ASSIGN_OR_RETURN(Conversation read, conversation::Read(SaidIn(asked), variables, text,
+                                                         *served.text->tokenizer, *chat_template));
   question.body_bytes = text.size();
   PromptSource& prompt = question.prompts.emplace_back();
   prompt.text_bytes = read.variables.size();
-  const auto conversation = std::make_shared<const Conversation>(std::move(read));
-  const auto make = [model = served.text, begins_in, tags](const Conversation& of) {
-    auto rendered = Render(*model->chat_template, of);
-    if (rendered.ok() && tags != nullptr)
-      *begins_in = answer_parts::FindBegin(*tags, rendered->text);
-    if (rendered.ok() && tags != nullptr && *begins_in != answer_parts::BeginsIn::kContent)
-      rendered->guide_begins_after = tags->end;
-    if (rendered.ok() && tags != nullptr && *begins_in == answer_parts::BeginsIn::kAnything)
-      rendered->guide_opening = tags->begin;
-    return rendered;
+  const auto whole = std::make_shared<const Conversation>(std::move(read));
+  const auto make = [model = served.text, begins_in,
+                     tags](const Conversation& of) -> Result<serving::PromptText> {
+    ASSIGN_OR_RETURN(conversation::Prompt rendered, Render(*model->chat_template, of));
+    serving::PromptText made = AsPromptText(std::move(rendered));
+    if (tags == nullptr) return made;
+    *begins_in = answer_parts::FindBegin(*tags, made.text);
+    if (*begins_in != answer_parts::BeginsIn::kContent) made.guide_begins_after = tags->end;
+    if (*begins_in == answer_parts::BeginsIn::kAnything) made.guide_opening = tags->begin;
+    return made;
   };
-  prompt.make = [make, conversation] { return make(*conversation); };
+  prompt.make = [make, whole] { return make(*whole); };
   if (!asked.truncates) return question;
-  std::vector<size_t> begins = LaterBegins(*conversation);
+  std::vector<size_t> begins = LaterBegins(*whole);
   prompt.num_shorter = begins.size();
-  prompt.make_shorter = [make, conversation, begins = std::move(begins)](size_t index) {
-    return make(BeginningAt(*conversation, begins[index]));
+  prompt.make_shorter = [make, whole, begins = std::move(begins)](size_t index) {
+    return make(BeginningAt(*whole, begins[index]));
   };
   return question;
 }
@@ -60,11 +80,11 @@ Result<std::vector<TokenId>> ChatIds(const Context& context, const Asked& asked,
   ASSIGN_OR_RETURN(const TemplateVariables variables,
                    ReasoningVariables(asked, reasoning, chat_template->source()));
   ASSIGN_OR_RETURN(
-      const Conversation conversation,
-      ReadConversation(asked, variables, text, *served.text->tokenizer, *chat_template));
-  ASSIGN_OR_RETURN(const serving::PromptText prompt, Render(*chat_template, conversation));
-  return served.text->tokenizer->Encode(
-      prompt.text, asked.add_special_tokens.value_or(prompt.add_special_tokens), prompt.plain_at);
+      const Conversation read,
+      conversation::Read(SaidIn(asked), variables, text, *served.text->tokenizer, *chat_template));
+  ASSIGN_OR_RETURN(const conversation::Prompt prompt, Render(*chat_template, read));
+  return served.text->tokenizer->Encode(prompt.text, asked.add_special_tokens.value_or(false),
+                                        prompt.plain_at);
 }
 
 }  // namespace inflight::openai

@@ -39,24 +39,6 @@ Result<std::string> TextAt(const std::string& where, const std::optional<Value>&
   return value->AsString();
 }
 
-Result<std::string> TextOrLines(
-    const std::string& where, const Value& value, std::string_view parts,
-    const std::function<Result<std::string>(const std::string& where, const Value& part)>&
-        line_of) {
-  if (value.kind() == Kind::kString) return value.AsString();
-  if (value.kind() != Kind::kArray)
-    return InvalidArgument(where, "must be a string or an array of " + std::string(parts));
-  std::string text;
-  size_t index = 0;
-  RETURN_IF_ERROR(value.ForEachElement([&](const Value& part) -> Status {
-    ASSIGN_OR_RETURN(const std::string line, line_of(At(where, index), part));
-    if (index++ > 0) text += '\n';
-    text += line;
-    return Status::Ok();
-  }));
-  return text;
-}
-
 Status CheckCacheControl(const std::string& where, const Value& value) {
   ASSIGN_OR_RETURN(const auto members,
                    MembersOf<2>(value, where, "a mark of the cache", {"type", "ttl"}));

@@ -4,12 +4,12 @@
 
 #include <array>
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/status_macros.h"
+#include "conversation/conversation.h"
 #include "inflight/status.h"
 #include "json/json_reader.h"
 
@@ -36,11 +36,7 @@ Result<std::string> TypeAt(const std::string& where, const json::Value& object);
 // A text that must be there.
 Result<std::string> TextAt(const std::string& where, const std::optional<json::Value>& value);
 
-// A text, or an array of `parts` ("blocks"), each the line of one that `line_of` reads.
-Result<std::string> TextOrLines(
-    const std::string& where, const json::Value& value, std::string_view parts,
-    const std::function<Result<std::string>(const std::string& where, const json::Value& part)>&
-        line_of);
+using conversation::TextOrLines;
 
 // {"type": "ephemeral"} in Anthropic's API: what begins alike is found in the KV cache by itself,
 // so that nothing is left to do.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "conversation/conversation.h"
 
 namespace inflight::openai {
 namespace {
@@ -17,12 +18,7 @@ constexpr size_t kMaxPrompts = 1024;
 
 Result<const ChatTemplate*> TemplateOf(const serving::TextModel& model) {
   if (model.chat_template) return &*model.chat_template;
-  const bool has_none = model.no_chat_template.code() == StatusCode::kNotFound;
-  return InvalidArgument(
-      "messages", std::string(has_none ? "this model has no chat template"
-                                       : "this model's chat template cannot be used, and the "
-                                         "server's log says why") +
-                      "; use /v1/completions, or start the server with --chat-template FILE");
+  return conversation::NoTemplate(model.no_chat_template, "/v1/completions");
 }
 
 Result<std::vector<TokenId>> ReadIds(std::string_view field, const Value& array, int vocab_size) {

@@ -9,14 +9,12 @@
 namespace inflight::openai {
 namespace {
 
+using conversation::KnowsWord;
+
 constexpr std::string_view kField = "reasoning_effort";
 constexpr std::string_view kNoEffort = "none";
 // By which templates turn reasoning on and off: Qwen 3, GLM 4.5 and others; DeepSeek V3.1, Granite.
 constexpr std::array<std::string_view, 2> kSwitches = {"enable_thinking", "thinking"};
-
-bool IsOfName(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
 
 // Who says whether the model reasons.
 std::string_view FieldOf(const Asked& asked) {
@@ -32,15 +30,6 @@ Status CheckNotGiven(const Asked& asked, std::string_view variable) {
 }
 
 }  // namespace
-
-bool KnowsWord(std::string_view source, std::string_view name) {
-  for (size_t at = source.find(name); at != std::string::npos; at = source.find(name, at + 1)) {
-    const size_t end = at + name.size();
-    if ((at == 0 || !IsOfName(source[at - 1])) && (end == source.size() || !IsOfName(source[end])))
-      return true;
-  }
-  return false;
-}
 
 Result<TemplateVariables> ReasoningVariables(const Asked& asked,
                                              const answer_parts::ReasoningTags* reasoning,

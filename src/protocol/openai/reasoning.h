@@ -4,18 +4,15 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "answer_parts/answer_parser.h"
-#include "inflight/chat_template.h"
+#include "conversation/conversation.h"
 #include "inflight/status.h"
 #include "protocol/openai/body_fields.h"
 
 namespace inflight::openai {
 
-// Variables of a template beside those of the conversation: names, and values as JSON.
-using TemplateVariables = std::vector<std::pair<std::string_view, std::string>>;
+using conversation::TemplateVariables;
 
 // What `asked` says of reasoning, for a template whose answers are read by `reasoning`; null: it
 // shows none. kInvalidArgument and kUnimplemented name reasoning_effort, or thinking where
@@ -23,8 +20,5 @@ using TemplateVariables = std::vector<std::pair<std::string_view, std::string>>;
 Result<TemplateVariables> ReasoningVariables(const Asked& asked,
                                              const answer_parts::ReasoningTags* reasoning,
                                              std::string_view template_source);
-
-// Whether `name` stands in a template as a word.
-bool KnowsWord(std::string_view template_source, std::string_view name);
 
 }  // namespace inflight::openai

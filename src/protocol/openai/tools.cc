@@ -128,7 +128,7 @@ Status CheckChoice(const Asked& asked) {
 
 Result<const answer_parts::CallFormat*> FormatOfCalls(const std::string& named,
                                                       std::string_view source) {
-  if (!KnowsWord(source, "tools"))
+  if (!conversation::KnowsWord(source, "tools"))
     return InvalidArgument("tools",
                            "this model's chat template shows it no tools; leave them out, or "
                            "start the server with --chat-template FILE");

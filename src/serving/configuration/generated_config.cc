@@ -29,7 +29,7 @@ void AddTensors(ModelConfig& config, std::span<const contract::TensorSpec> input
   }
 }
 
-// Of an input that has a default here (contract::OwnRules).
+// Of an input that has a default here (contract::OwnRules), or another in its place.
 void MakeOptional(ModelConfig& config, std::string_view name) {
   for (auto& input : *config.mutable_input())
     if (input.name() == name) input.set_optional(true);
@@ -68,6 +68,7 @@ ModelConfig PreprocessingConfig(const GeneratedConfigOptions& options) {
   AddTensors(config, contract::PreprocessingInputs(), contract::PreprocessingOutputs());
   if (!options.tokenizer_dir.empty()) SetParameter(config, "tokenizer_dir", options.tokenizer_dir);
   SetParameter(config, "add_special_tokens", "True");
+  MakeOptional(config, "QUERY");  // or MESSAGES
   NormalizeModelConfig(config);
   return config;
 }
@@ -106,6 +107,7 @@ ModelConfig EnsembleConfig(const GeneratedConfigOptions& options) {
   AddStep(config, "tensorrt_llm", contract::LlmStepInputs(), contract::LlmStepOutputs());
   AddStep(config, "postprocessing", contract::PostprocessingStepInputs(),
           contract::PostprocessingStepOutputs());
+  MakeOptional(config, "text_input");  // or messages
   MakeOptional(config, "max_tokens");
   NormalizeModelConfig(config);
   return config;

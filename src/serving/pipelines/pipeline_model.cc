@@ -36,6 +36,12 @@ Status CheckMaxTokens(const Tensor& max_tokens) {
   return InvalidArgument(max_tokens.name + " must be a single value > 0");
 }
 
+// `before`: what the prompt is made of, of the inputs before `input`.
+Status CheckOnlyPrompt(const Tensor* before, const Tensor& input) {
+  if (before == nullptr) return Status::Ok();
+  return InvalidArgument(input.name, "is given beside " + before->name + "; send one of them");
+}
+
 bool HasText(const Tensor& tensor) {
   const auto strings = tensor.Strings();
   return strings.ok() && std::ranges::any_of(*strings, [](auto text) { return !text.empty(); });
@@ -91,7 +97,7 @@ struct PipelineModel::Inputs {
   std::vector<contract::NamedInput> llm;  // those that the LLM takes as they are
   bool has_end_id = false;                // among them
   SpeculativeRounds::Options speculation;
-  const Tensor* query = nullptr;
+  const Tensor* query = nullptr;  // or the conversation
   const Tensor* bias_words = nullptr;
   const Tensor* bias_weights = nullptr;
 };
@@ -424,9 +430,16 @@ Status PipelineModel::ReadInput(const PipelineMembers& members, const Tensor& in
   const PreprocessingModel& pre = *members.preprocessing;
   switch (route.role) {
     case InputRole::kQuery: {
+      RETURN_IF_ERROR(CheckOnlyPrompt(inputs.query, input));
       inputs.query = &input;
       if (kind_ == Kind::kBls) RETURN_IF_ERROR(CheckText(input));
       ASSIGN_OR_RETURN(inputs.ids, pre.EncodePrompt(input));
+      break;
+    }
+    case InputRole::kMessages: {
+      RETURN_IF_ERROR(CheckOnlyPrompt(inputs.query, input));
+      inputs.query = &input;
+      ASSIGN_OR_RETURN(inputs.ids, pre.EncodeMessages(input));
       break;
     }
     case InputRole::kStopWords: {
@@ -464,6 +477,16 @@ Status PipelineModel::ReadInput(const PipelineMembers& members, const Tensor& in
   return Status::Ok();
 }
 
+Status PipelineModel::NoPrompt() const {
+  std::string query, messages;
+  for (const InputRoute& route : routes_.inputs) {
+    if (route.role == InputRole::kQuery) query = route.name;
+    if (route.role == InputRole::kMessages) messages = route.name;
+  }
+  if (messages.empty()) return InvalidArgument("QUERY is not present in the request");
+  return InvalidArgument("QUERY is not present in the request; send " + query + " or " + messages);
+}
+
 // What preprocessing does.
 Result<PipelineModel::Inputs> PipelineModel::ReadInputs(const PipelineMembers& members,
                                                         const Request& request) const {
@@ -473,7 +496,7 @@ Result<PipelineModel::Inputs> PipelineModel::ReadInputs(const PipelineMembers& m
     if (route == nullptr) return InvalidArgument("unexpected inference input '" + input.name + "'");
     RETURN_IF_ERROR(ReadInput(members, input, *route, inputs));
   }
-  if (inputs.query == nullptr) return InvalidArgument("QUERY is not present in the request");
+  if (inputs.query == nullptr) return NoPrompt();
   ASSIGN_OR_RETURN(inputs.includes_stop_words, IncludesStopWords(request.parameters));
   if (inputs.ids.empty()) {
     return InvalidArgument(inputs.query->name + ": the prompt has no tokens");

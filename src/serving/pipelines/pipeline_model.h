@@ -64,6 +64,7 @@ class PipelineModel : public Model {
   void Run(const std::shared_ptr<Call>& call);
   Status ReadInput(const PipelineMembers& members, const Tensor& input, const InputRoute& route,
                    Inputs& inputs) const;
+  Status NoPrompt() const;
   Result<Inputs> ReadInputs(const PipelineMembers& members, const Request& request) const;
   Result<contract::LlmRequest> ParseForLlm(Call& call, Inputs& inputs) const;
   bool MatchesStopTexts(const PipelineMembers& members, const Request& request) const;

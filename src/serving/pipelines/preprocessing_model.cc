@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "contract/rows.h"
 #include "contract/tensor_values.h"
+#include "conversation/messages_text.h"
 #include "serving/pipelines/text_call.h"
 
 namespace inflight::serving {
@@ -19,8 +20,8 @@ namespace {
 constexpr TokenId kNoToken = -1;
 // Inputs that any value of which has its meaning; of others only what asks for nothing.
 constexpr auto kHonoured = std::to_array<std::string_view>(
-    {"QUERY", "REQUEST_OUTPUT_LEN", "BAD_WORDS_DICT", "STOP_WORDS_DICT", "END_ID", "PAD_ID",
-     "EMBEDDING_BIAS_WORDS", "EMBEDDING_BIAS_WEIGHTS", "PROMPT_EMBEDDING_TABLE",
+    {"QUERY", "MESSAGES", "REQUEST_OUTPUT_LEN", "BAD_WORDS_DICT", "STOP_WORDS_DICT", "END_ID",
+     "PAD_ID", "EMBEDDING_BIAS_WORDS", "EMBEDDING_BIAS_WEIGHTS", "PROMPT_EMBEDDING_TABLE",
      "PROMPT_TABLE_EXTRA_ID"});
 constexpr size_t kMaxQuotedBytes = 64;  // of a client's word in an error
 constexpr size_t kMaxPaddedBytes = size_t{256} << 20;
@@ -152,17 +153,37 @@ size_t MaxPromptBytes(const Tokenizer& tokenizer, int max_tokens) {
 Result<std::vector<TokenId>> PreprocessingModel::EncodePrompt(const Tensor& query) const {
   ASSIGN_OR_RETURN(const auto strings, query.Strings());
   if (strings.empty()) return InvalidArgument(query.name + ": got no text, expected one string");
-  if (options_.max_prompt_bytes > 0 && strings.front().size() > options_.max_prompt_bytes) {
-    return InvalidArgument(
-               fmt::format(
-                   "Prompt length ({} bytes) exceeds maximum input length (at most {} bytes). "
-                   "Shorten {}, or rebuild the engine with a larger max_input_len and max_seq_len",
-                   strings.front().size(), options_.max_prompt_bytes, query.name))
-        .WithField(query.name)
-        .WithReason(Reason::kPromptTooLong);
-  }
+  RETURN_IF_ERROR(CheckPromptBytes(query, strings.front().size()));
   auto ids = options_.tokenizer->Encode(strings.front(), options_.add_special_tokens);
   if (!ids.ok()) return ids.status().WithPrefix(query.name);
+  return ids;
+}
+
+Status PreprocessingModel::CheckPromptBytes(const Tensor& prompt, size_t num_bytes) const {
+  if (options_.max_prompt_bytes == 0 || num_bytes <= options_.max_prompt_bytes) return Status::Ok();
+  return InvalidArgument(
+             fmt::format(
+                 "Prompt length ({} bytes) exceeds maximum input length (at most {} bytes). "
+                 "Shorten {}, or rebuild the engine with a larger max_input_len and max_seq_len",
+                 num_bytes, options_.max_prompt_bytes, prompt.name))
+      .WithField(prompt.name)
+      .WithReason(Reason::kPromptTooLong);
+}
+
+Result<std::vector<TokenId>> PreprocessingModel::EncodeMessages(const Tensor& messages) const {
+  ASSIGN_OR_RETURN(const auto strings, messages.Strings());
+  if (strings.size() != 1)
+    return InvalidArgument(messages.name, fmt::format("got {} texts, must be one, the JSON of a "
+                                                      "list of messages",
+                                                      strings.size()));
+  if (!options_.chat_template)
+    return conversation::NoTemplate(options_.no_chat_template, "text_input");
+  ASSIGN_OR_RETURN(
+      const conversation::Prompt prompt,
+      conversation::PromptOf(strings.front(), *options_.tokenizer, *options_.chat_template));
+  RETURN_IF_ERROR(CheckPromptBytes(messages, prompt.text.size()));
+  auto ids = options_.tokenizer->Encode(prompt.text, /*add_special_tokens=*/false, prompt.plain_at);
+  if (!ids.ok()) return ids.status().WithPrefix(messages.name);
   return ids;
 }
 
@@ -253,8 +274,9 @@ Status PreprocessingModel::EncodeRow(const std::vector<Tensor>& inputs, Batch& b
   const Tensor* bias_words = nullptr;
   const Tensor* bias_weights = nullptr;
   for (const Tensor& input : inputs) {
-    if (input.name == "QUERY") {
-      ASSIGN_OR_RETURN(auto ids, EncodePrompt(input));
+    if (input.name == "QUERY" || input.name == "MESSAGES") {
+      ASSIGN_OR_RETURN(auto ids,
+                       input.name == "QUERY" ? EncodePrompt(input) : EncodeMessages(input));
       batch.lengths.push_back(static_cast<int32_t>(ids.size()));
       batch.ids.push_back(std::move(ids));
     } else if (input.name == "BAD_WORDS_DICT") {
@@ -283,7 +305,11 @@ Status PreprocessingModel::EncodeRow(const std::vector<Tensor>& inputs, Batch& b
 
 Result<std::vector<Tensor>> PreprocessingModel::Run(const Request& request) const {
   const Tensor* query = request.FindInput("QUERY");
+  const Tensor* messages = request.FindInput("MESSAGES");
   const Tensor* output_len = request.FindInput("REQUEST_OUTPUT_LEN");
+  if (query != nullptr && messages != nullptr)
+    return InvalidArgument("MESSAGES", "is given beside QUERY; send one of them");
+  if (query == nullptr) query = messages;
   if (query == nullptr) return InvalidArgument("QUERY is not present in the request");
   if (output_len == nullptr) {
     return InvalidArgument("REQUEST_OUTPUT_LEN is not present in the request");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `preprocessing` model: text -> token ids, words -> word lists and biases. Behaviour:
-// docs/reference/requests.md.
+// The `preprocessing` model: text or a conversation -> token ids, words -> word lists and biases.
+// Behaviour: docs/reference/requests.md.
 #pragma once
 
 #include <memory>
@@ -46,6 +46,9 @@ class PreprocessingModel : public Model {
   // The steps, also for the ensemble. Errors name the tensor as the client calls it.
   // The first string of `query` in tokens.
   Result<std::vector<TokenId>> EncodePrompt(const Tensor& query) const;
+  // The prompt that the model's chat template makes of the only string of `messages`
+  // (conversation/messages_text.h), in tokens.
+  Result<std::vector<TokenId>> EncodeMessages(const Tensor& messages) const;
   // One word per string; words without tokens (the empty string of old clients) are left out.
   // Appends the words as they are to `texts`, where that is not null; empty ones are none.
   Result<contract::Words> EncodeWords(const Tensor& words,
@@ -73,6 +76,7 @@ class PreprocessingModel : public Model {
     std::vector<uint64_t> extra_ids;         // of rows of prompt tables
   };
 
+  Status CheckPromptBytes(const Tensor& prompt, size_t num_bytes) const;
   Result<std::vector<TokenId>> EncodeBiasWord(std::string_view word, int vocab_size) const;
   Result<std::vector<Tensor>> Run(const Request& request) const;
   Status EncodeRow(const std::vector<Tensor>& inputs, Batch& batch) const;

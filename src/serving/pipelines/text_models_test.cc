@@ -43,6 +43,22 @@ TEST(Preprocessing, MakesIdsWordListsAndDefaults) {
   EXPECT_THAT(Values(response, "REQUEST_DECODER_INPUT_LEN"), ElementsAre(1));
 }
 
+TEST(Preprocessing, AConversationStandsForAPromptAndNeedsATemplate) {
+  const auto error = [](std::vector<Tensor> inputs) {
+    TestModels models;
+    Collector got;
+    inputs.push_back(Int("REQUEST_OUTPUT_LEN", 9));
+    models.preprocessing->Infer(MakeRequest(std::move(inputs)), got.Handler());
+    return got.status().message();
+  };
+  const Tensor messages = Text("MESSAGES", {R"([{"role": "user", "content": "hi"}])"});
+  EXPECT_THAT(error({messages}),
+              HasSubstr("; use text_input, or start the server with --chat-template FILE"));
+  EXPECT_THAT(error({Text("QUERY", {"hi"}), messages}),
+              HasSubstr("MESSAGES: is given beside QUERY; send one of them"));
+  EXPECT_THAT(error({}), HasSubstr("QUERY is not present in the request"));
+}
+
 TEST(Preprocessing, TheEmptyWordOfOldClientsMeansNone) {
   TestModels models;
   Collector got;

@@ -17,6 +17,8 @@ namespace {
 
 using json::Value;
 
+constexpr std::string_view kMessages = "messages";
+
 // The shape of `count` elements: the last -1 takes what the fixed dimensions leave, others are 1.
 Result<std::vector<int64_t>> FitShape(const std::string& name, std::vector<int64_t> shape,
                                       uint64_t count) {
@@ -94,6 +96,9 @@ class Parser {
           "[request id: " + (request_.id.empty() ? "<id_unknown>" : request_.id) + "] input '" +
           name + "' already exists in request");
     }
+    const InputLimit limit{max_input_bytes_, input_bytes_};  // of all inputs together
+    if (input.data_type() == ::inference::TYPE_STRING && name == kMessages)
+      return ParseMessages(input, value, limit);
     const bool is_array = value.kind() == Value::Kind::kArray;
     uint64_t count = 1;
     if (is_array) {
@@ -102,12 +107,27 @@ class Parser {
     ASSIGN_OR_RETURN(std::vector<int64_t> shape,
                      FitShape(name, MetadataShape(config_, input), count));
     const serving::DataType type = serving::FromProto(input.data_type());
-    const InputLimit limit{max_input_bytes_, input_bytes_};  // of all inputs together
     ASSIGN_OR_RETURN(serving::Tensor tensor,
                      is_array ? TensorFromArray(name, type, std::move(shape), value, limit)
                               : TensorFromScalar(name, type, std::move(shape), value, limit));
     input_bytes_ += tensor.data.size();
     request_.inputs.push_back(std::move(tensor));
+    return Status::Ok();
+  }
+
+  // A conversation is one text, its JSON.
+  Status ParseMessages(const ::inference::ModelInput& input, const Value& value,
+                       const InputLimit& limit) {
+    const std::string& name = input.name();
+    if (value.kind() != Value::Kind::kArray && value.kind() != Value::Kind::kObject)
+      return InvalidArgument(name, "must be a list of messages, or an object that has it");
+    const std::string text(value.text());
+    RETURN_IF_ERROR(
+        CheckInputSize("input '" + name + "'", limit.used_bytes + text.size(), limit.max_bytes));
+    ASSIGN_OR_RETURN(std::vector<int64_t> shape, FitShape(name, MetadataShape(config_, input), 1));
+    request_.inputs.push_back(
+        serving::Tensor::FromStrings(name, std::move(shape), std::span(&text, 1)));
+    input_bytes_ += request_.inputs.back().data.size();
     return Status::Ok();
   }
 

@@ -14,7 +14,8 @@
 namespace inflight::kserve_http {
 
 // Members named like an input become that tensor, `id` the request's id, an object `parameters` is
-// read by the same rules, other scalars become custom parameters.
+// read by the same rules, other scalars become custom parameters. The BYTES input `messages` is a
+// list or an object, whose JSON is its only element.
 Result<serving::Request> ParseGenerate(const ::inference::ModelConfig& config,
                                        std::string_view body, size_t max_input_bytes);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "protocol/openai/shorter_conversation.h"
+#include "conversation/shorter_conversation.h"
 
 #include <array>
 #include <string>
@@ -8,7 +8,7 @@
 #include "json/json_reader.h"
 #include "json/json_writer.h"
 
-namespace inflight::openai {
+namespace inflight::conversation {
 namespace {
 
 using json::Value;
@@ -85,4 +85,4 @@ Conversation BeginningAt(const Conversation& conversation, size_t message) {
   return shorter;
 }
 
-}  // namespace inflight::openai
+}  // namespace inflight::conversation

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "protocol/openai/conversation.h"
+#include "conversation/conversation.h"
 
-namespace inflight::openai {
+namespace inflight::conversation {
 
 // Indices of messages that the conversation may begin with in place of its first, in their order:
 // those of the user; behind the last of these also the assistant's, with whose calls their results
@@ -18,4 +18,4 @@ std::vector<size_t> LaterBegins(const Conversation& conversation);
 // Without the messages before this one, but for those of the role system.
 Conversation BeginningAt(const Conversation& conversation, size_t message);
 
-}  // namespace inflight::openai
+}  // namespace inflight::conversation

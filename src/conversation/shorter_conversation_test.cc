@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "protocol/openai/shorter_conversation.h"
+#include "conversation/shorter_conversation.h"
 
 #include <gmock/gmock.h>
 
 #include <string>
 
-namespace inflight::openai {
+namespace inflight::conversation {
 namespace {
 
 using testing::ElementsAre;
@@ -48,4 +48,4 @@ TEST(ShorterConversation, MessagesOfTheSystemStay) {
 }
 
 }  // namespace
-}  // namespace inflight::openai
+}  // namespace inflight::conversation

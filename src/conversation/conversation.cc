@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "protocol/openai/conversation.h"
+#include "conversation/conversation.h"
 
 #include <array>
 #include <utility>
@@ -8,10 +8,8 @@
 #include "base/status_macros.h"
 #include "json/json_writer.h"
 #include "json/valid_text.h"
-#include "protocol/openai/object_reader.h"
-#include "protocol/openai/tools.h"
 
-namespace inflight::openai {
+namespace inflight::conversation {
 namespace {
 
 using json::Value;
@@ -59,27 +57,27 @@ class Reader {
   bool has_calls() const { return has_calls_; }
   std::string TakeLastText() { return std::move(last_text_); }  // marked
 
-  Status Read(const Asked& asked, const TemplateVariables& variables) {
-    continues_ = asked.continues;
+  Status Read(const Said& said, const TemplateVariables& variables) {
+    continues_ = said.continues;
     writer_.BeginObject().Key("messages").BeginArray();
     size_t index = 0;
-    RETURN_IF_ERROR(asked.messages->ForEachElement([&](const Value& message) {
+    RETURN_IF_ERROR(said.messages.ForEachElement([&](const Value& message) {
       return ReadMessage(message, "messages[" + std::to_string(index++) + "]");
     }));
     if (index == 0) return InvalidArgument("messages", "is empty; at least one is needed");
     writer_.EndArray();
     writer_.Key("tools");
-    if (ShowsTools(asked)) {
-      RETURN_IF_ERROR(WriteTools(*asked.tools));
+    if (said.tools) {
+      RETURN_IF_ERROR(WriteTools(*said.tools));
     } else {
       writer_.Null();
     }
     writer_.Key("documents").Null();
-    writer_.Key("add_generation_prompt").Bool(asked.add_generation_prompt && !asked.continues);
-    if (asked.continues && (last_text_.empty() || last_role_ != "assistant"))
+    writer_.Key("add_generation_prompt").Bool(said.add_generation_prompt && !said.continues);
+    if (said.continues && (last_text_.empty() || last_role_ != "assistant"))
       return InvalidArgument("messages",
                              "must end with a text of the assistant, which is to be continued");
-    if (asked.chat_template_kwargs) RETURN_IF_ERROR(CopyVariables(*asked.chat_template_kwargs));
+    if (said.chat_template_kwargs) RETURN_IF_ERROR(CopyVariables(*said.chat_template_kwargs));
     for (const auto& [name, value] : variables) writer_.Key(name).Raw(value);
     writer_.EndObject();
     return Status::Ok();
@@ -251,7 +249,7 @@ class Reader {
     return Status::Ok();
   }
 
-  // Of tools that are checked (ReadTools): what models are told of them.
+  // What models are told of them.
   Status WriteTools(const Value& tools) {
     writer_.BeginArray();
     RETURN_IF_ERROR(tools.ForEachElement([&](const Value& tool) -> Status {
@@ -336,20 +334,20 @@ class Reader {
 
 }  // namespace
 
-Result<Conversation> ReadConversation(const Asked& asked, const TemplateVariables& variables,
-                                      std::string_view body, const Tokenizer& tokenizer,
-                                      const ChatTemplate& chat_template) {
+Result<Conversation> Read(const Said& said, const TemplateVariables& variables,
+                          std::string_view body, const Tokenizer& tokenizer,
+                          const ChatTemplate& chat_template) {
   Conversation conversation;
   MessageForm form;
   form.has_thinking = chat_template.source().find("message.thinking") != std::string::npos;
   ASSIGN_OR_RETURN(conversation.mark, UnusedMark(body));
   Reader reader(tokenizer, conversation.mark, form, conversation.variables);
-  RETURN_IF_ERROR(reader.Read(asked, variables));
-  if (asked.continues) conversation.continued = reader.TakeLastText();
+  RETURN_IF_ERROR(reader.Read(said, variables));
+  if (said.continues) conversation.continued = reader.TakeLastText();
   if (reader.has_calls()) {
     form.arguments_are_texts = true;
     Reader again(tokenizer, conversation.mark, form, conversation.with_texts);
-    RETURN_IF_ERROR(again.Read(asked, variables));
+    RETURN_IF_ERROR(again.Read(said, variables));
   }
   if (json::ValidText(conversation.variables) != conversation.variables)
     return InvalidArgument("messages", "have half of a surrogate pair, which is no character");
@@ -377,8 +375,7 @@ Status CutBehind(const std::string& continued, std::string& rendered) {
 
 }  // namespace
 
-Result<serving::PromptText> Render(const ChatTemplate& chat_template,
-                                   const Conversation& conversation) {
+Result<Prompt> Render(const ChatTemplate& chat_template, const Conversation& conversation) {
   auto rendered = chat_template.RenderJson(conversation.variables);
   if (!rendered.ok() && !conversation.with_texts.empty()) {
     if (auto again = chat_template.RenderJson(conversation.with_texts); again.ok())
@@ -392,7 +389,7 @@ Result<serving::PromptText> Render(const ChatTemplate& chat_template,
         .WithField("messages");
   if (!conversation.continued.empty())
     RETURN_IF_ERROR(CutBehind(conversation.continued, *rendered));
-  serving::PromptText prompt = {.text = {}, .plain_at = {}, .add_special_tokens = false};
+  Prompt prompt;
   const std::string& mark = conversation.mark;
   size_t begin = 0;
   for (size_t at = rendered->find(mark); at != std::string::npos;
@@ -409,4 +406,46 @@ Result<serving::PromptText> Render(const ChatTemplate& chat_template,
   return prompt;
 }
 
-}  // namespace inflight::openai
+bool KnowsWord(std::string_view source, std::string_view name) {
+  const auto is_of_name = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  for (size_t at = source.find(name); at != std::string::npos; at = source.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    if ((at == 0 || !is_of_name(source[at - 1])) &&
+        (end == source.size() || !is_of_name(source[end])))
+      return true;
+  }
+  return false;
+}
+
+Status NoTemplate(const Status& why, std::string_view otherwise) {
+  const bool has_none = why.code() == StatusCode::kNotFound;
+  return InvalidArgument(
+      "messages", std::string(has_none ? "this model has no chat template"
+                                       : "this model's chat template cannot be used, and the "
+                                         "server's log says why") +
+                      "; use " + std::string(otherwise) +
+                      ", or start the server with --chat-template FILE");
+}
+
+Result<std::string> TextOrLines(
+    const std::string& where, const Value& value, std::string_view parts,
+    const std::function<Result<std::string>(const std::string& where, const Value& part)>&
+        line_of) {
+  if (value.kind() == Kind::kString) return value.AsString();
+  if (value.kind() != Kind::kArray)
+    return InvalidArgument(where, "must be a string or an array of " + std::string(parts));
+  std::string text;
+  size_t index = 0;
+  RETURN_IF_ERROR(value.ForEachElement([&](const Value& part) -> Status {
+    ASSIGN_OR_RETURN(const std::string line,
+                     line_of(where + "[" + std::to_string(index) + "]", part));
+    if (index++ > 0) text += '\n';
+    text += line;
+    return Status::Ok();
+  }));
+  return text;
+}
+
+}  // namespace inflight::conversation

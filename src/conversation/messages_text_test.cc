@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conversation/messages_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/file.h"
+#include "tokenizer/test_files.h"
+
+namespace inflight::conversation {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// "user: hi|" for each message, "!" where the answer is to begin, and what else is given.
+constexpr std::string_view kTemplate =
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}|{% endfor %}"
+    "{% if add_generation_prompt %}!{% endif %}{{ mood }}";
+constexpr std::string_view kWithTools =
+    "{% for t in tools or [] %}{{ t.function.name }} {% endfor %}";
+
+class MessagesText : public ::testing::Test {
+ protected:
+  MessagesText() {
+    std::string name = ::testing::TempDir() + "messages_XXXXXX";
+    dir_ = mkdtemp(name.data());
+    EXPECT_TRUE(WriteFile(dir_ / "tokenizer.json", tokenizer::ByteLevelJson().dump()).ok());
+    SetTemplate(kTemplate);
+    auto loaded = Tokenizer::Load(dir_);
+    EXPECT_TRUE(loaded.ok());
+    tokenizer_ = *std::move(loaded);
+  }
+  ~MessagesText() override { std::filesystem::remove_all(dir_); }
+
+  void SetTemplate(std::string_view source) {
+    EXPECT_TRUE(WriteFile(dir_ / "chat_template.jinja", source).ok());
+  }
+  Result<Prompt> Made(std::string_view text) {
+    auto chat_template = ChatTemplate::Load(dir_);
+    EXPECT_TRUE(chat_template.ok());
+    return PromptOf(text, *tokenizer_, *chat_template);
+  }
+  std::string TextOf(std::string_view text) {
+    const auto made = Made(text);
+    return made.ok() ? made->text : made.status().message();
+  }
+
+  std::filesystem::path dir_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+TEST_F(MessagesText, AListIsAConversation) {
+  EXPECT_EQ(TextOf(R"([{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"}])"),
+            "user: ab|assistant: c|!");
+}
+
+TEST_F(MessagesText, AnObjectHasWhatElseATemplateTakes) {
+  EXPECT_EQ(TextOf(R"({"messages": [{"role": "user", "content": "ab"}], "tools": null,
+                       "add_generation_prompt": false, "chat_template_kwargs": {"mood": "gay"}})"),
+            "user: ab|gay");
+  EXPECT_EQ(TextOf(R"({"messages": [{"role": "user", "content": "ab"},
+                                    {"role": "assistant", "content": "c a"}],
+                       "continue_final_message": true})"),
+            "user: ab|assistant: c a");
+  SetTemplate(kWithTools);
+  EXPECT_EQ(TextOf(R"({"messages": [{"role": "user", "content": "ab"}],
+                       "tools": [{"type": "function", "function": {"name": "look"}}]})"),
+            "look ");
+}
+
+TEST_F(MessagesText, ASpecialTokenInATextIsText) {
+  const auto made = Made(R"([{"role": "user", "content": "a<s>b"}])");
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(made->text, "user: a<s>b|!");
+  EXPECT_THAT(made->plain_at, ElementsAre(7));
+}
+
+TEST_F(MessagesText, WhatIsWrongIsNamed) {
+  const std::string message = R"([{"role": "user", "content": "a"}])";
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "The document is empty. at 0"},
+      {"[{]", "messages: is no JSON: failed to parse"},
+      {"\"hi\"", "messages: must be a JSON list of messages, or an object that has it"},
+      {"[]", "messages: is empty; at least one is needed"},
+      {"[5]", "messages[0]: must be an object"},
+      {R"([{"role": "user", "content": "a"}, {"content": "b"}])", "messages[1].role: is missing"},
+      {"[{\"role\": \"user\", \"content\": \"\xff\"}]", "messages: is not UTF-8"},
+      {"{}", "messages: is missing in the object"},
+      {R"({"messages": {}})", "messages: must be a list of messages"},
+      {R"({"messages": [], "messages": []})", "messages: is given twice"},
+      {R"({"message": []})", "messages.message: is not a member of a conversation"},
+      {R"({"tools": 5})", "tools: must be a list of tools"},
+      {R"({"tools": [{}]})", "tools[0].type: must be \"function\""},
+      {R"({"tools": [{"type": "function"}]})", "tools[0].function: is missing"},
+      {R"({"tools": [{"type": "function", "function": {}}]})",
+       "tools[0].function.name: is missing"},
+      {R"({"tools": [{"type": "function", "function": {"name": "f", "strict": true}}]})",
+       "tools[0].function.strict: is not supported here"},
+      {R"({"tools": [{"type": "function", "function": {"name": "f"}}]})",
+       "tools: this model's chat template shows it no tools"},
+      {R"({"chat_template_kwargs": []})", "chat_template_kwargs: must be an object"},
+      {R"({"chat_template_kwargs": {"tools": 1}, "messages": )" + message + "}",
+       "chat_template_kwargs.tools: is made of other members"},
+      {R"({"add_generation_prompt": 1})", "add_generation_prompt: must be true or false"},
+      {R"({"continue_final_message": true, "messages": )" + message + "}",
+       "messages: must end with a text of the assistant"},
+  };
+  for (const auto& [text, says] : cases) EXPECT_THAT(TextOf(text), HasSubstr(says)) << text;
+}
+
+TEST(NoTemplate, SaysTheRemedy) {
+  EXPECT_EQ(NoTemplate(NotFound("none"), "text_input").message(),
+            "messages: this model has no chat template; use text_input, or start the server with "
+            "--chat-template FILE");
+  EXPECT_THAT(NoTemplate(InvalidArgument("line 1"), "text_input").message(),
+              HasSubstr("cannot be used, and the server's log says why"));
+}
+
+}  // namespace
+}  // namespace inflight::conversation
