@@ -52,6 +52,11 @@ Status ModelPath(const std::string& value, Context& context) {
   return Status::Ok();
 }
 
+Status TokenizerPath(const std::string& value, Context& context) {
+  context.out.tokenizer_dir = value;
+  return Status::Ok();
+}
+
 Status BeamWidth(const std::string& value, Context& context) {
   const int64_t width = LeadingInt(value).value_or(1);
   if (width < 1) {
@@ -462,9 +467,9 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"sink_token_length", SinkTokens, {}, ShowSinks},
     {"speculative_decoding_fast_logits", RefuseIfTrue},
     {"stats_check_period_ms", StatsPeriod, {}, ShowStatsPeriod},
-    {"tokenizer_dir", Accept, "guides are of the pipeline's own tokenizer"},
+    {"tokenizer_dir", TokenizerPath},
     {"worker_path", WorkerPath},
-    {"xgrammar_tokenizer_info_path", Accept, "guides are of the pipeline's own tokenizer"},
+    {"xgrammar_tokenizer_info_path", Accept, "guides are made of the tokenizer's own files"},
 });
 
 }  // namespace

@@ -28,6 +28,7 @@ struct LlmParameters {
   DecodingMode decoding_mode = DecodingMode::kAuto;
   std::vector<int> gpu_device_ids;    // of each rank; empty = where --device says
   std::vector<int> participant_ids;   // processes of the launcher; empty = none are named
+  std::string tokenizer_dir;          // whose texts guides are made of; empty = beside the engine
   std::string worker_program;         // executor_worker_path; empty = the server's own
   ExecutorOptions executor;           // the server's, changed where the parameters say so
   std::vector<std::string> warnings;  // accepted, but worth a line in the log

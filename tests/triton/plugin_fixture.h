@@ -87,6 +87,15 @@ TRITONBACKEND_Input Input(const char* name, TRITONSERVER_DataType datatype, std:
           .buffers = {std::move(bytes)}};
 }
 
+inline TRITONBACKEND_Input Text(const char* name, const std::string& text) {
+  const auto length = static_cast<uint32_t>(text.size());
+  std::string bytes(reinterpret_cast<const char*>(&length), sizeof length);
+  return {.name = name,
+          .datatype = TRITONSERVER_TYPE_BYTES,
+          .shape = {1, 1},
+          .buffers = {bytes + text}};
+}
+
 inline std::unique_ptr<TRITONBACKEND_Request> Ask(int num_tokens, bool streaming) {
   auto request = std::make_unique<TRITONBACKEND_Request>();
   request->id = "one";

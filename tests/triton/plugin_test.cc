@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "plugin_fixture.h"
 
@@ -20,6 +24,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Key;
 using testing::SizeIs;
+using testing::StartsWith;
 
 TEST(PluginVersions, AreLookedAtFirst) {
   TRITONBACKEND_Backend backend;
@@ -198,6 +203,89 @@ TEST_F(PluginTest, AnUnloadEndsWhatRuns) {
   Unload();
   EXPECT_EQ(request->num_releases, 1);
   EXPECT_TRUE(request->sent.back().is_final);
+}
+
+// A request for a text of that regular expression.
+std::unique_ptr<TRITONBACKEND_Request> AskGuided(const std::string& regex) {
+  auto request = Ask(/*num_tokens=*/12, /*streaming=*/false);
+  request->inputs.push_back(Text("guided_decoding_guide_type", "regex"));
+  request->inputs.push_back(Text("guided_decoding_guide", regex));
+  return request;
+}
+
+nlohmann::json GuideInputs() {
+  nlohmann::json inputs = nlohmann::json::parse(Config()).at("input");
+  for (const char* name : {"guided_decoding_guide_type", "guided_decoding_guide"})
+    inputs.push_back(
+        {{"name", name}, {"data_type", "TYPE_STRING"}, {"dims", {1}}, {"optional", true}});
+  return {{"input", inputs}};
+}
+
+// What ids of letters spell.
+std::string Spelled(std::span<const int32_t> ids) {
+  std::ifstream file(std::string(INFLIGHT_DEMO) + "/tokenizer.json");
+  const auto vocab = nlohmann::json::parse(file).at("model").at("vocab");
+  std::map<int32_t, std::string> texts;
+  for (const auto& [text, id] : vocab.items()) texts[id] = text;
+  std::string spelled;
+  for (const int32_t id : ids) spelled += texts[id];
+  return spelled;
+}
+
+TEST_F(PluginTest, AnswersAreGuided) {
+  model.config = Config(GuideInputs());
+  ASSERT_NO_FATAL_FAILURE(Load());
+  const auto good = AskGuided("(reddish|greenish)");
+  const auto bad = AskGuided("(");
+  Execute(good.get());
+  Execute(bad.get());
+  const auto error = bad->WaitUntilReleased().at(0).error;
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code, TRITONSERVER_ERROR_INVALID_ARG);
+  EXPECT_THAT(error->message, HasSubstr("guided_decoding_guide"));
+  const auto sent = good->WaitUntilReleased();
+  ASSERT_FALSE(sent.at(0).error) << sent[0].error->message;
+  const auto& ids = sent[0].outputs.at("output_ids");
+  const auto length = static_cast<size_t>(sent[0].outputs.at("sequence_length").at(0));
+  EXPECT_THAT(Spelled(std::span(ids).subspan(5, length - 5)),
+              testing::AnyOf(StartsWith("reddish"), StartsWith("greenish")));
+  Unload();
+}
+
+TEST_F(PluginTest, AnUnloadEndsWhatWaitsForItsGuide) {
+  model.config = Config(GuideInputs());
+  ASSERT_NO_FATAL_FAILURE(Load());
+  const auto request = AskGuided("[a-z]{300}");
+  Execute(request.get());
+  Unload();
+  EXPECT_EQ(request->num_releases, 1);
+  EXPECT_TRUE(request->sent.back().is_final);
+}
+
+TEST_F(PluginTest, GuidesMayBeOfATokenizerElsewhere) {
+  const std::filesystem::path bare = std::filesystem::path(testing::TempDir()) / "bare";
+  std::filesystem::create_directories(bare);
+  for (const auto& file : std::filesystem::directory_iterator(INFLIGHT_DEMO))
+    if (file.is_regular_file() && !file.path().filename().string().starts_with("tokenizer"))
+      std::filesystem::copy_file(file.path(), bare / file.path().filename(),
+                                 std::filesystem::copy_options::overwrite_existing);
+  nlohmann::json changes = GuideInputs();
+  changes["parameters"]["gpt_model_path"]["string_value"] = bare.string();
+  model.config = Config(changes);
+  ASSERT_NO_FATAL_FAILURE(Load());
+  const auto without = AskGuided("(red|green)");
+  Execute(without.get());
+  const auto error = without->WaitUntilReleased().at(0).error;
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->message, HasSubstr("tokenizer_dir"));
+  Unload();
+  changes["parameters"]["tokenizer_dir"]["string_value"] = INFLIGHT_DEMO;
+  model.config = Config(changes);
+  ASSERT_NO_FATAL_FAILURE(Load());
+  const auto with = AskGuided("(red|green)");
+  Execute(with.get());
+  EXPECT_FALSE(with->WaitUntilReleased().at(0).error);
+  Unload();
 }
 
 TEST_F(PluginTest, GaugesComeAndGoWithTheirModel) {

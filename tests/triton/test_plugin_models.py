@@ -14,6 +14,7 @@ import tritonclient.grpc as client_grpc
 from llm_client import Stream, kv_blocks, token_ids, wait_until, wait_until_idle
 from real_triton import DEMO, make_repository, start_triton
 from test_plugin import STORY, llm_inputs, responses, samples
+from tokenizers import Tokenizer
 
 HERE = pathlib.Path(__file__).parent
 TEXT_MODELS = ("preprocessing", "postprocessing", "ensemble", "tensorrt_llm_bls")
@@ -23,6 +24,12 @@ model_transaction_policy { decoupled: true }
 input [ { name: "ids" data_type: TYPE_INT32 dims: [ -1 ] }, { name: "num_chunks" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "chunk" data_type: TYPE_INT32 dims: [ -1 ] } ]
 instance_group [ { count: 2 kind: KIND_CPU } ]
+"""
+GUIDES = """
+input [
+  { name: "guided_decoding_guide_type" data_type: TYPE_STRING dims: [ 1 ] optional: true },
+  { name: "guided_decoding_guide" data_type: TYPE_STRING dims: [ 1 ] optional: true }
+]
 """
 
 
@@ -47,6 +54,9 @@ def controlled(tmp_path_factory):
     change(repository, "tensorrt_llm", "v1", ("inflight_batching", "V1"), ("decoupled: true", "decoupled: false"))
     change(repository, "tensorrt_llm", "inflight_named", ('backend: "tensorrtllm"', 'backend: "inflight"'))
     change(repository, "tensorrt_llm", "two_instances", ("count: 1", "count: 2"))
+    change(repository, "tensorrt_llm", "guided")
+    with open(repository / "guided/config.pbtxt", "a") as config:
+        config.write(GUIDES)
     versions = ("backend:", "version_policy: { all {} }\nbackend:")
     change(repository, "tensorrt_llm", "tensorrt_llm", versions)
     (repository / "speech/1").mkdir(parents=True)
@@ -81,6 +91,41 @@ def infer(server, model, max_tokens=6):
         result, error = stream.receive()
         assert error is None, error
         return result.as_numpy("output_ids").tolist()
+
+
+def test_answers_are_guided(controlled):
+    """A text of the expression for each request, guided and free ones beside each other, and a wrong guide by name."""
+    assert control(controlled, "load", "guided").status_code == 200
+    tokenizer = Tokenizer.from_file(str(DEMO / "tokenizer.json"))
+
+    def inputs(kind=None, guide=None):
+        made = llm_inputs(controlled, STORY, 24, streaming=False)
+        for name, text in (("guided_decoding_guide_type", kind), ("guided_decoding_guide", guide)):
+            if text is not None:
+                made.append(client_grpc.InferInput(name, [1, 1], "BYTES"))
+                made[-1].set_data_from_numpy(np.array([[text.encode()]], dtype=object))
+        return made
+
+    guides = {"free": (), "date": ("regex", r"20\d\d-0[1-9]"), "choice": ("ebnf_grammar", 'root ::= "red" | "greenish"'),
+              "schema": ("json_schema", '{"type": "boolean"}'), "bad": ("regex", "(")}  # fmt: skip
+    texts, errors = {}, {}
+    with client_grpc.InferenceServerClient(controlled.grpc) as client, Stream(client) as stream:
+        for name, guide in guides.items():
+            stream.send(name, inputs(*guide), model="guided")
+            result, error = stream.receive()
+            if error is not None:
+                errors[name] = error.message()
+                continue
+            length = result.as_numpy("sequence_length").reshape(-1)[0]
+            ids = result.as_numpy("output_ids").reshape(-1)[:length].tolist()
+            texts[name] = tokenizer.decode(ids[len(token_ids(controlled, STORY)) :])
+    assert re.fullmatch(r"20\d\d-0[1-9]", texts["date"])
+    assert texts["choice"] in ("red", "greenish")
+    assert texts["schema"] in ("true", "false")
+    assert texts["free"]
+    assert list(errors) == ["bad"] and "guided_decoding_guide" in errors["bad"]
+    assert control(controlled, "unload", "guided").status_code == 200
+    wait_for_unloads(controlled)
 
 
 def resident_kib(server):

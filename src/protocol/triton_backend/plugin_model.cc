@@ -95,8 +95,12 @@ Result<std::unique_ptr<PluginModel>> PluginModel::Load(TRITONBACKEND_Model* mode
   ASSIGN_OR_RETURN(const serving::Candidate candidate, CandidateOf(model));
   RETURN_IF_ERROR(CheckKind(candidate));
   contract::KeyReport keys;
-  auto loaded = serving::LoadLlmModel(candidate, std::to_string(version),
-                                      {.executor = {}, .end_ids_are_alike = true}, load, keys);
+  auto text_pool = std::make_unique<WorkerPool>(/*num_threads=*/1, "text");
+  // The model's own reference holds nothing: the pool goes first, so that no task outlives it.
+  const std::shared_ptr<WorkerPool> lent(std::shared_ptr<void>(), text_pool.get());
+  auto loaded = serving::LoadLlmModel(
+      candidate, std::to_string(version),
+      {.executor = {}, .end_ids_are_alike = true, .text_pool = lent}, load, keys);
   const auto cancel_period_ms = CancelPeriodOf(candidate.parsed.config, keys);
   logging::Table("configuration of model " + candidate.parsed.config.name() + " version " +
                      std::to_string(version),
@@ -104,7 +108,8 @@ Result<std::unique_ptr<PluginModel>> PluginModel::Load(TRITONBACKEND_Model* mode
   RETURN_IF_ERROR(loaded.status());
   RETURN_IF_ERROR(cancel_period_ms.status());
 
-  std::unique_ptr<PluginModel> made(new PluginModel(std::move(loaded->model), *cancel_period_ms));
+  std::unique_ptr<PluginModel> made(
+      new PluginModel(std::move(text_pool), std::move(loaded->model), *cancel_period_ms));
   auto gauges = ModelGauges::Make(made->llm_, loaded->stats_check_period_ms);
   if (gauges.ok()) {
     made->gauges_ = std::move(*gauges);
@@ -115,8 +120,12 @@ Result<std::unique_ptr<PluginModel>> PluginModel::Load(TRITONBACKEND_Model* mode
   return made;
 }
 
-// The executor ends all that it still has, before what its sinks call goes.
-PluginModel::~PluginModel() { llm_->executor().Shutdown(/*drain_ms=*/0); }
+// Guides that are being made are given to the executor, which ends all that it still has, before
+// what its sinks call goes.
+PluginModel::~PluginModel() {
+  text_pool_.reset();
+  llm_->executor().Shutdown(/*drain_ms=*/0);
+}
 
 void PluginModel::Execute(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request) {
   const auto call = std::make_shared<RequestCall>(instance, request, watch_);

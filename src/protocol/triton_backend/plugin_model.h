@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/worker_pool.h"
 #include "inflight/status.h"
 #include "protocol/triton_backend/cancel_watch.h"
 #include "protocol/triton_backend/model_gauges.h"
@@ -32,9 +33,11 @@ class PluginModel {
   Status CheckReady() const;
 
  private:
-  PluginModel(std::shared_ptr<serving::LlmModel> llm, int64_t cancel_period_ms)
-      : llm_(std::move(llm)), watch_(cancel_period_ms) {}
+  PluginModel(std::unique_ptr<WorkerPool> text_pool, std::shared_ptr<serving::LlmModel> llm,
+              int64_t cancel_period_ms)
+      : text_pool_(std::move(text_pool)), llm_(std::move(llm)), watch_(cancel_period_ms) {}
 
+  std::unique_ptr<WorkerPool> text_pool_;  // where the model makes guides
   std::shared_ptr<serving::LlmModel> llm_;
   std::unique_ptr<ModelGauges> gauges_;  // null where the server has no metrics
   CancelWatch watch_;

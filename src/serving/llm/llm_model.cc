@@ -227,10 +227,11 @@ void LlmModel::Infer(Request request, ResponseHandler handler) {
 void LlmModel::AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed,
                         std::function<void(contract::LlmRequest)> answer) {
   if (backend_.guides == nullptr)
-    return call->Fail(Unimplemented(parsed.guide->field,
-                                    "the model's directory has no tokenizer, without which the "
-                                    "texts of tokens are not known; send it to the ensemble or to "
-                                    "tensorrt_llm_bls"));
+    return call->Fail(
+        Unimplemented(parsed.guide->field,
+                      "the model's directory has no tokenizer, without which the "
+                      "texts of tokens are not known; name one by tokenizer_dir, or send "
+                      "it to the ensemble or to tensorrt_llm_bls"));
   const GuideTokens tokens{.num_tokens = executor().limits().vocab_size};
   const bool is_new = !backend_.guides->Has(parsed.guide->spec, tokens);
   auto make = [this, call, tokens, answer = std::move(answer),
