@@ -40,6 +40,11 @@ Result<Question> AskChat(const Context& context, const Asked& asked, const Serve
   Question question;
   question.is_chat = true;
   ASSIGN_OR_RETURN(question.format, ChooseFormat(context.formats, asked, *chat_template));
+  // Where a member says whether the model reasons, one that does not keeps any budget.
+  if (asked.thinking_budget && !asked.reasons && question.format.reasoning == nullptr)
+    return Unimplemented("thinking_budget",
+                         "is not supported by this model, whose chat template shows no reasoning; "
+                         "leave it out");
   const auto begins_in = std::make_shared<answer_parts::BeginsIn>();
   question.begins_in = begins_in;
   const auto* tags =

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/openai/forced_calls.h"
 
-#include <algorithm>
 #include <array>
+#include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/status_macros.h"
 #include "json/json_writer.h"
 #include "protocol/openai/object_reader.h"
+#include "protocol/openai/tools.h"
 
 namespace inflight::openai {
 namespace {
@@ -24,8 +24,8 @@ constexpr std::string_view kNoParameters =
     R"({"type":"object","properties":{},"additionalProperties":false})";
 
 struct Choice {
-  bool names_some = false;         // else all may be called
-  std::vector<std::string> names;  // of functions that may be called
+  bool names_some = false;      // else all may be called
+  std::set<std::string> names;  // of functions that may be called
   size_t max_calls = kMaxCalls;
 };
 
@@ -54,10 +54,13 @@ Status ReadAllowed(const Value& allowed, Choice& choice) {
   if (!tools || tools->kind() != Kind::kArray)
     return InvalidArgument(field + ".tools", "must be an array of functions");
   choice.names_some = true;
+  size_t index = 0;
   return tools->ForEachElement([&](const Value& tool) -> Status {
-    const std::string where = field + ".tools[" + std::to_string(choice.names.size()) + "]";
+    const std::string where = field + ".tools[" + std::to_string(index++) + "]";
+    if (index > kMaxTools)
+      return InvalidArgument(field + ".tools", "got more than " + std::to_string(kMaxTools));
     ASSIGN_OR_RETURN(std::string name, NameOf(where, tool));
-    choice.names.push_back(std::move(name));
+    choice.names.insert(std::move(name));
     return Status::Ok();
   });
 }
@@ -76,7 +79,7 @@ Result<Choice> ReadChoice(const Asked& asked) {
   }
   ASSIGN_OR_RETURN(std::string name, NameOf("tool_choice", value));
   choice.names_some = true;
-  choice.names.push_back(std::move(name));
+  choice.names.insert(std::move(name));
   choice.max_calls = 1;
   return choice;
 }
@@ -115,22 +118,21 @@ Result<std::optional<Guided>> ReadForcedCalls(const Asked& asked,
   Guided guided{.spec = {.kind = GuideSpec::Kind::kTagged}, .field = "tool_choice"};
   json::Writer writer(guided.spec.text);
   writer.BeginObject().Key("tags").BeginArray();
-  std::vector<std::string> found;
+  std::set<std::string> found;
   RETURN_IF_ERROR(asked.tools->ForEachElement([&](const Value& tool) -> Status {
     constexpr std::array<std::string_view, 1> kFunction = {"function"};
     constexpr std::array<std::string_view, 2> kMembers = {"name", "parameters"};
     const auto [function] = tool.Pick(kFunction);
     const auto [name, parameters] = function->Pick(kMembers);
     ASSIGN_OR_RETURN(std::string text, name->AsString());
-    if (choice.names_some && std::ranges::find(choice.names, text) == choice.names.end())
-      return Status::Ok();
+    if (choice.names_some && !choice.names.contains(text)) return Status::Ok();
     const bool has_schema = parameters && parameters->kind() == Kind::kObject;
     WriteTag(written, text, has_schema ? parameters->text() : kNoParameters, writer);
-    found.push_back(std::move(text));
+    found.insert(std::move(text));
     return Status::Ok();
   }));
   for (const std::string& name : choice.names)
-    if (std::ranges::find(found, name) == found.end())
+    if (!found.contains(name))
       return InvalidArgument("tool_choice",
                              "names '" + Shortened(name) + "', which is none of tools");
   writer.EndArray();

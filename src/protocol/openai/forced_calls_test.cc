@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "protocol/openai/tools.h"
+
 namespace inflight::openai {
 namespace {
 
@@ -80,6 +82,15 @@ TEST(ForcedCallsTest, WhatIsWrongIsNamed) {
                 .status()
                 .message(),
             "tool_choice: names 'h', which is none of tools");
+  std::string many;
+  for (size_t i = 0; i <= kMaxTools; ++i)
+    many += std::string(i == 0 ? "" : ",") + R"({"type": "function", "function": {"name": "f"}})";
+  EXPECT_EQ(Forced(kTools + R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {
+                              "mode": "required", "tools": [)" +
+                   many + "]}}")
+                .status()
+                .message(),
+            "tool_choice.allowed_tools.tools: got more than 1024");
   const Status other = Forced(kTools + R"(, "tool_choice": "required")", "pythonic").status();
   EXPECT_EQ(other.code(), StatusCode::kUnimplemented);
   EXPECT_EQ(

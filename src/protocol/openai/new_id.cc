@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/openai/new_id.h"
 
+#include <sys/random.h>
+
+#include <array>
 #include <cstdint>
-#include <random>
+
+#include "base/check.h"
 
 namespace inflight::openai {
 namespace {
@@ -12,12 +16,13 @@ constexpr size_t kShortIdDigits = 9;  // of a call, as templates of Mistral want
 }  // namespace
 
 std::string NewId(std::string_view prefix) {
-  thread_local std::mt19937_64 random{std::random_device()()};
+  std::array<uint8_t, 16> random = {};
+  CHECK_EQ(getrandom(random.data(), random.size(), 0), static_cast<ssize_t>(random.size()));
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string id(prefix);
-  for (int word = 0; word < 2; ++word) {
-    uint64_t bits = random();
-    for (int i = 0; i < 16; ++i, bits >>= 4) id.push_back(kDigits[bits & 15]);
+  for (const uint8_t byte : random) {
+    id.push_back(kDigits[byte >> 4]);
+    id.push_back(kDigits[byte & 15]);
   }
   return id;
 }

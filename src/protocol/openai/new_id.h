@@ -9,7 +9,8 @@
 
 namespace inflight::openai {
 
-// `prefix` and 128 random bits.
+// `prefix` and 128 random bits of the kernel's, which nobody guesses: who has the id of a stored
+// response may go on from it.
 std::string NewId(std::string_view prefix);
 
 // Of a call; without the prefix, and short, where the model's templates take no other.

@@ -20,7 +20,6 @@ using answer_parts::FunctionNames;
 using json::Value;
 using Kind = Value::Kind;
 
-constexpr size_t kMaxTools = 1024;
 constexpr size_t kMaxNameBytes = 128;
 constexpr std::string_view kAuto = "auto";
 constexpr std::string_view kNone = "none";

@@ -11,6 +11,8 @@
 
 namespace inflight::openai {
 
+inline constexpr size_t kMaxTools = 1024;  // of one request
+
 // How models write, where their templates do not say it: names of formats, "auto" or "none".
 struct MessageFormats {
   std::string tool_calls = "auto";  // --tool-call-format
