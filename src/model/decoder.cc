@@ -36,9 +36,9 @@ struct Workspace {
   TensorView scratch;  // [LinearScratchBytes of the widest linear] uint8; empty for float weights
   TensorView cos_sin;  // [max_seq_len, 2, RotaryDim / 2] float32; rotary models only
   TensorView sliding_cos_sin;  // likewise, of layers with a window where they have their own rope
-  // FP8 activations only: the last norm's output in the model's dtype, which lm_head reads; inner
-  // before it is rounded, of models that are not gated; the rounded attention; the scales of x,
-  // attention and inner, [max_num_tokens] float32.
+  // FP8 activations only: a norm's output in the model's dtype, that lm_head and routers read;
+  // inner before it is rounded, of models that are not gated; the rounded attention; the scales of
+  // x, attention and inner, [max_num_tokens] float32.
   TensorView final_x;
   TensorView wide_inner;
   TensorView attention_codes;
@@ -69,10 +69,10 @@ uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, i
   out.attention = layout.Place(has_fp8 ? config.dtype : activation, {tokens, q_width});
   if (HasDenseLayers(config))
     out.inner = layout.Place(activation, {tokens, config.intermediate_size});
-  LayOutExperts(config, activation, tokens, layout, out.experts);
-  if (is_cuda && config.gated_mlp)
+  LayOutExperts(config, device, tokens, layout, out.experts);
+  if (is_cuda && config.gated_mlp && HasDenseLayers(config))
     out.gate_up = layout.Place(config.dtype, {tokens, 2 * int64_t{config.intermediate_size}});
-  else if (is_cuda && TakesAdapters(config))
+  else if (is_cuda && !config.gated_mlp && TakesAdapters(config))
     out.gate_up = layout.Place(config.dtype, {tokens, config.intermediate_size});
   if (has_fp8 && !config.gated_mlp)
     out.wide_inner = layout.Place(config.dtype, {tokens, config.intermediate_size});
@@ -448,6 +448,8 @@ Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCach
   if (config().parallel_residual) return RunParallelLayer(idx, batch, kv, w, stream);
   const LayerWeights& layer = weights().layers[idx];
   const bool has_norms_behind = config().norm_placement != NormPlacement::kPre;
+  const bool has_experts = !layer.router.empty();
+  const bool is_wide = has_experts && !w.final_x.empty();  // the router reads what is not rounded
   RETURN_IF_ERROR(RunAttention(idx, batch, kv, w, stream));
   if (has_norms_behind) RETURN_IF_ERROR(NormInPlace(w.delta, layer.post_norm_weight, stream));
   RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
@@ -456,8 +458,8 @@ Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCach
                                 .delta_scales = Pending(w.delta, w.attention_scales, layer.dense),
                                 .peers = PeersOfNorm(w.delta),
                                 .norm = MlpNorm(layer),
-                                .y = w.x,
-                                .y_scales = w.x_scales},
+                                .y = is_wide ? w.final_x : w.x,
+                                .y_scales = is_wide ? TensorView{} : w.x_scales},
                                stream));
   RETURN_IF_ERROR(RunMlp(idx, batch, w, stream));
   if (has_norms_behind)
@@ -465,15 +467,17 @@ Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCach
   const bool is_last = idx + 1 == weights().layers.size();
   const bool for_head = is_last && !w.final_x.empty();
   if (!is_last) RETURN_IF_ERROR(BeginLayer(idx + 1, stream));  // whose norm comes here
-  RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
-                                .delta = w.delta,
-                                .delta_factor = config().residual_multiplier,
-                                .delta_scales = Pending(w.delta, w.inner_scales, layer.proj),
-                                .peers = PeersOfNorm(w.delta),
-                                .norm = InputNorm(idx + 1),
-                                .y = for_head ? w.final_x : w.x,
-                                .y_scales = for_head ? TensorView{} : w.x_scales},
-                               stream));
+  RETURN_IF_ERROR(
+      ops.add_norm({.residual = w.residual,
+                    .delta = w.delta,
+                    .delta_factor = config().residual_multiplier,
+                    .delta_scales = has_experts ? ops::PendingScales{}
+                                                : Pending(w.delta, w.inner_scales, layer.proj),
+                    .peers = PeersOfNorm(w.delta),
+                    .norm = InputNorm(idx + 1),
+                    .y = for_head ? w.final_x : w.x,
+                    .y_scales = for_head ? TensorView{} : w.x_scales},
+                   stream));
   return EndLayer(idx, stream);
 }
 
@@ -535,10 +539,14 @@ Status Decoder::Impl::RunMlp(size_t idx, const Batch& batch, const Workspace& w,
                              Stream& stream) const {
   const LayerWeights& layer = weights().layers[idx];
   if (!layer.router.empty()) {
-    RETURN_IF_ERROR(RunExpertMlp(
-        config(), ops,
-        {.layer = &layer, .x = w.x, .scratch = w.scratch, .workspace = w.experts, .delta = w.delta},
-        stream));
+    RETURN_IF_ERROR(RunExpertMlp(config(), ops,
+                                 {.layer = &layer,
+                                  .x = {.values = w.x, .scales = w.x_scales},
+                                  .wide_x = w.final_x,
+                                  .scratch = w.scratch,
+                                  .workspace = w.experts,
+                                  .delta = w.delta},
+                                 stream));
     return AddUpDelta(w.delta, stream);
   }
   const ops::LoraTerm lora = {batch.adapters, static_cast<int>(idx)};

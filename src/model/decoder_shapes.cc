@@ -58,10 +58,15 @@ std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_nu
   const int64_t qkv_width = q_width + int64_t{2} * config.num_kv_heads * config.head_dim;
   const DType operands = HasFp8Activations(config) ? DType::kF8E4M3 : config.dtype;
   std::vector<ops::LinearShape> shapes;
-  for (const auto& [out, in] :
-       {std::pair{qkv_width, hidden}, std::pair{hidden, q_width},
-        std::pair{config.gated_mlp ? 2 * inner : inner, hidden}, std::pair{hidden, inner}})
+  std::vector<std::pair<int64_t, int64_t>> of_layers = {{qkv_width, hidden}, {hidden, q_width}};
+  if (HasDenseLayers(config)) {
+    of_layers.emplace_back(config.gated_mlp ? 2 * inner : inner, hidden);
+    of_layers.emplace_back(hidden, inner);
+  }
+  for (const auto& [out, in] : of_layers)
     shapes.push_back({out, in, operands, config.dtype, max_num_tokens});
+  if (config.num_experts > 0)
+    shapes.push_back({RouterRows(config), hidden, config.dtype, DType::kF32, max_num_tokens});
   shapes.push_back({VocabRows(config), hidden, config.quantize_lm_head ? operands : config.dtype,
                     DType::kF32, max_logits});
   return shapes;

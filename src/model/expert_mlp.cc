@@ -2,6 +2,7 @@
 #include "model/expert_mlp.h"
 
 #include "base/status_macros.h"
+#include "model/decoder.h"
 
 namespace inflight::model {
 namespace {
@@ -13,7 +14,7 @@ TensorView Cut(TensorView view, int64_t rows) {
 
 }  // namespace
 
-void LayOutExperts(const ModelConfig& config, DType activation, int64_t max_num_tokens,
+void LayOutExperts(const ModelConfig& config, DeviceKind device, int64_t max_num_tokens,
                    TensorLayout& layout, ExpertWorkspace& out) {
   if (config.num_experts == 0) return;
   const int64_t num_places = max_num_tokens * ExpertsOfToken(config);
@@ -23,7 +24,14 @@ void LayOutExperts(const ModelConfig& config, DType activation, int64_t max_num_
   out.routes.weights = layout.Place(DType::kF32, {num_places});
   out.chosen = layout.Place(DType::kI32, {num_places});
   out.chosen_weights = layout.Place(DType::kF32, {num_places});
-  out.inner = layout.Place(activation, {num_places, config.expert_intermediate_size});
+  out.inner =
+      layout.Place(ActivationDType(config, device), {num_places, config.expert_intermediate_size});
+  if (device == DeviceKind::kCpu) return;
+  out.routes.places = layout.Place(DType::kI32, {num_places});
+  out.parts = layout.Place(DType::kF32, {num_places, config.hidden_size});
+  if (!HasFp8Activations(config)) return;
+  out.wide_inner = layout.Place(config.dtype, {num_places, config.expert_intermediate_size});
+  out.inner_scales = layout.Place(DType::kF32, {num_places});
 }
 
 ExpertWorkspace ForTokens(const ExpertWorkspace& workspace, int64_t num_tokens) {
@@ -32,9 +40,9 @@ ExpertWorkspace ForTokens(const ExpertWorkspace& workspace, int64_t num_tokens) 
   const int64_t num_places = num_tokens * (most_places / workspace.logits.shape[0]);
   ExpertWorkspace w = workspace;
   w.logits = Cut(w.logits, num_tokens);
-  for (TensorView* view :
-       {&w.routes.tokens, &w.routes.weights, &w.chosen, &w.chosen_weights, &w.inner})
-    *view = Cut(*view, num_places);
+  for (TensorView* view : {&w.routes.tokens, &w.routes.weights, &w.routes.places, &w.chosen,
+                           &w.chosen_weights, &w.inner, &w.parts, &w.wide_inner, &w.inner_scales})
+    if (!view->empty()) *view = Cut(*view, num_places);
   return w;
 }
 
@@ -42,7 +50,9 @@ Status RunExpertMlp(const ModelConfig& config, const ops::OpTable& ops, const Ex
                     Stream& stream) {
   const ExpertWorkspace& w = p.workspace;
   const bool is_added = config.part.tp_rank == 0;  // once, where ranks add up their parts
-  RETURN_IF_ERROR(ops.linear({.x = {.values = p.x},
+  if (!p.wide_x.empty())
+    RETURN_IF_ERROR(ops.quantize({.x = p.wide_x, .y = p.x.values, .scales = p.x.scales}, stream));
+  RETURN_IF_ERROR(ops.linear({.x = {.values = p.wide_x.empty() ? p.x.values : p.wide_x},
                               .weight = p.layer->router,
                               .bias = p.layer->router_bias,
                               .y = w.logits},
@@ -55,21 +65,24 @@ Status RunExpertMlp(const ModelConfig& config, const ops::OpTable& ops, const Ex
                              .chosen = w.chosen,
                              .chosen_weights = w.chosen_weights},
                             stream));
-  RETURN_IF_ERROR(ops.expert_gated_linear({.x = {.values = p.x},
+  RETURN_IF_ERROR(ops.expert_gated_linear({.x = p.x,
                                            .routes = w.routes,
                                            .weight = p.layer->fc,
                                            .bias = p.layer->fc_bias,
                                            .activation = config.activation,
                                            .limit = config.expert_limit,
                                            .y = w.inner,
-                                           .scratch = p.scratch},
+                                           .y_scales = w.inner_scales,
+                                           .scratch = p.scratch,
+                                           .workspace = w.wide_inner},
                                           stream));
-  return ops.expert_linear({.x = {.values = w.inner},
+  return ops.expert_linear({.x = {.values = w.inner, .scales = w.inner_scales},
                             .routes = w.routes,
                             .weight = p.layer->proj,
                             .bias = is_added ? p.layer->proj_bias : TensorView{},
                             .y = p.delta,
-                            .scratch = p.scratch},
+                            .scratch = p.scratch,
+                            .workspace = w.parts},
                            stream);
 }
 

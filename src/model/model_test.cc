@@ -127,9 +127,11 @@ TEST(CheckSupported, RefusesByName) {
                     c.hidden_size = c.expert_intermediate_size = 64;
                     c.num_experts = 4;
                     c.experts_per_token = 2;
+                    c.quant_algo = QuantAlgo::kW8A16;
                   },
                   cuda),
-              HasSubstr("num_experts: got 4 for target cuda, which supports none; use cpu"));
+              HasSubstr("quant_algo: got W8A16 for target cuda, which supports experts in "
+                        "bfloat16, float16 and FP8; use --use-fp8-rowwise"));
   EXPECT_THAT(error([](auto& c) { c.has_wide_qk_norm = true; }, cuda),
               HasSubstr("qk_layernorm: got norms of all heads together"));
   EXPECT_THAT(error(

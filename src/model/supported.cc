@@ -73,8 +73,9 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
        kUseCpu},
       {"qk_layernorm", has_all || !c.has_wide_qk_norm, "norms of all heads together",
        "norms of each head", kUseCpu},
-      {"num_experts", has_all || c.num_experts == 0, fmt::to_string(c.num_experts), "none",
-       kUseCpu},
+      {"quant_algo", has_all || c.num_experts == 0 || is_fp8 || c.quant_algo == QuantAlgo::kNone,
+       std::string(QuantAlgoName(c.quant_algo)), "experts in bfloat16, float16 and FP8",
+       "use --use-fp8-rowwise, leave weights in the model's dtype, or use cpu"},
       {"rope_local_base_freq", has_all || !c.sliding_rope_theta,
        fmt::to_string(c.sliding_rope_theta.value_or(0)), "rope_theta for all layers", kUseCpu},
   };

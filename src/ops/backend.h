@@ -31,7 +31,7 @@ struct OpTable {
   Kernel<LinearParams> linear = nullptr;
   Kernel<GatedLinearParams> gated_linear = nullptr;
   Kernel<LmHeadParams> lm_head = nullptr;
-  // Of experts; null on CUDA.
+  // Of experts.
   Kernel<RouteParams> route = nullptr;
   Kernel<ExpertGatedLinearParams> expert_gated_linear = nullptr;
   Kernel<ExpertLinearParams> expert_linear = nullptr;

@@ -3,7 +3,7 @@
 //
 // All experts of a layer lie in one weight, one's rows behind the other's. The rows of each are a
 // multiple of 64, so that they begin where a panel of a packed weight begins (ops/weight.h). Only
-// the experts that tokens chose are read. On the CPU alone.
+// the experts that tokens chose are read.
 #pragma once
 
 #include "ops/activation.h"
@@ -23,6 +23,7 @@ struct ExpertRoutes {
   TensorView begins;   // [num_experts + 1] int32: those of expert e are [begins[e], begins[e + 1])
   TensorView tokens;   // [num_places] int32
   TensorView weights;  // [num_places] float32: what the expert's output is times
+  TensorView places;   // CUDA only: [num_places] int32: of each token its places, ascending
 };
 
 // The experts of each token: those of its experts_per_token largest logits, of equal ones the
@@ -59,9 +60,12 @@ struct ExpertGatedLinearParams {
   Weight weight;    // [num_experts * 2 * width, in_features]: of each expert U_e, then G_e
   TensorView bias;  // [num_experts * 2 * width] float32, likewise; empty = none
   ActivationKind activation = ActivationKind::kSilu;
-  float limit = 0;     // 0 = none
-  TensorView y;        // [num_places, width] f32 | bf16, the dtype that the next linear reads
-  TensorView scratch;  // [>= LinearScratchBytes of num_tokens] as of LinearParams
+  float limit = 0;       // 0 = none
+  TensorView y;          // [num_places, width] f32 | bf16, the dtype that the next linear reads; on
+                         // CUDA the weight's, of FP8 ones as of QuantizeParams
+  TensorView y_scales;   // [num_places] float32; of y in f8e4m3
+  TensorView scratch;    // [>= LinearScratchBytes of num_tokens] as of LinearParams
+  TensorView workspace;  // CUDA, of y in f8e4m3: [num_places, width] of the model's dtype
 };
 
 // The other half, added up over the experts of a token in ascending order:
@@ -70,10 +74,11 @@ struct ExpertGatedLinearParams {
 struct ExpertLinearParams {
   Activation x;  // [num_places, in_features]
   ExpertRoutes routes;
-  Weight weight;       // [num_experts * width, in_features]
-  TensorView bias;     // [num_experts * width] float32; empty = none
-  TensorView y;        // [num_tokens, width] float32
-  TensorView scratch;  // [>= LinearScratchBytes of num_places] as of LinearParams
+  Weight weight;         // [num_experts * width, in_features]
+  TensorView bias;       // [num_experts * width] float32; empty = none
+  TensorView y;          // [num_tokens, width] float32; on CUDA that or the model's dtype
+  TensorView scratch;    // [>= LinearScratchBytes of num_places] as of LinearParams
+  TensorView workspace;  // CUDA only: [num_places, width] float32
 };
 
 }  // namespace inflight::ops

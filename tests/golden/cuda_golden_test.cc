@@ -16,11 +16,25 @@ namespace inflight::golden {
 namespace {
 
 // Those whose head sizes and widths the CUDA kernels have (docs/cuda.md).
-constexpr const char* kModels[] = {
-    "gpt2_gelu",         "gpt2_head64",     "llama_head64",  "llama_head80",
-    "llama_head96",      "llama_head128",   "llama_head256", "mistral_head64",
-    "qwen2_head64",      "qwen3_head128",   "phi3_head64",   "starcoder2_head64",
-    "llama_yarn_mscale", "gpt_neox_head64", "opt_head64",    "falcon_head64"};
+constexpr const char* kModels[] = {"gpt2_gelu",
+                                   "gpt2_head64",
+                                   "llama_head64",
+                                   "llama_head80",
+                                   "llama_head96",
+                                   "llama_head128",
+                                   "llama_head256",
+                                   "mistral_head64",
+                                   "qwen2_head64",
+                                   "qwen3_head128",
+                                   "phi3_head64",
+                                   "starcoder2_head64",
+                                   "llama_yarn_mscale",
+                                   "gpt_neox_head64",
+                                   "opt_head64",
+                                   "falcon_head64",
+                                   "mixtral_head64",
+                                   "qwen2_moe_ranks",
+                                   "qwen3_moe_renormalized"};
 
 class CudaGoldenTest : public testing::TestWithParam<std::tuple<const char*, DType>> {
  protected:
@@ -51,6 +65,7 @@ class CudaGoldenTest : public testing::TestWithParam<std::tuple<const char*, DTy
                   const std::string& where) {
     const float bound = RoundingBound(dtype(), expected);
     const size_t vocab = logits.front().size();
+    size_t jumps = 0;
     for (size_t i = 0; i < expected.positions.size(); ++i) {
       const std::span<const float> want(expected.logits.data() + i * vocab, vocab);
       const std::vector<float>& got = logits[static_cast<size_t>(expected.positions[i])];
@@ -59,6 +74,10 @@ class CudaGoldenTest : public testing::TestWithParam<std::tuple<const char*, DTy
       for (size_t v = 0; v < vocab; ++v)
         if (!(std::abs(want[v] - got[v]) <= worst))
           worst = std::abs(want[v] - got[v]), worst_id = v;
+      if (worst > bound && jumps < MostJumps(expected.positions.size())) {
+        ++jumps;
+        continue;
+      }
       EXPECT_LE(worst, bound) << where << ", position " << expected.positions[i] << ", id "
                               << worst_id << ": found " << got[worst_id] << ", expected "
                               << want[worst_id];
@@ -71,6 +90,13 @@ class CudaGoldenTest : public testing::TestWithParam<std::tuple<const char*, DTy
             << where << ", position " << expected.positions[i];
       }
     }
+    RecordProperty("jumps, " + where, static_cast<int>(jumps));
+  }
+
+  // Of n positions, how many may be far off: rounding may give a token other experts, which its
+  // successors see.
+  size_t MostJumps(size_t n) const {
+    return engine_->config.num_experts > 0 ? std::max<size_t>(n / 8, 2) : 0;
   }
 
   Device* device_ = nullptr;
@@ -97,7 +123,9 @@ TEST_P(CudaGoldenTest, LogitsOfWholePromptsAndOfChunksStayNearTransformers) {
 TEST_P(CudaGoldenTest, DecodeStepsFollowTheGreedyPath) {
   for (const ops::OpTable& table : tables_) {
     PagedModel model(engine_, table, *device_, expected_.size(), kBlockSize);
-    for (size_t step = 0; step < 64; ++step) {
+    constexpr size_t kSteps = 64;
+    size_t jumps = 0;
+    for (size_t step = 0; step < kSteps; ++step) {
       std::vector<Piece> pieces;
       for (size_t s = 0; s < expected_.size(); ++s)
         pieces.push_back({s, step == 0
@@ -113,12 +141,19 @@ TEST_P(CudaGoldenTest, DecodeStepsFollowTheGreedyPath) {
         const auto best = static_cast<TokenId>(
             std::max_element(logits[i].begin(), logits[i].end()) - logits[i].begin());
         // Another id only where it is nearly as good as the reference's.
-        EXPECT_LE(logits[i][static_cast<size_t>(best)] - logits[i][static_cast<size_t>(want)],
-                  2 * RoundingBound(dtype(), expected))
-            << table.name << ", step " << step << ", prompt " << pieces[i].sequence << ": found "
-            << best << ", expected " << want;
+        const float better =
+            logits[i][static_cast<size_t>(best)] - logits[i][static_cast<size_t>(want)];
+        const float bound = 2 * RoundingBound(dtype(), expected);
+        if (better > bound && jumps < MostJumps(kSteps * expected_.size())) {
+          ++jumps;
+          continue;
+        }
+        EXPECT_LE(better, bound) << table.name << ", step " << step << ", prompt "
+                                 << pieces[i].sequence << ": found " << best << ", expected "
+                                 << want;
       }
     }
+    RecordProperty("jumps of decode steps by " + table.name, static_cast<int>(jumps));
   }
 }
 

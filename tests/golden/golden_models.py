@@ -400,6 +400,9 @@ MODELS = {
     "mixtral_window": lambda: llama(
         4, 2, 16, family="Mixtral", vocab=113, inner=128, num_local_experts=5, num_experts_per_tok=2, sliding_window=24
     ),
+    "mixtral_head64": lambda: llama(
+        2, 1, 64, family="Mixtral", hidden=128, vocab=112, inner=64, num_local_experts=7, num_experts_per_tok=2
+    ),
     # Experts in layers 1 and 5 alone, whose weights do not add up to 1.
     "qwen3_moe_mixed": lambda: qwen3_moe(
         4, 2, 24, vocab=113, layers=6, experts=9, chosen=3, width=64, renormalized=False, **MIXED
@@ -412,6 +415,12 @@ MODELS = {
     ),
     "granitemoe_factors": lambda: llama(
         4, 2, 16, family="GraniteMoe", vocab=113, inner=128, num_local_experts=4, num_experts_per_tok=2, **FACTORS
+    ),
+    "olmoe_head64": lambda: llama(
+        2, 1, 64, family="Olmoe", vocab=112, layers=1, inner=64, num_experts=5, num_experts_per_tok=2, norm_topk_prob=False
+    ),
+    "granitemoe_head64": lambda: llama(
+        2, 1, 64, family="GraniteMoe", vocab=112, layers=1, inner=64, num_local_experts=4, num_experts_per_tok=2, **FACTORS
     ),
     # The first one's limit is so small that many values pass it.
     "gpt_oss_sinks": lambda: gpt_oss(

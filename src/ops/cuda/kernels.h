@@ -20,6 +20,9 @@ Status QkvRopeKv(const QkvRopeKvParams& params, Stream& stream);
 Status Linear(const LinearParams& params, Stream& stream);
 Status GatedLinear(const GatedLinearParams& params, Stream& stream);
 Status LmHead(const LmHeadParams& params, Stream& stream);
+Status Route(const RouteParams& params, Stream& stream);
+Status ExpertGatedLinear(const ExpertGatedLinearParams& params, Stream& stream);
+Status ExpertLinear(const ExpertLinearParams& params, Stream& stream);
 
 // One matrix product:  y[m, n] = sum_k x[m, k] w[n, k]  (+ bias[n]) (then the activation).
 // Operands both f16, both bf16 or both f8e4m3; sums in float32, times `scale`, rounded once. Of

@@ -102,6 +102,15 @@ OpTable Profiled(const OpTable& table) {
   wrapped.lm_head = [](const LmHeadParams& p, Stream& s) {
     return Record("lm_head", TheRecorder().inner.lm_head, p, s);
   };
+  wrapped.route = [](const RouteParams& p, Stream& s) {
+    return Record("route", TheRecorder().inner.route, p, s);
+  };
+  wrapped.expert_gated_linear = [](const ExpertGatedLinearParams& p, Stream& s) {
+    return Record("expert_gated_linear", TheRecorder().inner.expert_gated_linear, p, s);
+  };
+  wrapped.expert_linear = [](const ExpertLinearParams& p, Stream& s) {
+    return Record("expert_linear", TheRecorder().inner.expert_linear, p, s);
+  };
   wrapped.quantize = [](const QuantizeParams& p, Stream& s) {
     return Record("quantize", TheRecorder().inner.quantize, p, s);
   };

@@ -57,6 +57,9 @@ std::vector<OpTable> OpTables(const ShapeClass& shape, const Device& device) {
                          .linear = Linear,
                          .gated_linear = GatedLinear,
                          .lm_head = LmHead,
+                         .route = Route,
+                         .expert_gated_linear = ExpertGatedLinear,
+                         .expert_linear = ExpertLinear,
                          .quantize = Quantize,
                          .plan_attention = PlanAttention,
                          .name = "cuda"};

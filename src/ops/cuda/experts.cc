@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operators of experts: checks of what the host can see, then the kernels of experts.h.
+#include "ops/cuda/experts.h"
+
+#include <fmt/format.h>
+
+#include "base/status_macros.h"
+#include "ops/cuda/arguments.h"
+#include "ops/cuda/kernels.h"
+
+namespace inflight::ops::cuda {
+namespace {
+
+// Their indices are int32.
+constexpr int64_t kMaxPlaces = int64_t{1} << 30;
+
+Status ExpectRoutes(const ExpertRoutes& routes, int64_t num_places) {
+  const int64_t num_experts = routes.begins.num_elements() - 1;
+  if (num_experts < 1 || num_experts > kMaxExperts)
+    return InvalidArgument(
+        fmt::format("routes.begins: got {} experts, needed [1, {}]", num_experts, kMaxExperts));
+  if (num_places > kMaxPlaces)
+    return InvalidArgument(
+        fmt::format("routes.tokens: got {} places, needed at most {}", num_places, kMaxPlaces));
+  RETURN_IF_ERROR(Expect("routes.begins", routes.begins, {DType::kI32}, {num_experts + 1}));
+  RETURN_IF_ERROR(Expect("routes.tokens", routes.tokens, {DType::kI32}, {num_places}));
+  RETURN_IF_ERROR(Expect("routes.weights", routes.weights, {DType::kF32}, {num_places}));
+  return Expect("routes.places", routes.places, {DType::kI32}, {num_places});
+}
+
+// A weight of `num_experts` times `rows`, and x that it reads.
+Status ExpectOperands(const Activation& x, const Weight& weight, int64_t num_experts,
+                      int64_t rows) {
+  const bool is_fp8 = weight.dtype == DType::kF8E4M3;
+  if (!(IsHalf(weight.dtype) || (is_fp8 && weight.scales != nullptr)) ||
+      weight.layout != WeightLayout::kRowMajor || weight.empty() || weight.in_features <= 0 ||
+      weight.in_features % (is_fp8 ? 16 : 8) != 0 || !IsAligned(weight.data))
+    return InvalidArgument(fmt::format(
+        "weight: got {} {} [{}, {}], experts have float16, bfloat16 or FP8 with scales, row_major, "
+        "rows of a multiple of 16 bytes",
+        DTypeName(weight.dtype), WeightLayoutName(weight.layout), weight.out_features,
+        weight.in_features));
+  if (rows % kExpertPanel != 0 || weight.out_features != num_experts * rows)
+    return InvalidArgument(
+        fmt::format("weight: got {} rows, needed {} of each of {} experts, a multiple of {}",
+                    weight.out_features, rows, num_experts, kExpertPanel));
+  RETURN_IF_ERROR(ExpectMatrix("x", x.values, {weight.dtype}));
+  RETURN_IF_ERROR(Expect("x", x.values, {weight.dtype}, {x.values.shape[0], weight.in_features}));
+  if (is_fp8) RETURN_IF_ERROR(Expect("x.scales", x.scales, {DType::kF32}, {x.values.shape[0]}));
+  if (IsAligned(x.values.data)) return Status::Ok();
+  return InvalidArgument("x: rows of experts begin at multiples of 16 bytes");
+}
+
+ExpertProduct ProductOf(const Activation& x, const ExpertRoutes& routes, const Weight& weight,
+                        const TensorView& bias, int64_t width) {
+  return {.dtype = weight.dtype,
+          .x = x.values.data,
+          .begins = routes.begins.as<const int32_t>(),
+          .w = weight.data,
+          .bias = bias.empty() ? nullptr : bias.as<const float>(),
+          .k = weight.in_features,
+          .x_scales = x.scales.empty() ? nullptr : x.scales.as<const float>(),
+          .w_scales = weight.scales,
+          .width = static_cast<int>(width),
+          .num_experts = static_cast<int>(routes.begins.num_elements() - 1),
+          .num_places = static_cast<int>(routes.tokens.num_elements())};
+}
+
+}  // namespace
+
+Status Route(const RouteParams& p, Stream& stream) {
+  RETURN_IF_ERROR(ExpectMatrix("logits", p.logits, {DType::kF32}));
+  const int64_t num_tokens = p.logits.shape[0];
+  const int64_t num_experts = p.logits.shape[1] - (p.num_shared > 0 ? 1 : 0);
+  if (p.num_shared < 0 || p.num_shared > kMaxExperts)
+    return InvalidArgument(
+        fmt::format("num_shared: got {}, needed [0, {}]", p.num_shared, kMaxExperts));
+  if (p.experts_per_token < 1 || p.experts_per_token > num_experts)
+    return InvalidArgument(
+        fmt::format("experts_per_token: got {}, needed [1, {}]", p.experts_per_token, num_experts));
+  const int64_t num_places = num_tokens * (p.experts_per_token + p.num_shared);
+  RETURN_IF_ERROR(ExpectRoutes(p.routes, num_places));
+  if (p.routes.begins.num_elements() != num_experts + p.num_shared + 1)
+    return InvalidArgument(fmt::format("routes.begins: got {}, needed [{}]",
+                                       p.routes.begins.ToString(), num_experts + p.num_shared + 1));
+  RETURN_IF_ERROR(Expect("chosen", p.chosen, {DType::kI32}, {num_places}));
+  RETURN_IF_ERROR(Expect("chosen_weights", p.chosen_weights, {DType::kF32}, {num_places}));
+  return num_tokens == 0 ? Status::Ok() : LaunchRoute(p, AsCuda(stream));
+}
+
+Status ExpertGatedLinear(const ExpertGatedLinearParams& p, Stream& stream) {
+  RETURN_IF_ERROR(ExpectMatrix("y", p.y, {p.weight.dtype}));
+  const int64_t num_places = p.y.shape[0];
+  const int64_t width = p.y.shape[1];
+  const bool is_fp8 = p.weight.dtype == DType::kF8E4M3;
+  const TensorView& product_y = is_fp8 ? p.workspace : p.y;
+  if (is_fp8)
+    RETURN_IF_ERROR(
+        Expect("workspace", p.workspace, {DType::kF16, DType::kBF16}, {num_places, width}));
+  RETURN_IF_ERROR(ExpectRoutes(p.routes, num_places));
+  RETURN_IF_ERROR(ExpectOperands(p.x, p.weight, p.routes.begins.num_elements() - 1, 2 * width));
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, {DType::kF32}, {p.weight.out_features}));
+  if (width % kExpertPanel != 0 || !IsAligned(product_y.data))
+    return InvalidArgument(fmt::format("y: got {}, needed a width of a multiple of {}, aligned",
+                                       p.y.ToString(), kExpertPanel));
+  if (!(p.limit >= 0))
+    return InvalidArgument(fmt::format("limit: got {}, needed 0 or one above it", p.limit));
+  if (num_places == 0) return Status::Ok();
+  ExpertProduct product = ProductOf(p.x, p.routes, p.weight, p.bias, width);
+  product.tokens = p.routes.tokens.as<const int32_t>();
+  product.y_dtype = product_y.dtype;
+  product.y = product_y.data;
+  product.activation = p.activation;
+  product.limit = p.limit;
+  RETURN_IF_ERROR(LaunchExpertGated(product, AsCuda(stream)));
+  if (!is_fp8) return Status::Ok();
+  return Quantize({.x = p.workspace, .y = p.y, .scales = p.y_scales}, stream);
+}
+
+Status ExpertLinear(const ExpertLinearParams& p, Stream& stream) {
+  RETURN_IF_ERROR(ExpectMatrix("y", p.y, {DType::kF32, DType::kF16, DType::kBF16}));
+  const int64_t num_tokens = p.y.shape[0];
+  const int64_t width = p.y.shape[1];
+  const int64_t num_places = p.routes.tokens.num_elements();
+  RETURN_IF_ERROR(ExpectRoutes(p.routes, num_places));
+  RETURN_IF_ERROR(ExpectOperands(p.x, p.weight, p.routes.begins.num_elements() - 1, width));
+  RETURN_IF_ERROR(Expect("x", p.x.values, {p.weight.dtype}, {num_places, p.weight.in_features}));
+  RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, {DType::kF32}, {p.weight.out_features}));
+  RETURN_IF_ERROR(Expect("workspace", p.workspace, {DType::kF32}, {num_places, width}));
+  if (!IsAligned(p.workspace.data) || !IsAligned(p.y.data))
+    return InvalidArgument("y: rows of y and workspace begin at multiples of 16 bytes");
+  if (num_tokens == 0) return Status::Ok();
+  if (num_places % num_tokens != 0)
+    return InvalidArgument(fmt::format("x: got {} places of {} tokens, needed equally many of each",
+                                       num_places, num_tokens));
+  ExpertProduct product = ProductOf(p.x, p.routes, p.weight, p.bias, width);
+  product.y = p.workspace.data;
+  product.weights = p.routes.weights.as<const float>();
+  RETURN_IF_ERROR(LaunchExpertDown(product, AsCuda(stream)));
+  return LaunchExpertSum({.parts = p.workspace.as<const float>(),
+                          .places = p.routes.places.as<const int32_t>(),
+                          .num_tokens = static_cast<int>(num_tokens),
+                          .per_token = static_cast<int>(num_places / num_tokens),
+                          .width = static_cast<int>(width),
+                          .y_dtype = p.y.dtype,
+                          .y = p.y.data},
+                         AsCuda(stream));
+}
+
+}  // namespace inflight::ops::cuda

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+// Experts: routes, both halves of their feed-forward and their sum, against ops/reference; the same
+// bits for a token whatever else the batch holds.
+#include "ops/experts.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+#include "against_reference.h"
+#include "linear_operands.h"
+
+namespace inflight::ops {
+namespace {
+
+using testing::HasSubstr;
+
+struct ExpertCase {
+  const char* name;
+  int num_tokens;
+  int num_experts;  // without shared ones
+  int experts_per_token;
+  int hidden;
+  int inner;
+  int num_shared = 0;
+  bool bias = false;
+  float limit = 0;
+  float skew = 0;  // of the logits towards expert 1, or 0 where it is the only one
+  bool renormalizes = true;
+  ActivationKind activation = ActivationKind::kSilu;
+
+  int NumExperts() const { return num_experts + num_shared; }
+  int64_t NumPlaces() const { return int64_t{num_tokens} * (experts_per_token + num_shared); }
+};
+
+constexpr ExpertCase kCases[] = {
+    {"one_token", 1, 8, 2, 64, 64},
+    {"no_token", 0, 4, 2, 64, 64},
+    {"one_expert", 5, 1, 1, 128, 64, 0, true},
+    {"all_experts", 3, 3, 3, 64, 128, 0, true},
+    {"limited", 9, 6, 2, 192, 64, 0, true, 0.4F},
+    {"many_experts", 13, 96, 8, 64, 192},
+    {"more_experts", 40, 300, 7, 64, 64, 0, false, 0, 0, false},
+    {"all_on_one", 70, 5, 1, 192, 64, 0, true, 0, 50},
+    {"shared", 33, 5, 2, 64, 128, 2, true},
+    {"shared_one_token", 1, 130, 2, 128, 64, 1, false, 0, 0, false},
+    {"skewed", 300, 4, 2, 64, 128, 0, true, 0, 8, true, ActivationKind::kGeluTanh},
+    {"a_thousand", 1000, 16, 2, 192, 192, 0, true},
+    {"large_tiles", 1000, 3, 1, 64, 64, 1, false, 0, 1},
+};
+
+struct Lists {
+  explicit Lists(const ExpertCase& c)
+      : begins(DType::kI32, {c.NumExperts() + 1}),
+        tokens(DType::kI32, {c.NumPlaces()}),
+        weights(DType::kF32, {c.NumPlaces()}),
+        chosen(DType::kI32, {c.NumPlaces()}),
+        chosen_weights(DType::kF32, {c.NumPlaces()}) {}
+  ExpertRoutes view() const { return {begins.view(), tokens.view(), weights.view(), {}}; }
+
+  Tensor begins, tokens, weights, chosen, chosen_weights;
+};
+
+std::vector<int> Ints(const Tensor& tensor) {
+  const auto* values = tensor.view().as<const int32_t>();
+  return {values, values + tensor.view().num_elements()};
+}
+
+class CudaExpertsTest : public AgainstReference {
+ protected:
+  struct DeviceLists {
+    DeviceLists(Device& device, const ExpertCase& c)
+        : begins(device, DType::kI32, {c.NumExperts() + 1}),
+          tokens(device, DType::kI32, {c.NumPlaces()}),
+          weights(device, DType::kF32, {c.NumPlaces()}),
+          places(device, DType::kI32, {c.NumPlaces()}),
+          chosen(device, DType::kI32, {c.NumPlaces()}),
+          chosen_weights(device, DType::kF32, {c.NumPlaces()}) {}
+    ExpertRoutes view() const {
+      return {begins.view(), tokens.view(), weights.view(), places.view()};
+    }
+    bool IsIntact() const {
+      for (const DeviceTensor* t : {&begins, &tokens, &weights, &places, &chosen, &chosen_weights})
+        if (!t->Damage().empty()) return false;
+      return true;
+    }
+
+    DeviceTensor begins, tokens, weights, places, chosen, chosen_weights;
+  };
+
+  static RouteParams Params(const ExpertCase& c, const TensorView& logits) {
+    return {.logits = logits,
+            .experts_per_token = c.experts_per_token,
+            .num_shared = c.num_shared,
+            .renormalizes = c.renormalizes,
+            .routes = {},
+            .chosen = {},
+            .chosen_weights = {}};
+  }
+  static Tensor LogitsOf(const ExpertCase& c) {
+    const int width = c.num_experts + (c.num_shared > 0 ? 1 : 0);
+    Tensor logits = Tensor::Random(DType::kF32, {c.num_tokens, width}, 8);
+    const int favourite = c.num_experts > 1 ? 1 : 0;
+    for (int64_t t = 0; t < c.num_tokens; ++t)
+      logits.Set(t * width + favourite, logits.Get(t * width + favourite) + c.skew);
+    return logits;
+  }
+  void Route(const ExpertCase& c, const Tensor& logits, const DeviceLists& lists) {
+    const DeviceTensor device_logits = ToDevice(logits);
+    RouteParams params = Params(c, device_logits.view());
+    params.routes = lists.view();
+    params.chosen = lists.chosen.view();
+    params.chosen_weights = lists.chosen_weights.view();
+    ASSERT_EQ(cuda::Route(params, stream()), Status::Ok()) << c.name;
+    Synchronize();
+  }
+};
+
+// Random weights of a layer, on the host and on the GPU.
+struct ExpertLayer {
+  ExpertLayer(Device& device, const ExpertCase& c, DType dtype)
+      : x(Tensor::Random(dtype, {c.num_tokens, c.hidden}, 3)),
+        fc(Tensor::Random(dtype, {c.NumExperts() * 2 * c.inner, c.hidden}, 4)),
+        fc_bias(Tensor::Random(DType::kF32, {c.NumExperts() * 2 * c.inner}, 5)),
+        proj(Tensor::Random(dtype, {c.NumExperts() * c.hidden, c.inner}, 6)),
+        proj_bias(Tensor::Random(DType::kF32, {c.NumExperts() * c.hidden}, 7)),
+        device_fc(device, fc),
+        device_fc_bias(device, fc_bias),
+        device_proj(device, proj),
+        device_proj_bias(device, proj_bias) {}
+
+  static Weight WeightOf(const TensorView& view) {
+    return {.data = view.data,
+            .dtype = view.dtype,
+            .out_features = view.shape[0],
+            .in_features = view.shape[1]};
+  }
+
+  Tensor x, fc, fc_bias, proj, proj_bias;
+  DeviceTensor device_fc, device_fc_bias, device_proj, device_proj_bias;
+};
+
+ExpertGatedLinearParams Gated(const ExpertCase& c, const TensorView& x, const ExpertRoutes& routes,
+                              const TensorView& fc, const TensorView& bias, const TensorView& y) {
+  return {.x = {.values = x},
+          .routes = routes,
+          .weight = ExpertLayer::WeightOf(fc),
+          .bias = c.bias ? bias : TensorView{},
+          .activation = c.activation,
+          .limit = c.limit,
+          .y = y};
+}
+
+ExpertLinearParams Down(const ExpertCase& c, const TensorView& x, const ExpertRoutes& routes,
+                        const TensorView& proj, const TensorView& bias, const TensorView& y) {
+  return {.x = {.values = x},
+          .routes = routes,
+          .weight = ExpertLayer::WeightOf(proj),
+          .bias = c.bias ? bias : TensorView{},
+          .y = y};
+}
+
+// Of a float32 sum of k products of random signs, each below `largest`: what is added up so far
+// stays far below k of them, and is rounded once for each 8 or 16.
+double RandomSumBound(int k, double largest) { return 4 * kUnit * k * largest; }
+
+double LargestOf(const Tensor& tensor) {
+  double largest = 0;
+  for (const float value : tensor.ToFloats())
+    largest = std::max(largest, std::abs(static_cast<double>(value)));
+  return largest;
+}
+
+TEST_F(CudaExpertsTest, RoutesAreTheReferences) {
+  for (const ExpertCase& c : kCases) {
+    SCOPED_TRACE(c.name);
+    const Tensor logits = LogitsOf(c);
+    const Lists want(c);
+    RouteParams params = Params(c, logits.view());
+    params.routes = want.view();
+    params.chosen = want.chosen.view();
+    params.chosen_weights = want.chosen_weights.view();
+    ASSERT_EQ(ReferenceTable().route(params, host()), Status::Ok());
+    const DeviceLists got(device(), c);
+    Route(c, logits, got);
+    if (c.num_tokens == 0) continue;
+    EXPECT_EQ(Ints(got.begins.ToHost()), Ints(want.begins));
+    const std::vector<int> tokens = Ints(want.tokens);
+    EXPECT_EQ(Ints(got.tokens.ToHost()), tokens);
+    std::vector<double> bound;
+    for (const float weight : want.weights.ToFloats()) bound.push_back(1e-5 * weight + 1e-30);
+    EXPECT_TRUE(Within(got.weights.ToHost().ToFloats(), want.weights.ToFloats(), bound));
+    // Places of a token, ascending.
+    std::vector<int> places;
+    for (int t = 0; t < c.num_tokens; ++t)
+      for (size_t p = 0; p < tokens.size(); ++p)
+        if (tokens[p] == t) places.push_back(static_cast<int>(p));
+    EXPECT_EQ(Ints(got.places.ToHost()), places);
+    EXPECT_TRUE(got.IsIntact());
+  }
+}
+
+TEST_F(CudaExpertsTest, RoutesEqualsToTheFirstAndWhatIsNotANumberSomewhere) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const int repeats : {1, 200}) {
+    const ExpertCase c = {"", 5 * repeats, 4, 2, 64, 64};
+    std::vector<float> values;
+    for (int i = 0; i < repeats; ++i)
+      for (const float value : {0.F, 0.F, 0.F, 0.F, -0.F, 0.F, -0.F, 0.F,  nan, nan,
+                                nan, nan, 1.F, nan, 2.F,  nan, -inf, -inf, 3.F, -inf})
+        values.push_back(value);
+    const DeviceLists lists(device(), c);
+    Route(c, Tensor::Of(DType::kF32, {c.num_tokens, 4}, values), lists);
+    // Experts of the five tokens: 0 1, 0 1, 0 1, 0 2, 0 2.
+    EXPECT_EQ(Ints(lists.begins.ToHost()),
+              (std::vector{0, 5 * repeats, 8 * repeats, 10 * repeats, 10 * repeats}));
+    const std::vector<int> tokens = Ints(lists.tokens.ToHost());
+    for (int i = 0; i < 3 * repeats; ++i)
+      EXPECT_EQ(tokens[static_cast<size_t>(5 * repeats + i)], i / 3 * 5 + i % 3);
+  }
+}
+
+TEST_F(CudaExpertsTest, BothHalvesAgreeWithTheReference) {
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const ExpertCase& c : kCases) {
+      SCOPED_TRACE(std::string(c.name) + " " + std::string(DTypeName(dtype)));
+      const ExpertLayer layer(device(), c, dtype);
+      const DeviceLists lists(device(), c);
+      Route(c, LogitsOf(c), lists);
+      const DeviceTensor x = ToDevice(layer.x);
+      const DeviceTensor inner = Output(dtype, {c.NumPlaces(), c.inner});
+      ASSERT_EQ(cuda::ExpertGatedLinear(Gated(c, x.view(), lists.view(), layer.device_fc.view(),
+                                              layer.device_fc_bias.view(), inner.view()),
+                                        stream()),
+                Status::Ok());
+      const DeviceTensor parts = Output(DType::kF32, {c.NumPlaces(), c.hidden});
+      const DeviceTensor y = Output(dtype, {c.num_tokens, c.hidden});
+      const DeviceTensor wide_y = Output(DType::kF32, {c.num_tokens, c.hidden});
+      for (const DeviceTensor* out : {&y, &wide_y}) {
+        ExpertLinearParams params = Down(c, inner.view(), lists.view(), layer.device_proj.view(),
+                                         layer.device_proj_bias.view(), out->view());
+        params.workspace = parts.view();
+        ASSERT_EQ(cuda::ExpertLinear(params, stream()), Status::Ok());
+      }
+      if (c.num_tokens == 0) continue;
+      const Tensor begins = lists.begins.ToHost();
+      const Tensor tokens = lists.tokens.ToHost();
+      const Tensor weights = lists.weights.ToHost();
+      const ExpertRoutes routes = {begins.view(), tokens.view(), weights.view(), {}};
+      const Tensor host_x = InFloat32(layer.x), fc = InFloat32(layer.fc),
+                   proj = InFloat32(layer.proj);
+      const Tensor want_inner(DType::kF32, {c.NumPlaces(), c.inner});
+      ASSERT_EQ(ReferenceTable().expert_gated_linear(Gated(c, host_x.view(), routes, fc.view(),
+                                                           layer.fc_bias.view(), want_inner.view()),
+                                                     host()),
+                Status::Ok());
+      const Tensor got_inner = inner.ToHost();
+      std::vector<double> bound;
+      const double most = 4 * std::sqrt(c.hidden);  // of either branch
+      for (int64_t i = 0; i < c.NumPlaces() * c.inner; ++i) {
+        const double want = want_inner.Get(i);
+        bound.push_back(RoundedBound(
+            3 * RandomSumBound(c.hidden, 1) * most + 0x1p-18 * std::abs(want), want, dtype));
+      }
+      EXPECT_TRUE(Within(got_inner.ToFloats(), want_inner.ToFloats(), bound));
+      EXPECT_TRUE(Intact(inner));
+
+      const Tensor read = InFloat32(got_inner);
+      const Tensor want(DType::kF32, {c.num_tokens, c.hidden});
+      ASSERT_EQ(ReferenceTable().expert_linear(
+                    Down(c, read.view(), routes, proj.view(), layer.proj_bias.view(), want.view()),
+                    host()),
+                Status::Ok());
+      const double sum = RandomSumBound(c.inner + c.NumExperts(), LargestOf(read)) * 2;
+      for (const DeviceTensor* out : {&y, &wide_y}) {
+        bound.clear();
+        for (const float value : want.ToFloats())
+          bound.push_back(RoundedBound(sum, value, out->view().dtype));
+        EXPECT_TRUE(Within(out->ToHost().ToFloats(), want.ToFloats(), bound));
+        EXPECT_TRUE(Intact(*out));
+      }
+      EXPECT_TRUE(Intact(parts));
+    }
+}
+
+// What codes with a scale for each row stand for.
+Tensor InFloat32(const Operand& operand) {
+  const Shape shape = operand.values.view().shape;
+  Tensor out(DType::kF32, shape);
+  for (int64_t i = 0; i < shape.num_elements(); ++i)
+    out.Set(i, static_cast<float>(double{operand.values.Get(i)} * operand.Scale(i / shape[1])));
+  return out;
+}
+
+TEST_F(CudaExpertsTest, Fp8AgreesWithTheReferenceOfWhatCodesStandFor) {
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const ExpertCase& c : kCases) {
+      if (c.num_tokens == 0) continue;
+      SCOPED_TRACE(std::string(c.name) + " " + std::string(DTypeName(dtype)));
+      const DType f8 = DType::kF8E4M3;
+      const Operand x(device(), f8, c.num_tokens, c.hidden, 31);
+      const Operand fc(device(), f8, c.NumExperts() * 2 * c.inner, c.hidden, 32);
+      const Operand proj(device(), f8, c.NumExperts() * c.hidden, c.inner, 33);
+      const Tensor fc_bias = Tensor::Random(DType::kF32, {c.NumExperts() * 2 * c.inner}, 34);
+      const Tensor proj_bias = Tensor::Random(DType::kF32, {c.NumExperts() * c.hidden}, 35);
+      const DeviceTensor device_fc_bias = ToDevice(fc_bias), device_proj_bias = ToDevice(proj_bias);
+      const DeviceLists lists(device(), c);
+      Route(c, LogitsOf(c), lists);
+      const DeviceTensor inner = Output(f8, {c.NumPlaces(), c.inner});
+      const DeviceTensor inner_scales = Output(DType::kF32, {c.NumPlaces()});
+      const DeviceTensor wide = Output(dtype, {c.NumPlaces(), c.inner});
+      ExpertGatedLinearParams gated =
+          Gated(c, x.activation().values, lists.view(), fc.device_values.view(),
+                device_fc_bias.view(), inner.view());
+      gated.x = x.activation();
+      gated.weight = fc.weight();
+      gated.y_scales = inner_scales.view();
+      gated.workspace = wide.view();
+      ASSERT_EQ(cuda::ExpertGatedLinear(gated, stream()), Status::Ok());
+      const DeviceTensor parts = Output(DType::kF32, {c.NumPlaces(), c.hidden});
+      const DeviceTensor y = Output(dtype, {c.num_tokens, c.hidden});
+      ExpertLinearParams down = Down(c, inner.view(), lists.view(), proj.device_values.view(),
+                                     device_proj_bias.view(), y.view());
+      down.x.scales = inner_scales.view();
+      down.weight = proj.weight();
+      down.workspace = parts.view();
+      ASSERT_EQ(cuda::ExpertLinear(down, stream()), Status::Ok());
+
+      const Tensor begins = lists.begins.ToHost(), tokens = lists.tokens.ToHost();
+      const Tensor weights = lists.weights.ToHost();
+      const ExpertRoutes routes = {begins.view(), tokens.view(), weights.view(), {}};
+      const Tensor host_x = InFloat32(x), host_fc = InFloat32(fc), host_proj = InFloat32(proj);
+      const Tensor want_inner(DType::kF32, {c.NumPlaces(), c.inner});
+      ASSERT_EQ(ReferenceTable().expert_gated_linear(Gated(c, host_x.view(), routes, host_fc.view(),
+                                                           fc_bias.view(), want_inner.view()),
+                                                     host()),
+                Status::Ok());
+      const double largest = LargestOf(host_x) * LargestOf(host_fc);
+      std::vector<double> bound;
+      const double most = 4 * std::sqrt(c.hidden) * largest + 1;  // of either branch, with a bias
+      const double error = RandomSumBound(c.hidden, largest) + 2 * kUnit * most;
+      for (const float want : want_inner.ToFloats())
+        bound.push_back(RoundedBound(3 * error * most + 0x1p-18 * std::abs(want), want, dtype));
+      EXPECT_TRUE(Within(wide.ToHost().ToFloats(), want_inner.ToFloats(), bound));
+
+      const Tensor codes = inner.ToHost(), scales = inner_scales.ToHost();
+      Tensor read(DType::kF32, {c.NumPlaces(), c.inner});
+      for (int64_t i = 0; i < c.NumPlaces() * c.inner; ++i)
+        read.Set(i, codes.Get(i) * scales.Get(i / c.inner));
+      bound.clear();
+      const std::vector<float> rounded = wide.ToHost().ToFloats();
+      for (size_t i = 0; i < rounded.size(); ++i)  // half a step of 3 bits, or of the least codes
+        bound.push_back(std::abs(rounded[i]) * 0x1.1p-4 +
+                        0x1.1p-10 * scales.Get(static_cast<int64_t>(i) / c.inner));
+      EXPECT_TRUE(Within(read.ToFloats(), rounded, bound));
+      const Tensor want(DType::kF32, {c.num_tokens, c.hidden});
+      ASSERT_EQ(ReferenceTable().expert_linear(
+                    Down(c, read.view(), routes, host_proj.view(), proj_bias.view(), want.view()),
+                    host()),
+                Status::Ok());
+      const double sum =
+          2 * RandomSumBound(c.inner + c.NumExperts(), LargestOf(read) * LargestOf(host_proj)) +
+          16 * kUnit;
+      bound.clear();
+      for (const float value : want.ToFloats()) bound.push_back(RoundedBound(sum, value, dtype));
+      EXPECT_TRUE(Within(y.ToHost().ToFloats(), want.ToFloats(), bound));
+      for (const DeviceTensor* out : {&y, &inner, &inner_scales, &wide, &parts})
+        EXPECT_TRUE(Intact(*out));
+    }
+}
+
+TEST_F(CudaExpertsTest, ATokenHasTheSameBitsAloneAndInBatches) {
+  const DType dtype = DType::kBF16;
+  const ExpertCase all = {"", 700, 5, 2, 128, 64, 1, true, 0, 1};
+  const ExpertLayer layer(device(), all, dtype);
+  const Tensor logits = LogitsOf(all);
+  const auto run = [&](int first, int num_tokens) {
+    ExpertCase c = all;
+    c.num_tokens = num_tokens;
+    Tensor x(dtype, {num_tokens, c.hidden});
+    for (int64_t i = 0; i < x.view().num_elements(); ++i)
+      x.Set(i, layer.x.Get(int64_t{first} * c.hidden + i));
+    Tensor of_x(DType::kF32, {num_tokens, 6});
+    for (int64_t i = 0; i < of_x.view().num_elements(); ++i)
+      of_x.Set(i, logits.Get(int64_t{first} * 6 + i));
+    const DeviceLists lists(device(), c);
+    Route(c, of_x, lists);
+    const DeviceTensor device_x = ToDevice(x);
+    const DeviceTensor inner = Output(dtype, {c.NumPlaces(), c.inner});
+    const DeviceTensor parts = Output(DType::kF32, {c.NumPlaces(), c.hidden});
+    const DeviceTensor y = Output(DType::kF32, {num_tokens, c.hidden});
+    EXPECT_EQ(
+        cuda::ExpertGatedLinear(Gated(c, device_x.view(), lists.view(), layer.device_fc.view(),
+                                      layer.device_fc_bias.view(), inner.view()),
+                                stream()),
+        Status::Ok());
+    ExpertLinearParams params = Down(c, inner.view(), lists.view(), layer.device_proj.view(),
+                                     layer.device_proj_bias.view(), y.view());
+    params.workspace = parts.view();
+    EXPECT_EQ(cuda::ExpertLinear(params, stream()), Status::Ok());
+    return y.ToHost().ToFloats();
+  };
+  const std::vector<float> whole = run(0, 700);
+  for (const auto& [first, count] : {std::pair{0, 1}, {699, 1}, {77, 9}, {200, 30}, {300, 130}}) {
+    const auto row = whole.begin() + std::ptrdiff_t{first} * all.hidden;
+    EXPECT_TRUE(SameBits(run(first, count), {row, row + std::ptrdiff_t{count} * all.hidden}))
+        << count << " tokens from " << first;
+  }
+}
+
+TEST_F(CudaExpertsTest, WhatDoesNotFitIsNamed) {
+  const ExpertCase c = {"", 2, 3, 2, 64, 64};
+  const ExpertLayer layer(device(), c, DType::kBF16);
+  const DeviceLists lists(device(), c);
+  const DeviceTensor logits = ToDevice(LogitsOf(c));
+  RouteParams route = Params(c, logits.view());
+  route.experts_per_token = 4;
+  EXPECT_THAT(cuda::Route(route, stream()).message(),
+              HasSubstr("experts_per_token: got 4, needed [1, 3]"));
+  const DeviceTensor x = ToDevice(layer.x);
+  const DeviceTensor inner = Output(DType::kBF16, {4, 64});
+  ExpertGatedLinearParams gated = Gated(c, x.view(), lists.view(), layer.device_fc.view(),
+                                        layer.device_fc_bias.view(), inner.view());
+  gated.weight.out_features = 128;
+  EXPECT_THAT(cuda::ExpertGatedLinear(gated, stream()).message(),
+              HasSubstr("weight: got 128 rows, needed 128 of each of 3 experts"));
+  gated.weight.dtype = DType::kI8;
+  EXPECT_EQ(cuda::ExpertGatedLinear(gated, stream()).code(), StatusCode::kInvalidArgument);
+  const DeviceTensor y = Output(DType::kBF16, {2, 64});
+  EXPECT_THAT(cuda::ExpertLinear(Down(c, inner.view(), lists.view(), layer.device_proj.view(),
+                                      layer.device_proj_bias.view(), y.view()),
+                                 stream())
+                  .message(),
+              HasSubstr("workspace: got no tensor, needed float32 [4, 64]"));
+}
+
+}  // namespace
+}  // namespace inflight::ops
