@@ -109,7 +109,7 @@ struct Bench {
 // Weights once, and K and V of each sequence at the middle of its output.
 double Bench::BytesPerDecodeStep(int batch) const {
   const double context = options.input_len + options.output_len / 2.0;
-  return cost.layer_bytes + cost.head_bytes + batch * context * cost.kv_bytes;
+  return cost.LayerBytes(batch) + cost.head_bytes + batch * context * cost.kv_bytes;
 }
 
 // The arithmetic that the weights' dtype can be computed in at most.

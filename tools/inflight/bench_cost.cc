@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <string_view>
 
 namespace inflight::tool {
@@ -14,15 +15,33 @@ ModelCost::ModelCost(const model::ModelConfig& c) {
       static_cast<double>(c.hidden_size) * c.head_dim * (2 * c.num_heads + 2 * c.num_kv_heads);
   const double mlp =
       static_cast<double>(c.hidden_size) * c.intermediate_size * (c.gated_mlp ? 3 : 2);
-  const double layer_weights = c.num_layers * (attention + mlp);
+  int with_experts = 0;
+  for (int i = 0; i < c.num_layers; ++i) with_experts += HasExperts(c, i) ? 1 : 0;
+  const double expert =
+      3.0 * static_cast<double>(c.hidden_size) * c.expert_intermediate_size * with_experts;
+  const double layer_weights = c.num_layers * attention + (c.num_layers - with_experts) * mlp +
+                               expert * c.num_shared_experts;
+  const double router =
+      with_experts > 0 ? static_cast<double>(c.hidden_size) * RouterRows(c) * with_experts : 0;
   const double head_weights = static_cast<double>(c.hidden_size) * c.vocab_size;
-  layer_flops = 2 * layer_weights;
+  layer_flops = 2 * (layer_weights + router + expert * c.experts_per_token);
   head_flops = 2 * head_weights;
-  layer_bytes = layer_weights / 2 * static_cast<double>(BytesOf(LinearDType(c), 2));
+  const double weight_bytes = static_cast<double>(BytesOf(LinearDType(c), 2)) / 2;
+  layer_bytes = layer_weights * weight_bytes + router * static_cast<double>(SizeOf(c.dtype));
+  expert_bytes = expert * weight_bytes;
+  num_experts = c.num_experts;
+  experts_per_token = c.experts_per_token;
   head_bytes = head_weights * static_cast<double>(SizeOf(c.dtype));
   kv_bytes =
       2.0 * c.num_layers * c.num_kv_heads * c.head_dim * static_cast<double>(SizeOf(KvDType(c)));
   attention_flops = 4.0 * c.num_layers * c.num_heads * c.head_dim;
+}
+
+double ModelCost::LayerBytes(double num_tokens) const {
+  if (num_experts == 0) return layer_bytes;
+  const double spared =
+      std::pow(1 - static_cast<double>(experts_per_token) / num_experts, num_tokens);
+  return layer_bytes + expert_bytes * num_experts * (1 - spared);
 }
 
 std::string Scenario::ToString() const {
@@ -64,8 +83,8 @@ double LeastPrefillSeconds(const ModelCost& cost, const Rates& rates, const Scen
 
 double LeastDecodeSeconds(const ModelCost& cost, const Rates& rates, const Scenario& s) {
   const double rows = s.requests;
-  const double layers =
-      std::max(cost.layer_bytes / rates.bytes_per_s, rows * cost.layer_flops / rates.layer_flops);
+  const double layers = std::max(cost.LayerBytes(rows) / rates.bytes_per_s,
+                                 rows * cost.layer_flops / rates.layer_flops);
   const double head =
       std::max(cost.head_bytes / rates.bytes_per_s, rows * cost.head_flops / rates.head_flops);
   const double context = s.input_len + s.output_len / 2.0;

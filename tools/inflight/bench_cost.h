@@ -13,12 +13,19 @@ namespace inflight::tool {
 struct ModelCost {
   explicit ModelCost(const model::ModelConfig& config);
 
-  double layer_flops = 0;  // of the layers' linears for one token: two per weight
-  double head_flops = 0;   // of lm_head for one token
-  double layer_bytes = 0;  // of the layers' linear weights
+  double layer_flops = 0;   // of the layers' linears for one token: two per weight
+  double head_flops = 0;    // of lm_head for one token
+  double layer_bytes = 0;   // of the layers' linear weights but for those of routed experts
+  double expert_bytes = 0;  // of one routed expert of each layer that has such
+  int num_experts = 0;      // of those
+  int experts_per_token = 0;
   double head_bytes = 0;
   double kv_bytes = 0;         // K and V of one token, all layers
   double attention_flops = 0;  // of one token for each token of its context
+
+  // Of the layers' weights that a step of so many tokens reads, if each one's experts are drawn
+  // from all with equal chances.
+  double LayerBytes(double num_tokens) const;
 };
 
 // Measured rates of a device.

@@ -232,7 +232,8 @@ Status Bench::Latency(const Scenario& s) const {
   }
   const Spread ttft = SpreadOf(ttft_ms), itl = SpreadOf(itl_ms);
   // A short prompt is bound by the weights' bytes, as a decode step is.
-  const double weights_ms = (cost.layer_bytes + cost.head_bytes) / limits.rates.bytes_per_s * 1e3;
+  const double weights_ms =
+      (cost.LayerBytes(s.input_len) + cost.head_bytes) / limits.rates.bytes_per_s * 1e3;
   const double ttft_limit_ms =
       std::max(LeastPrefillSeconds(cost, limits.rates, s) * 1e3, weights_ms);
   const double itl_limit_ms =

@@ -35,6 +35,32 @@ model::ModelConfig ShapeByName(const std::string& name) {
     config.num_heads = 64;
     config.head_dim = 128;
     config.intermediate_size = 28672;
+  } else if (name == "qwen3-30b-a3b") {
+    config.architecture = "Qwen3MoeForCausalLM";
+    config.vocab_size = 151936;
+    config.hidden_size = 2048;
+    config.num_layers = 48;
+    config.num_kv_heads = 4;
+    config.head_dim = 128;
+    config.intermediate_size = 6144;  // of dense layers, of which it has none
+    config.max_position_embeddings = 40960;
+    config.rope_theta = 1000000;
+    config.qk_norm = true;
+    config.num_experts = 128;
+    config.experts_per_token = 8;
+    config.expert_intermediate_size = 768;
+  } else if (name == "mixtral-8x7b") {
+    config.architecture = "MixtralForCausalLM";
+    config.vocab_size = 32000;
+    config.hidden_size = 4096;
+    config.num_layers = 32;
+    config.head_dim = 128;
+    config.intermediate_size = 14336;
+    config.max_position_embeddings = 32768;
+    config.rope_theta = 1000000;
+    config.num_experts = 8;
+    config.experts_per_token = 2;
+    config.expert_intermediate_size = 14336;
   } else {  // llama-3-8b
     config.hidden_size = 4096;
     config.num_layers = 32;

@@ -13,8 +13,8 @@
 
 namespace inflight::tool {
 
-inline const std::vector<std::string> kShapeNames = {"", "llama-3.2-1b", "llama-3-8b",
-                                                     "llama-3-70b"};
+inline const std::vector<std::string> kShapeNames = {
+    "", "llama-3.2-1b", "llama-3-8b", "llama-3-70b", "qwen3-30b-a3b", "mixtral-8x7b"};
 
 // Declares --shape, which Options have as `shape`.
 template <typename Options>
