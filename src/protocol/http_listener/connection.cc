@@ -427,8 +427,21 @@ void Connection::FlushStream() {
     if (last_write_) FinishExchange();
     return;
   }
-  write_buffers_ = {asio::buffer(chunks_)};
+  const size_t num_written = tls() == nullptr ? WriteAtOnce(chunks_) : 0;
+  if (num_written == chunks_.size()) {  // what came meanwhile has scheduled a flush of its own
+    if (last_write_) FinishExchange();
+    return;
+  }
+  write_buffers_ = {asio::buffer(chunks_) + num_written};
   WriteSome();
+}
+
+// Of `bytes` what the system takes without waiting; of a socket that has failed none, so that the
+// write behind it tells.
+size_t Connection::WriteAtOnce(std::string_view bytes) {
+  ErrorCode ec;
+  const size_t num_written = socket().write_some(asio::buffer(bytes.data(), bytes.size()), ec);
+  return ec ? 0 : num_written;
 }
 
 void Connection::WriteSome() {

@@ -23,6 +23,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>  // before Boost 1.74 under C++20
 #include <vector>
 
@@ -106,6 +107,7 @@ class Connection final : public tcp_listener::Connection {
 
   void SendWhole(HttpResponse response, MemoryCharge charge = {});
   void FlushStream();
+  size_t WriteAtOnce(std::string_view bytes);
   void WriteSome();
   void OnWritten(ErrorCode ec, size_t bytes);
   void FinishExchange();

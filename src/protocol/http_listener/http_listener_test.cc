@@ -191,6 +191,26 @@ TEST_F(HttpListenerTest, StreamIsChunkedAndTheConnectionStaysUsable) {
   EXPECT_EQ(client.Receive().body, "POST after");
 }
 
+TEST_F(HttpListenerTest, StreamThatTheSystemTakesInPartsArrivesWhole) {
+  Start({.max_stream_buffer_bytes = 64 << 20});
+  TestClient client(port());
+  const auto responder = Hold(client);
+  ASSERT_NE(responder, nullptr);
+  responder->StartStream(200, {});
+  std::string expected;
+  for (int i = 0; i < 400; ++i) {  // more than the buffers of both sockets have room for
+    const std::string chunk(50'000, static_cast<char>('a' + i % 26));
+    responder->WriteChunk(chunk);
+    expected += chunk;
+  }
+  responder->Finish();
+  const TestResponse response = client.Receive();
+  EXPECT_TRUE(response.complete);
+  EXPECT_TRUE(response.body == expected) << response.body.size();
+  client.Send(Get("/echo"));
+  EXPECT_EQ(client.Receive().status, 200);
+}
+
 TEST_F(HttpListenerTest, StreamToHttp10IsBareBytesUntilTheEnd) {
   Start();
   TestClient client(port());

@@ -33,6 +33,7 @@ bool Connection::Join() {
 void Connection::Open() {
   ErrorCode ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);  // a Unix socket has no such
+  socket_.non_blocking(true, ignored);  // also where it is written to without a task
   if (context_.tls == nullptr) return OnOpen();
   tls_charge_ = MemoryCharge(share());
   if (!tls_charge_.Resize(kTlsBytes).ok()) return Close();  // nothing can be said without it
