@@ -46,7 +46,18 @@ Answer::Answer(AnswerOptions options, std::shared_ptr<const Tokenizer> tokenizer
       sender_(std::move(responder), SeedHeader(options_.seed)),
       head_(HeadOf(options_)),
       choices_(cancels_.size() * static_cast<size_t>(options_.best_of)),
-      is_counted_(cancels_.size()) {}
+      is_counted_(cancels_.size()) {
+  if (options_.is_chat && options_.is_stream && choices_.size() == 1) PrepareDelta();
+}
+
+void Answer::PrepareDelta() {
+  BeginEvent(0);
+  events().append(R"(,"delta":{"content":)");
+  delta_begin_.swap(events());
+  events().append(R"(},"logprobs":null,"finish_reason":null)");
+  EndEvent();
+  delta_end_.swap(events());
+}
 
 void Answer::OnResponse(size_t prompt, const serving::Response& response) {
   const std::lock_guard lock(mutex_);
@@ -155,6 +166,10 @@ void Answer::AppendPartEvents(size_t index, Choice& choice, const serving::Gener
   std::span<const Part> told = parts.items();
   if (told.empty() && has_log_probs) told = {&nothing, 1};
   for (const Part& part : told) {
+    if (part.kind == Part::Kind::kContent && !delta_begin_.empty() && !has_log_probs) {
+      AppendDeltaEvent(part.text);
+      continue;
+    }
     BeginEvent(index);
     events().append(R"(,"delta":)");
     AppendDelta(choice, part);
@@ -191,37 +206,52 @@ void Answer::AppendEvents(size_t index, Choice& choice, const serving::Generated
   const bool has_log_probs = options_.logprobs && !generated.response.output_ids.empty();
   if (!generated.text.empty() || has_log_probs || !choice.text.empty() ||
       (is_last && !options_.is_chat)) {
-    BeginEvent(index);
-    events().append(options_.is_chat ? R"(,"delta":{"content":)" : R"(,"text":)");
-    if (choice.text.empty()) {
-      json::AppendString(events(), generated.text);
-    } else {  // behind the prompt that is told first
-      json::AppendString(events(), choice.text + generated.text);
-      choice.text.clear();
-    }
-    if (options_.is_chat) events().push_back('}');
-    events().append(R"(,"logprobs":)");
-    if (!has_log_probs) {
-      events().append("null");
-    } else if (options_.is_chat) {
-      events().append(R"({"content":[)");
-      AppendChatLogProbs(*tokenizer_, generated.response, options_.top_logprobs, events());
-      events().append("]}");
+    if (!delta_begin_.empty() && !has_log_probs) {
+      AppendDeltaEvent(generated.text);
     } else {
-      choice.completion_log_probs.Write(events());
+      AppendTextEvent(index, choice, generated);
     }
-    events().append(R"(,"finish_reason":)");
-    if (is_last && !options_.is_chat) {
-      events().append("\"").append(choice.finish_reason).append("\"");
-    } else {
-      events().append("null");
-    }
-    EndEvent();
   }
   if (!is_last || !options_.is_chat) return;
   BeginEvent(index);
   events().append(R"(,"delta":{},"logprobs":null,"finish_reason":")");
   events().append(choice.finish_reason).append("\"");
+  EndEvent();
+}
+
+void Answer::AppendDeltaEvent(std::string_view text) {
+  events().append(delta_begin_);
+  json::AppendString(events(), text);
+  events().append(delta_end_);
+}
+
+void Answer::AppendTextEvent(size_t index, Choice& choice, const serving::Generated& generated) {
+  const bool is_last = generated.response.is_sequence_final;
+  BeginEvent(index);
+  events().append(options_.is_chat ? R"(,"delta":{"content":)" : R"(,"text":)");
+  if (choice.text.empty()) {
+    json::AppendString(events(), generated.text);
+  } else {  // behind the prompt that is told first
+    json::AppendString(events(), choice.text + generated.text);
+    choice.text.clear();
+  }
+  if (options_.is_chat) events().push_back('}');
+  events().append(R"(,"logprobs":)");
+  if (!options_.logprobs || generated.response.output_ids.empty()) {
+    events().append("null");
+  } else if (options_.is_chat) {
+    events().append(R"({"content":[)");
+    AppendChatLogProbs(*tokenizer_, generated.response, options_.top_logprobs, events());
+    events().append("]}");
+  } else {
+    choice.completion_log_probs.Write(events());
+  }
+  events().append(R"(,"finish_reason":)");
+  if (is_last && !options_.is_chat) {
+    events().append("\"").append(choice.finish_reason).append("\"");
+  } else {
+    events().append("null");
+  }
   EndEvent();
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "protocol/http_listener/http_message.h"
@@ -78,12 +79,15 @@ class Answer final : public AnswerSink {
 
   void Take(size_t prompt, const serving::Generated& generated);
   void AppendEvents(size_t index, Choice& choice, const serving::Generated& generated);
+  void AppendDeltaEvent(std::string_view text);
+  void AppendTextEvent(size_t index, Choice& choice, const serving::Generated& generated);
   answer_parts::Parts ReadParts(Choice& choice, const serving::Generated& generated);
   void AppendPartEvents(size_t index, Choice& choice, const serving::Generated& generated);
   void AppendDelta(Choice& choice, const answer_parts::Part& part);
   void AddCall(Choice& choice, const std::string& name) const;
   void KeepParts(Choice& choice, const serving::Generated& generated);
   void BeginEvent(size_t index);
+  void PrepareDelta();
   void EndEvent();
   void Fail(const Status& status);
   void End();
@@ -100,7 +104,9 @@ class Answer final : public AnswerSink {
   EventSender sender_;  // with mutex_ held
 
   std::mutex mutex_;
-  std::string head_;              // of the object: {"id":...,"model":...
+  std::string head_;  // of the object: {"id":...,"model":...
+  // Of the events of a stream of chat that has one choice, what stands around their texts.
+  std::string delta_begin_, delta_end_;
   std::vector<Choice> choices_;   // [prompts * best_of]
   std::vector<bool> is_counted_;  // [prompts] its prompt tokens are
   Usage usage_;
