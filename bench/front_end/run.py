@@ -60,6 +60,11 @@ CASES = [
 ]
 
 
+def label_of(case):
+    load, _, count, _, delay = case
+    return f"{load} {count}{f' every {delay * 1000:g} ms' if delay else ''}"
+
+
 def write_repository(path):
     for name, config in (("identity", IDENTITY), ("mock_llm", MOCK_LLM)):
         (path / name / "1").mkdir(parents=True)
@@ -114,7 +119,7 @@ def start(command, environment, log, path="/v2/health/ready"):
 
 def measure(load, pid, case, seconds):
     kind, model, concurrency, repetition, delay = case
-    port = HTTP_PORT if kind.startswith("http") else GRPC_PORT
+    port = GRPC_PORT if kind.startswith("grpc") else HTTP_PORT
     command = [load, kind, "127.0.0.1", port, model, pid, concurrency, repetition, delay, seconds]
     try:
         done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=60 + seconds, check=False)
@@ -192,10 +197,10 @@ def report_chat(build, args, work):
         with open(work / "chat.log", "ab") as log:
             process = start(*chat(build, None, work, delay), log, "/health")
             for count in (64, 1024):
-                label = f"chat-stream {count}{f' every {delay * 1000:g} ms' if delay else ''}"
+                case = ("chat-stream", "mock_llm", count, 200, delay)
+                label = label_of(case)
                 if not re.search(args.only, label):
                     continue
-                case = ("chat-stream", "mock_llm", count, 200, delay)
                 runs = [measure(build / "bin/front_end_load", process.pid, case, args.seconds) for _ in range(args.repeats)]
                 failed = "; ".join(error for _, error in runs if error)
                 good = [run for run, error in runs if not error]
@@ -251,16 +256,16 @@ def main():
         f"# {cpu.split(': ')[1]}, {os.cpu_count()} cores shared with the client, commit {commit}, {args.repeats} repeats in turns"
     )
     results, resident = {}, {name: [] for name in servers}
-    for _ in range(args.repeats):
+    asked = [case for case in CASES if re.search(args.only, label_of(case))]
+    for _ in range(args.repeats if asked else 0):
         for name, (make, where) in servers.items():
             with open(work / f"{name.split()[0]}.log", "ab") as log:
                 process = start(*make(where, repository, work), log)
                 resident[name].append(resident_kib(process.pid))
-                for case in CASES:
-                    label = f"{case[0]} {case[2]}{f' every {case[4] * 1000:g} ms' if case[4] else ''}"
-                    if re.search(args.only, label) and (name != FLOOR or case[0] == "http-infer"):
+                for case in asked:
+                    if name != FLOOR or case[0] == "http-infer":
                         one = measure(args.build.resolve() / "bin/front_end_load", process.pid, case, args.seconds)
-                        results.setdefault((label, name), []).append(one)
+                        results.setdefault((label_of(case), name), []).append(one)
                 process.kill()  # a stalled stream would hold up its end
                 process.wait()
     print("load,server,server_us_per_item,spread,items_per_s,p50_us,p99_us,client_us_per_item,failed")
@@ -282,8 +287,12 @@ def main():
             f"{median('client_us_per_item'):.2f},{failed}"
         )
     report_chat(args.build.resolve(), args, work)
+    if not asked and not re.search(args.only, "connections"):
+        return
     del servers[FLOOR], resident[FLOOR]
     for name, values in resident.items():
+        if not values:
+            continue
         print(f"# {name}: {statistics.median(values) / 1024:.1f} MiB resident with both models and no request yet")
     for name, (make, where) in servers.items():
         with open(work / f"{name.split()[0]}.log", "ab") as log:
