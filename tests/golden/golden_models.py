@@ -417,10 +417,10 @@ MODELS = {
         4, 2, 16, family="GraniteMoe", vocab=113, inner=128, num_local_experts=4, num_experts_per_tok=2, **FACTORS
     ),
     "olmoe_head64": lambda: llama(
-        2, 1, 64, family="Olmoe", vocab=112, layers=1, inner=64, num_experts=5, num_experts_per_tok=2, norm_topk_prob=False
+        2, 1, 64, family="Olmoe", vocab=112, inner=64, num_experts=5, num_experts_per_tok=2, norm_topk_prob=False
     ),
     "granitemoe_head64": lambda: llama(
-        2, 1, 64, family="GraniteMoe", vocab=112, layers=1, inner=64, num_local_experts=4, num_experts_per_tok=2, **FACTORS
+        2, 1, 64, family="GraniteMoe", vocab=112, inner=64, num_local_experts=4, num_experts_per_tok=2, **FACTORS
     ),
     # The first one's limit is so small that many values pass it.
     "gpt_oss_sinks": lambda: gpt_oss(
