@@ -3,9 +3,11 @@
 // written without an exponent.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "grammar/dfa_product.h"
@@ -24,6 +26,25 @@ constexpr BoundEntry kBounds[] = {{Keyword::kMinimum, true, false},
                                   {Keyword::kMaximum, false, false},
                                   {Keyword::kExclusiveMinimum, true, true},
                                   {Keyword::kExclusiveMaximum, false, true}};
+
+// Without a fraction, or of at most 15 digits that count: such are different doubles where they
+// differ, so that one beyond an exclusive bound is not read as that bound.
+NodeId DistinctDoubles(Grammar& grammar) {
+  constexpr uint32_t kDigits = 15;
+  const NodeId digit = grammar.Chars(CharSet({{'0', '9'}}));
+  const NodeId first = grammar.Chars(CharSet({{'1', '9'}}));
+  const NodeId zero = grammar.Char('0');
+  const NodeId point = grammar.Char('.');
+  std::vector<NodeId> choices = {
+      grammar.Repeat(digit, 1, kMaxNumberDigits),
+      grammar.Sequence({zero, point, grammar.Repeat(zero, 0, kMaxNumberDigits),
+                        grammar.Repeat(digit, 0, kDigits)})};
+  for (uint32_t i = 1; i < kDigits; ++i) {
+    choices.push_back(grammar.Sequence({first, grammar.Repeat(digit, i - 1, i - 1), point,
+                                        grammar.Repeat(digit, 1, kDigits - i)}));
+  }
+  return grammar.Sequence({grammar.Optional(grammar.Char('-')), grammar.Choice(choices)});
+}
 
 Result<Dfa> Multiples(const Schema& schema) {
   const auto divisor = schema[Keyword::kMultipleOf]->AsDouble();
@@ -72,6 +93,14 @@ Result<std::optional<Dfa>> SchemaTranslator::Numbers(const Conjunction& all, boo
 Result<NodeId> SchemaTranslator::NumberNode(const Conjunction& all, bool are_integers) {
   ASSIGN_OR_RETURN(std::optional<Dfa> numbers, Numbers(all, are_integers));
   if (!numbers) return are_integers ? json_.Integer() : json_.Number();
+  const auto has_exclusive = [](const Conjunct& one) {
+    return (*one.schema)[Keyword::kExclusiveMinimum] || (*one.schema)[Keyword::kExclusiveMaximum];
+  };
+  if (!are_integers && std::ranges::any_of(all, has_exclusive)) {
+    Grammar grammar;
+    ASSIGN_OR_RETURN(const Dfa distinct, DfaOf(grammar, DistinctDoubles(grammar)));
+    ASSIGN_OR_RETURN(numbers, Intersect(*numbers, distinct, budget_));
+  }
   return grammar_.Call(grammar_.AddRule(fmt::format("of numbers at {}", all[0].schema->pointer),
                                         std::make_shared<const Dfa>(*std::move(numbers))));
 }
