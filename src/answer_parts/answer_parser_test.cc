@@ -125,6 +125,8 @@ TEST(AnswerParserTest, PythonicCalls) {
                   Calls("get_weather"), With("{}")));
   EXPECT_THAT(PartsOf(how, "<|python_start|>[add(a=True)]<|python_end|>"),
               ElementsAre(Calls("add"), With(R"({"a": true})")));
+  EXPECT_THAT(PartsOf(how, "[add(a=1E+5, b=-2e+3)]"),
+              ElementsAre(Calls("add"), With(R"({"a": 1E+5, "b": -2e+3})")));
   for (const std::string_view text :
        {"[1, 2]", "[add(1)]", "[other(a=1)]", "[add(a=1)", "[add(a=b)]"})
     EXPECT_THAT(PartsOf(how, text), ElementsAre(Says(std::string(text))));

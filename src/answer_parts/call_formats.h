@@ -18,13 +18,27 @@ using MakeReader = std::unique_ptr<CallReader>(const FunctionNames& names);
 MakeReader MakeDeepSeekReader, MakeGemmaReader, MakeHarmonyReader, MakeHermesReader, MakeListReader,
     MakeLlamaReader, MakeMistralReader, MakePythonicReader, MakeQwenCoderReader;
 
-// The text of a call around its function's name and its arguments, a JSON object, where a format's
-// calls are such; and what stands between two calls. Readers take more than that.
+// How calls are written: `before`, calls with `between` two of them, `after`; each call is its
+// function's name and its arguments with the texts around these. Readers take more than that.
 struct WrittenCalls {
+  std::string_view before = {};
   std::string_view before_name = {};
   std::string_view behind_name = {};
   std::string_view behind_arguments = {};
   std::string_view between = {};
+  std::string_view after = {};
+  std::string_view arguments = "json";  // docs/reference/structured-output.md, "Tagged"
+  // Where readers see that calls begin: all where `before` has it, else each. Empty: by what
+  // stands at the text's beginning.
+  std::string_view trigger = {};
+  std::string_view other_trigger = {};  // that the reader takes and such models do not write
+  // Of answers in channels: messages that may stand before calls, the first of them reasoning, and
+  // what ends each; what begins the message that there may be in place of calls. Markers are in
+  // none.
+  std::array<std::string_view, 2> preambles = {};
+  std::string_view preamble_end = {};
+  std::string_view otherwise = {};
+  bool is_single = false;  // an answer has one call at most
 };
 
 struct CallFormat {
@@ -35,7 +49,7 @@ struct CallFormat {
   // name.
   std::array<std::string_view, 7> markers;
   MakeReader* make;
-  WrittenCalls written = {};  // empty: calls cannot be forced
+  WrittenCalls written;
   bool has_channels = false;  // the reader tells reasoning, too, and headers of content are its own
   bool short_ids = false;     // of calls: templates take none but those of nine letters and digits
 };

@@ -35,7 +35,7 @@ class ListParser {
   }
 
  private:
-  static constexpr int kMaxDepth = 64;
+  static constexpr int kMaxDepth = 256;
 
   void SkipBlanks() {
     while (at_ < text_.size() && IsBlank(text_[at_])) ++at_;
@@ -142,7 +142,8 @@ class ListParser {
     if (text_[at_] == '+' || text_[at_] == '-') ++at_;
     std::string word(text_.substr(begin, at_ - begin));
     word += TakeName();
-    if (at_ < text_.size() && (text_[at_] == '+') && !word.empty() && word.back() == 'e') {
+    if (at_ < text_.size() && text_[at_] == '+' && !word.empty() &&
+        (word.back() == 'e' || word.back() == 'E')) {
       ++at_;
       word.append("+").append(TakeName());
     }

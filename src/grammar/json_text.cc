@@ -15,9 +15,33 @@ CharSet HexDigits() { return CharSet({{'0', '9'}, {'a', 'f'}, {'A', 'F'}}); }
 // Characters that stand in a string as they are.
 CharSet UnescapedChars() { return CharSet({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).Complement(); }
 
+CharSet BareNameChars() {
+  return CharSet({{'0', '9'}, {'A', 'Z'}, {'a', 'z'}, {'_', '_'}, {'-', '-'}, {'.', '.'}})
+      .Union(CharSet({{0, 0x7F}}).Complement());
+}
+
 }  // namespace
 
+bool IsBareName(std::string_view name) {
+  const auto is_of_name = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           c == '-' || c == '.' || static_cast<unsigned char>(c) >= 0x80;
+  };
+  return !name.empty() && std::ranges::all_of(name, is_of_name);
+}
+
+NodeId BareNames(Grammar& grammar) {
+  return grammar.Repeat(grammar.Chars(BareNameChars()), 1, kUnlimited);
+}
+
+NodeId JsonText::Literal(std::string_view name) {
+  if (!style_.is_python) return grammar_.Bytes(name);
+  if (name == "null") return grammar_.Bytes("None");
+  return grammar_.Bytes(name == "true" ? "True" : "False");
+}
+
 NodeId JsonText::Blanks() {
+  if (!style_.has_blanks) return grammar_.Empty();
   if (!blanks_) {
     const NodeId indentation =
         grammar_.Choice({grammar_.Repeat(grammar_.Char(' '), 0, kMaxIndentation),
@@ -32,6 +56,7 @@ NodeId JsonText::Blanks() {
 }
 
 NodeId JsonText::StringChar() {
+  if (style_.is_raw) return grammar_.Chars(CharSet::Any());
   const NodeId hex = grammar_.Chars(HexDigits());
   const auto digits = [&](const CharSet& set) { return grammar_.Chars(set); };
   const CharSet d = CharSet({{'d', 'd'}, {'D', 'D'}});
@@ -44,10 +69,12 @@ NodeId JsonText::StringChar() {
                        grammar_.Sequence({digits(d), digits(CharSet({{'0', '7'}})), two})});
   const NodeId pair = grammar_.Sequence(
       {digits(d), digits(high), two, grammar_.Bytes("\\u"), digits(d), digits(low), two});
-  const NodeId unicode = grammar_.Sequence({grammar_.Char('u'), grammar_.Choice({plain, pair})});
+  const NodeId unicode = grammar_.Sequence(
+      {grammar_.Char('u'), style_.is_python ? plain : grammar_.Choice({plain, pair})});
+  const uint32_t slash = style_.is_python ? '"' : '/';  // Python would keep the backslash
   const CharSet short_ones({{'"', '"'},
                             {'\\', '\\'},
-                            {'/', '/'},
+                            {slash, slash},
                             {'b', 'b'},
                             {'f', 'f'},
                             {'n', 'n'},
@@ -59,6 +86,7 @@ NodeId JsonText::StringChar() {
 }
 
 NodeId JsonText::PlainChar(const CharSet& set) {
+  if (style_.is_raw) return grammar_.Chars(set);
   const auto has_escaped = [](const CharRange& range) {
     const auto has = [&](uint32_t c) { return range.first <= c && c <= range.last; };
     return range.first < 0x20 || has('"') || has('\\');
@@ -76,16 +104,35 @@ NodeId JsonText::PlainChar(const CharSet& set) {
   return grammar_.Choice(choices);
 }
 
-NodeId JsonText::Quoted(std::string_view text) {
+std::string JsonText::Content(std::string_view text) const {
+  if (style_.is_raw) return std::string(text);
   std::string quoted;
   json::AppendString(quoted, text);
-  return grammar_.Bytes(quoted);
+  return quoted.substr(1, quoted.size() - 2);
+}
+
+NodeId JsonText::Quoted(std::string_view text) {
+  const std::string content = Content(text);
+  const bool is_left_out = !style_.never.empty() && content.find(style_.never) != std::string::npos;
+  return is_left_out ? grammar_.Never() : grammar_.Bytes(style_.quote + content + style_.quote);
+}
+
+NodeId JsonText::Name(std::string_view text) {
+  return style_.has_bare_names && IsBareName(text) ? grammar_.Bytes(text) : Quoted(text);
+}
+
+NodeId JsonText::AnyName() { return style_.has_bare_names ? BareNames(grammar_) : String(); }
+
+NodeId JsonText::QuotedRule(RuleId contents) {
+  const NodeId quote = grammar_.Bytes(style_.quote);
+  return grammar_.Sequence({quote, grammar_.Call(contents), quote});
 }
 
 NodeId JsonText::String() {
   if (!string_) {
-    const NodeId quote = grammar_.Char('"');
-    const NodeId chars = grammar_.Repeat(StringChar(), 0, kUnlimited);
+    const NodeId quote = grammar_.Bytes(style_.quote);
+    const NodeId chars =
+        contents_ ? grammar_.Call(*contents_) : grammar_.Repeat(StringChar(), 0, kUnlimited);
     string_ = grammar_.AddRule("a JSON string", grammar_.Sequence({quote, chars, quote}));
   }
   return grammar_.Call(*string_);
@@ -131,7 +178,7 @@ NodeId JsonText::Enclosed(char open, NodeId parts, char close, bool may_be_empty
 NodeId JsonText::Object() {
   if (!object_) {
     object_ = grammar_.AddRule("a JSON object");
-    const NodeId member = Member(String(), Value());
+    const NodeId member = Member(AnyName(), Value());
     const NodeId more = grammar_.Sequence({Comma(), member});
     const NodeId members = grammar_.Sequence({member, grammar_.Repeat(more, 0, kUnlimited)});
     grammar_.SetBody(*object_, Enclosed('{', members, '}', /*may_be_empty=*/true));

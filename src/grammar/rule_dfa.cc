@@ -180,4 +180,10 @@ Dfa DfaUpTo(std::string_view text) {
   return dfa;
 }
 
+Dfa DfaWithout(std::string_view text) {
+  Dfa dfa = DfaUpTo(text);
+  for (Dfa::State& state : dfa.states) state.is_final = !state.is_final;
+  return dfa;
+}
+
 }  // namespace inflight::grammar

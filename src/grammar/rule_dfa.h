@@ -45,4 +45,7 @@ Result<Dfa> Determinize(const Nfa& nfa, Budget& budget);
 // 1977).
 Dfa DfaUpTo(std::string_view text);
 
+// Any bytes without `text`, which is not empty.
+Dfa DfaWithout(std::string_view text);
+
 }  // namespace inflight::grammar

@@ -31,7 +31,7 @@ Result<std::vector<std::string>> RequiredNames(const Conjunction& all, Budget& b
 
 }  // namespace
 
-Result<std::optional<NodeId>> SchemaTranslator::Distributed(const Conjunction& all) {
+Result<std::optional<NodeId>> SchemaTranslator::Distributed(const Conjunction& all, MakeNode make) {
   for (size_t i = 0; i < all.size(); ++i) {
     const Schema& schema = *all[i].schema;
     for (const auto& [keyword, bit] : {std::pair(Keyword::kAnyOf, Conjunct::kWithoutAnyOf),
@@ -48,7 +48,7 @@ Result<std::optional<NodeId>> SchemaTranslator::Distributed(const Conjunction& a
       for (const Schema* branch : branches) {
         Conjunction chosen = rest;
         chosen.push_back({branch});
-        ASSIGN_OR_RETURN(choices.emplace_back(), NodeOf(chosen));
+        ASSIGN_OR_RETURN(choices.emplace_back(), (this->*make)(chosen));
       }
       return std::optional(grammar_.Choice(choices));
     }

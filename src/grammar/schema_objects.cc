@@ -75,7 +75,7 @@ Result<SchemaTranslator::ObjectSchema> SchemaTranslator::ReadObject(const Conjun
           return SchemaError(schema, Keyword::kPatternProperties,
                              fmt::format("more than {} are not supported", kMaxPatternProperties));
         }
-        auto keys = ContentsOfPattern(pattern, /*is_search=*/true);
+        auto keys = ContentsOfPattern(pattern, /*is_search=*/true, style_.values);
         if (!keys.ok())
           return keys.status().WithPrefix(fmt::format("schema: at {}", member->pointer));
         object.patterns.push_back({&schema, member, *std::move(keys)});
@@ -114,7 +114,8 @@ Result<SchemaTranslator::ObjectSchema> SchemaTranslator::ReadObject(const Conjun
 }
 
 // "name": value, by all schemas that hold of it.
-Result<NodeId> SchemaTranslator::NodeOfMember(const ObjectSchema& object, const std::string& name) {
+Result<NodeId> SchemaTranslator::NodeOfMember(const ObjectSchema& object, const std::string& name,
+                                              Layout layout) {
   Conjunction all;
   for (const ObjectSchema::Part& part : object.parts) {
     if (!budget_.Spend(1 + name.size() * (1 + object.patterns.size()))) return OutOfSteps();
@@ -124,20 +125,41 @@ Result<NodeId> SchemaTranslator::NodeOfMember(const ObjectSchema& object, const 
       is_known = true;
     }
     for (const KeyPattern& pattern : object.patterns) {
-      if (pattern.owner != part.schema || !Matches(pattern.keys, PlainContent(name))) continue;
+      if (pattern.owner != part.schema || !Matches(pattern.keys, json_.Content(name))) continue;
       all.push_back({pattern.schema});
       is_known = true;
     }
     if (!is_known && part.additional != nullptr) all.push_back({part.additional});
   }
-  ASSIGN_OR_RETURN(const NodeId value, NodeOf(all));
-  return json_.Member(json_.Quoted(name), value);
+  if (layout == nullptr) {
+    ASSIGN_OR_RETURN(const NodeId value, NodeOf(all));
+    return json_.Member(json_.Name(name), value);
+  }
+  if (!layout->MayName(name)) {
+    return InvalidArgument(
+        fmt::format("schema: at {}: a property's name, '{}', cannot be written in the format of "
+                    "this model's calls (rename it)",
+                    object.parts[0].schema->pointer, name));
+  }
+  ASSIGN_OR_RETURN(const NodeId value, style_.texts.contains(name) ? RawText(all) : NodeOf(all));
+  return Member(grammar_.Bytes(name), value, layout);
+}
+
+NodeId SchemaTranslator::Member(NodeId name, NodeId value, Layout layout) {
+  if (layout == nullptr) return json_.Member(name, value);
+  return grammar_.Sequence({grammar_.Bytes(layout->before_name), name,
+                            grammar_.Bytes(layout->behind_name), value,
+                            grammar_.Bytes(layout->behind_value)});
 }
 
 Result<NodeId> SchemaTranslator::ObjectNode(const Conjunction& all) {
   Types about = 0;
   for (const Conjunct& one : all) about |= one.schema->types_of_keywords();
   if ((about & kObjects) == 0) return json_.Object();
+  return MembersNode(all, nullptr);
+}
+
+Result<NodeId> SchemaTranslator::MembersNode(const Conjunction& all, Layout layout) {
   ASSIGN_OR_RETURN(const ObjectSchema object, ReadObject(all));
   std::optional<Dfa> allowed_names;
   if (!object.of_names.empty()) {
@@ -145,28 +167,31 @@ Result<NodeId> SchemaTranslator::ObjectNode(const Conjunction& all) {
   }
   std::vector<Grammar::ListPart> parts;
   for (const std::string& name : object.names) {
-    ASSIGN_OR_RETURN(NodeId member, NodeOfMember(object, name));
-    if (allowed_names && !Matches(*allowed_names, PlainContent(name))) member = grammar_.Never();
+    ASSIGN_OR_RETURN(NodeId member, NodeOfMember(object, name, layout));
+    if (allowed_names && !Matches(*allowed_names, json_.Content(name))) member = grammar_.Never();
     if (object.names.size() > kMaxInlineProperties) {
       member = grammar_.Call(grammar_.AddRule(
           fmt::format("of member {} at {}", name, all[0].schema->pointer), member));
     }
     parts.push_back({member, object.required.contains(name)});
   }
-  ASSIGN_OR_RETURN(const std::vector<NodeId> others, OtherMembers(object, allowed_names));
+  ASSIGN_OR_RETURN(const std::vector<NodeId> others, OtherMembers(object, allowed_names, layout));
+  const NodeId separator = layout == nullptr ? json_.Comma() : grammar_.Bytes(layout->between);
   if (!others.empty()) {
     const NodeId other = grammar_.Choice(others);
-    const NodeId more = grammar_.Repeat(grammar_.Sequence({json_.Comma(), other}), 0, kUnlimited);
+    const NodeId more = grammar_.Repeat(grammar_.Sequence({separator, other}), 0, kUnlimited);
     parts.push_back({grammar_.Sequence({other, more}), /*is_required=*/false});
   }
-  const NodeId members = parts.empty() ? grammar_.Never() : grammar_.List(json_.Comma(), parts);
+  const NodeId members = parts.empty() ? grammar_.Never() : grammar_.List(separator, parts);
+  if (layout != nullptr) return object.required.empty() ? grammar_.Optional(members) : members;
   return json_.Enclosed('{', members, '}', /*may_be_empty=*/object.required.empty());
 }
 
 // Members that are no property: those whose names match one pattern and no other, each by its
 // schema, and those that match none, by additionalProperties.
-Result<std::vector<NodeId>> SchemaTranslator::OtherMembers(
-    const ObjectSchema& object, const std::optional<Dfa>& allowed_names) {
+Result<std::vector<NodeId>> SchemaTranslator::OtherMembers(const ObjectSchema& object,
+                                                           const std::optional<Dfa>& allowed_names,
+                                                           Layout layout) {
   std::vector<NodeId> members;
   if (!object.is_open) return members;
   for (size_t i = 0; i <= object.patterns.size(); ++i) {
@@ -180,19 +205,19 @@ Result<std::vector<NodeId>> SchemaTranslator::OtherMembers(
     const auto is_never = [](const Conjunct& one) { return one.schema->is_always == false; };
     if (std::ranges::any_of(all, is_never)) continue;
     const bool is_any = object.names.empty() && object.patterns.empty() && !allowed_names;
-    NodeId key = json_.String();
+    NodeId key = layout == nullptr ? json_.AnyName() : BareNames(grammar_);
     if (!is_any) {
-      ASSIGN_OR_RETURN(key, KeyNode(object, pattern, allowed_names));
+      ASSIGN_OR_RETURN(key, KeyNode(object, pattern, allowed_names, layout));
     }
     ASSIGN_OR_RETURN(const NodeId value, NodeOf(all));
-    members.push_back(json_.Member(key, value));
+    members.push_back(Member(key, value, layout));
   }
   return members;
 }
 
 Result<NodeId> SchemaTranslator::KeyNode(const ObjectSchema& object, const KeyPattern* pattern,
-                                         const std::optional<Dfa>& allowed_names) {
-  ASSIGN_OR_RETURN(Dfa keys, ContentsOfLength(0, kUnlimited));
+                                         const std::optional<Dfa>& allowed_names, Layout layout) {
+  ASSIGN_OR_RETURN(Dfa keys, ContentsOfLength(0, kUnlimited, style_.values));
   if (pattern != nullptr) keys = pattern->keys;
   if (allowed_names) {
     ASSIGN_OR_RETURN(keys, Intersect(keys, *allowed_names, budget_));
@@ -204,13 +229,22 @@ Result<NodeId> SchemaTranslator::KeyNode(const ObjectSchema& object, const KeyPa
   if (!object.names.empty()) {
     Grammar grammar;
     std::vector<NodeId> names;
-    for (const std::string& name : object.names) names.push_back(grammar.Bytes(PlainContent(name)));
+    for (const std::string& name : object.names)
+      names.push_back(grammar.Bytes(json_.Content(name)));
     ASSIGN_OR_RETURN(const Dfa properties, DfaOf(grammar, grammar.Choice(names)));
     ASSIGN_OR_RETURN(keys, Subtract(keys, properties, budget_));
   }
+  const bool are_bare = layout != nullptr || style_.values.has_bare_names;
+  if (are_bare) {
+    Grammar grammar;
+    ASSIGN_OR_RETURN(const Dfa names, DfaOf(grammar, BareNames(grammar)));
+    ASSIGN_OR_RETURN(keys, Intersect(keys, names, budget_));
+  } else if (!style_.values.never.empty()) {
+    ASSIGN_OR_RETURN(keys, Intersect(keys, DfaWithout(style_.values.never), budget_));
+  }
   const RuleId rule =
       grammar_.AddRule("of names of members", std::make_shared<const Dfa>(std::move(keys)));
-  return grammar_.Sequence({grammar_.Char('"'), grammar_.Call(rule), grammar_.Char('"')});
+  return are_bare ? grammar_.Call(rule) : json_.QuotedRule(rule);
 }
 
 // The names that propertyNames allows. They are strings, so that keywords about strings, values and
@@ -227,9 +261,9 @@ Result<Dfa> SchemaTranslator::KeysOf(const std::vector<const Schema*>& of_names)
       }
     }
   }
-  ASSIGN_OR_RETURN(std::optional<Dfa> keys, StringContents(all));
+  ASSIGN_OR_RETURN(std::optional<Dfa> keys, StringContents(all, style_.values));
   if (!keys) {
-    ASSIGN_OR_RETURN(keys, ContentsOfLength(0, kUnlimited));
+    ASSIGN_OR_RETURN(keys, ContentsOfLength(0, kUnlimited, style_.values));
   }
   ASSIGN_OR_RETURN(const auto values, AllowedValues(all));
   if (values || (types & kStrings) == 0) {
@@ -237,7 +271,7 @@ Result<Dfa> SchemaTranslator::KeysOf(const std::vector<const Schema*>& of_names)
     std::vector<NodeId> names;
     for (const json::Value& value : values.value_or(std::vector<json::Value>())) {
       if (value.kind() != json::Value::Kind::kString || (types & kStrings) == 0) continue;
-      names.push_back(grammar.Bytes(PlainContent(*value.AsString())));
+      names.push_back(grammar.Bytes(json_.Content(*value.AsString())));
     }
     ASSIGN_OR_RETURN(const Dfa listed, DfaOf(grammar, grammar.Choice(names)));
     ASSIGN_OR_RETURN(keys, Intersect(*keys, listed, budget_));

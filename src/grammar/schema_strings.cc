@@ -12,15 +12,8 @@
 #include "grammar/rule_nfa.h"
 #include "grammar/schema_translator.h"
 #include "grammar/string_formats.h"
-#include "json/json_writer.h"
 
 namespace inflight::grammar {
-
-std::string PlainContent(std::string_view text) {
-  std::string quoted;
-  json::AppendString(quoted, text);
-  return quoted.substr(1, quoted.size() - 2);
-}
 
 Result<Dfa> SchemaTranslator::DfaOf(Grammar& grammar, NodeId body) {
   const RuleId rule = grammar.AddRule("contents of strings", body);
@@ -28,9 +21,10 @@ Result<Dfa> SchemaTranslator::DfaOf(Grammar& grammar, NodeId body) {
   return Determinize(nfa, budget_);
 }
 
-Result<Dfa> SchemaTranslator::ContentsOfPattern(std::string_view pattern, bool is_search) {
+Result<Dfa> SchemaTranslator::ContentsOfPattern(std::string_view pattern, bool is_search,
+                                                const ValueStyle& style) {
   Grammar grammar;
-  JsonText json(grammar);
+  JsonText json(grammar, style);
   const RegexSyntax syntax = {
       .is_search = is_search,
       .chars = [&](const CharSet& set) { return json.PlainChar(set); },
@@ -39,14 +33,16 @@ Result<Dfa> SchemaTranslator::ContentsOfPattern(std::string_view pattern, bool i
   return DfaOf(grammar, body);
 }
 
-Result<Dfa> SchemaTranslator::ContentsOfLength(uint32_t min, uint32_t max) {
+Result<Dfa> SchemaTranslator::ContentsOfLength(uint32_t min, uint32_t max,
+                                               const ValueStyle& style) {
   Grammar grammar;
-  JsonText json(grammar);
+  JsonText json(grammar, style);
   return DfaOf(grammar, grammar.Repeat(json.PlainChar(CharSet::Any()), min, max));
 }
 
 // Unset: there is no keyword about them.
-Result<std::optional<Dfa>> SchemaTranslator::StringContents(const Conjunction& all) {
+Result<std::optional<Dfa>> SchemaTranslator::StringContents(const Conjunction& all,
+                                                            const ValueStyle& style) {
   std::optional<Dfa> contents;
   const auto add = [&](Dfa other) {
     if (!contents) {
@@ -69,7 +65,7 @@ Result<std::optional<Dfa>> SchemaTranslator::StringContents(const Conjunction& a
             schema, keyword,
             fmt::format("{} is not supported; supported are {}", *text, FormatNames()));
       }
-      auto matching = ContentsOfPattern(pattern, /*is_search=*/!is_format);
+      auto matching = ContentsOfPattern(pattern, /*is_search=*/!is_format, style);
       if (!matching.ok()) {
         return matching.status().WithPrefix(
             fmt::format("schema: at {}: {}", schema.pointer, NameOf(keyword)));
@@ -82,19 +78,24 @@ Result<std::optional<Dfa>> SchemaTranslator::StringContents(const Conjunction& a
   if (min || max) {
     ASSIGN_OR_RETURN(Dfa lengths,
                      ContentsOfLength(std::min(min.value_or(0), max.value_or(kUnlimited)),
-                                      max.value_or(kUnlimited)));
+                                      max.value_or(kUnlimited), style));
     if (min && max && *min > *max) lengths = Dfa{.states = {{0, 0, false}, {0, 0, false}}};
     RETURN_IF_ERROR(add(std::move(lengths)));
   }
+  if (style.never.empty() || (!contents && !style.is_raw)) return contents;
+  if (!contents) {
+    ASSIGN_OR_RETURN(contents, ContentsOfLength(0, kUnlimited, style));
+  }
+  RETURN_IF_ERROR(add(DfaWithout(style.never)));
   return contents;
 }
 
 Result<NodeId> SchemaTranslator::StringNode(const Conjunction& all) {
-  ASSIGN_OR_RETURN(std::optional<Dfa> contents, StringContents(all));
+  ASSIGN_OR_RETURN(std::optional<Dfa> contents, StringContents(all, style_.values));
   if (!contents) return json_.String();
   const RuleId rule = grammar_.AddRule(fmt::format("of strings at {}", all[0].schema->pointer),
                                        std::make_shared<const Dfa>(*std::move(contents)));
-  return grammar_.Sequence({grammar_.Char('"'), grammar_.Call(rule), grammar_.Char('"')});
+  return json_.QuotedRule(rule);
 }
 
 }  // namespace inflight::grammar

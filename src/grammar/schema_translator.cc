@@ -27,8 +27,9 @@ Result<uint32_t> CountOf(const Schema& schema, Keyword keyword) {
 }  // namespace
 
 Result<NodeId> SchemaTranslator::Translate() {
+  RETURN_IF_ERROR(SetContents());
   ASSIGN_OR_RETURN(const Schema* root, document_.Root());
-  ASSIGN_OR_RETURN(const NodeId body, NodeOf({{root}}));
+  ASSIGN_OR_RETURN(const NodeId body, style_.members ? Arguments(*root) : NodeOf({{root}}));
   while (!pending_.empty()) {
     const Pending next = std::move(pending_.front());
     pending_.pop_front();
@@ -57,7 +58,7 @@ Result<NodeId> SchemaTranslator::NodeOf(const Conjunction& all) {
 }
 
 Result<NodeId> SchemaTranslator::BodyOf(const Conjunction& all) {
-  ASSIGN_OR_RETURN(const auto distributed, Distributed(all));
+  ASSIGN_OR_RETURN(const auto distributed, Distributed(all, &SchemaTranslator::NodeOf));
   if (distributed) return *distributed;
   ASSIGN_OR_RETURN(const Types types, AllowedTypes(all));
   ASSIGN_OR_RETURN(const auto values, AllowedValues(all));
@@ -127,8 +128,9 @@ Result<std::optional<uint32_t>> SchemaTranslator::Smallest(const Conjunction& al
   return smallest;
 }
 
-Result<NodeId> TranslateSchema(const json::Value& schema, Grammar& grammar, Budget& budget) {
-  return SchemaTranslator(schema, grammar, budget).Translate();
+Result<NodeId> TranslateSchema(const json::Value& schema, Grammar& grammar, Budget& budget,
+                               const ArgumentStyle& style) {
+  return SchemaTranslator(schema, grammar, budget, style).Translate();
 }
 
 }  // namespace inflight::grammar

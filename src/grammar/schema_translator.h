@@ -2,7 +2,8 @@
 // JSON schemas -> grammars of the JSON that is valid (docs/reference/structured-output.md, "JSON
 // schemas"). A file for each type of values: schema_objects.cc, schema_arrays.cc,
 // schema_strings.cc, schema_numbers.cc; enum and const are in schema_values.cc, anyOf and oneOf in
-// schema_choices.cc.
+// schema_choices.cc. Arguments of calls may stand in another style than JSON's:
+// schema_arguments.cc.
 //
 // Each place of a value has a conjunction of schemas that hold there, and each conjunction a rule,
 // so that schemas which refer to themselves are rules that call themselves. All that is written is
@@ -16,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "grammar/argument_style.h"
 #include "grammar/budget.h"
 #include "grammar/grammar.h"
 #include "grammar/json_text.h"
@@ -27,8 +29,12 @@ namespace inflight::grammar {
 
 class SchemaTranslator {
  public:
-  SchemaTranslator(json::Value root, Grammar& grammar, Budget& budget)
-      : grammar_(grammar), budget_(budget), json_(grammar), document_(root, budget) {}
+  SchemaTranslator(json::Value root, Grammar& grammar, Budget& budget, ArgumentStyle style = {})
+      : grammar_(grammar),
+        budget_(budget),
+        style_(std::move(style)),
+        json_(grammar, style_.values),
+        document_(root, budget) {}
 
   Result<NodeId> Translate();
 
@@ -45,8 +51,15 @@ class SchemaTranslator {
   Result<NodeId> NodeOf(const Conjunction& all);
   Result<NodeId> BodyOf(const Conjunction& all);
 
-  // schema_choices.cc. The alternatives of the first anyOf or oneOf that is not dealt with.
-  Result<std::optional<NodeId>> Distributed(const Conjunction& all);
+  // schema_arguments.cc
+  Status SetContents();
+  Result<NodeId> Arguments(const Schema& root);
+  Result<NodeId> RawText(const Conjunction& all);
+
+  // schema_choices.cc. The alternatives of the first anyOf or oneOf that is not dealt with, each
+  // made by `make`.
+  using MakeNode = Result<NodeId> (SchemaTranslator::*)(const Conjunction& all);
+  Result<std::optional<NodeId>> Distributed(const Conjunction& all, MakeNode make);
   Status CheckOneOf(const Conjunction& all, const Schema& schema,
                     const std::vector<const Schema*>& branches);
   Result<bool> AreDisjoint(const Conjunction& a, const Conjunction& b);
@@ -63,11 +76,15 @@ class SchemaTranslator {
   // schema_objects.cc
   Result<NodeId> ObjectNode(const Conjunction& all);
   Result<ObjectSchema> ReadObject(const Conjunction& all);
-  Result<NodeId> NodeOfMember(const ObjectSchema& object, const std::string& name);
+  // `layout` of members that stand by themselves; null: they stand in an object.
+  using Layout = const ArgumentStyle::Members*;
+  Result<NodeId> MembersNode(const Conjunction& all, Layout layout);
+  Result<NodeId> NodeOfMember(const ObjectSchema& object, const std::string& name, Layout layout);
   Result<std::vector<NodeId>> OtherMembers(const ObjectSchema& object,
-                                           const std::optional<Dfa>& allowed_names);
+                                           const std::optional<Dfa>& allowed_names, Layout layout);
   Result<NodeId> KeyNode(const ObjectSchema& object, const KeyPattern* pattern,
-                         const std::optional<Dfa>& allowed_names);
+                         const std::optional<Dfa>& allowed_names, Layout layout);
+  NodeId Member(NodeId name, NodeId value, Layout layout);
   Result<Dfa> KeysOf(const std::vector<const Schema*>& of_names);
 
   // schema_arrays.cc
@@ -75,9 +92,9 @@ class SchemaTranslator {
 
   // schema_strings.cc. The contents of strings, in the spelling of JsonText::PlainChar.
   Result<NodeId> StringNode(const Conjunction& all);
-  Result<std::optional<Dfa>> StringContents(const Conjunction& all);
-  Result<Dfa> ContentsOfPattern(std::string_view pattern, bool is_search);
-  Result<Dfa> ContentsOfLength(uint32_t min, uint32_t max);
+  Result<std::optional<Dfa>> StringContents(const Conjunction& all, const ValueStyle& style);
+  Result<Dfa> ContentsOfPattern(std::string_view pattern, bool is_search, const ValueStyle& style);
+  Result<Dfa> ContentsOfLength(uint32_t min, uint32_t max, const ValueStyle& style);
   Result<Dfa> DfaOf(Grammar& grammar, NodeId body);
 
   // schema_numbers.cc
@@ -90,6 +107,7 @@ class SchemaTranslator {
 
   Grammar& grammar_;
   Budget& budget_;
+  const ArgumentStyle style_;
   JsonText json_;
   SchemaDocument document_;
   std::map<Conjunction, RuleId> rules_;  // by sorted conjunctions
@@ -98,8 +116,5 @@ class SchemaTranslator {
 
 // Of equal values equal.
 std::string ComparableText(const json::Value& value);
-
-// The content of a string as it stands between its quotes.
-std::string PlainContent(std::string_view text);
 
 }  // namespace inflight::grammar

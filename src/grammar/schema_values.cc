@@ -131,7 +131,7 @@ Result<std::optional<std::vector<json::Value>>> SchemaTranslator::AllowedValues(
 
 Result<NodeId> SchemaTranslator::ChoiceOfValues(const Conjunction& all, Types types,
                                                 const std::vector<json::Value>& values) {
-  ASSIGN_OR_RETURN(const std::optional<Dfa> contents, StringContents(all));
+  ASSIGN_OR_RETURN(const std::optional<Dfa> contents, StringContents(all, style_.values));
   ASSIGN_OR_RETURN(const std::optional<Dfa> numbers, Numbers(all, /*are_integers=*/false));
   Types about = 0;
   for (const Conjunct& one : all) about |= one.schema->types_of_keywords();
@@ -144,7 +144,7 @@ Result<NodeId> SchemaTranslator::ChoiceOfValues(const Conjunction& all, Types ty
           "schema: at {}: enum or const of {} together with keywords about these is not supported",
           all[0].schema->pointer, type == kObjects ? "objects" : "arrays"));
     }
-    if (type == kStrings && contents && !Matches(*contents, PlainContent(*value.AsString())))
+    if (type == kStrings && contents && !Matches(*contents, json_.Content(*value.AsString())))
       continue;
     if ((type & (kNumbers | kIntegers)) != 0 && numbers && !Matches(*numbers, NumberText(value)))
       continue;
@@ -169,12 +169,12 @@ Result<NodeId> SchemaTranslator::NodeOfValue(const json::Value& value, int depth
     return grammar_.Bytes(NumberText(value));
   }
   if (value.kind() != Kind::kArray && value.kind() != Kind::kObject) {
-    return grammar_.Bytes(value.text());
+    return json_.Literal(value.text());
   }
   std::vector<Grammar::ListPart> parts;
   const auto add = [&](const json::Value& part, std::optional<std::string_view> name) {
     ASSIGN_OR_RETURN(NodeId node, NodeOfValue(part, depth + 1));
-    if (name) node = json_.Member(json_.Quoted(*name), node);
+    if (name) node = json_.Member(json_.Name(*name), node);
     parts.push_back({node, /*is_required=*/true});
     return Status::Ok();
   };

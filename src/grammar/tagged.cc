@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sections between tags, each with the JSON of a schema, such as the calls of tools that an answer
-// must have (docs/reference/structured-output.md, "Tagged").
+// Sections between tags, each with the value of a schema, such as the calls of tools that an answer
+// must have, or may have (docs/reference/structured-output.md, "Tagged").
 #include <fmt/format.h>
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status_macros.h"
+#include "grammar/dfa_product.h"
 #include "grammar/translate.h"
 
 namespace inflight::grammar {
@@ -17,11 +21,14 @@ namespace {
 
 constexpr size_t kMaxTags = 1024;
 constexpr uint32_t kMaxSections = 1024;
+constexpr size_t kMaxFreeTexts = 16;        // that free text ends before, or does not have
+constexpr size_t kMaxFreeTextBytes = 1024;  // of each
 
 struct Tag {
   std::string begin;
   std::string end;
-  json::Value schema;
+  std::optional<json::Value> schema;  // none: any text before `end`
+  std::set<std::string, std::less<>> texts;
 };
 
 struct Tagged {
@@ -31,6 +38,12 @@ struct Tagged {
   uint32_t max = kUnlimited;
   std::string between;
   std::string after;
+  ArgumentStyle style;  // of values
+  std::string trigger;
+  bool once = false;
+  std::vector<std::pair<std::string, std::string>> preambles;  // begin, end
+  std::string otherwise;
+  std::vector<std::string> never;
 };
 
 Status Refused(std::string_view member, std::string_view what) {
@@ -53,15 +66,52 @@ Status CheckMembers(const json::Value& object, std::span<const std::string_view>
   });
 }
 
+Status CheckFreeText(std::string_view member, std::string_view text) {
+  if (!text.empty() && text.size() <= kMaxFreeTextBytes) return Status::Ok();
+  return Refused(member, fmt::format("must have 1 to {} bytes", kMaxFreeTextBytes));
+}
+
+Result<std::vector<std::string>> ReadTexts(std::string_view member,
+                                           const std::optional<json::Value>& value, size_t max) {
+  std::vector<std::string> texts;
+  if (!value) return texts;
+  if (value->kind() != json::Value::Kind::kArray) return Refused(member, "must be an array");
+  RETURN_IF_ERROR(value->ForEachElement([&](const json::Value& element) {
+    auto text = element.AsString();
+    if (!text.ok()) return Refused(member, "must be strings");
+    if (texts.size() == max)
+      return Refused(member, fmt::format("more than {} are not supported", max));
+    texts.push_back(*std::move(text));
+    return Status::Ok();
+  }));
+  return texts;
+}
+
 Result<Tag> ReadTag(const json::Value& value) {
-  constexpr std::array<std::string_view, 3> kMembers = {"begin", "schema", "end"};
+  constexpr std::array<std::string_view, 4> kMembers = {"begin", "schema", "end", "texts"};
   if (value.kind() != json::Value::Kind::kObject) return Refused("tags", "must be objects");
   RETURN_IF_ERROR(CheckMembers(value, kMembers));
-  const auto [begin, schema, end] = value.Pick(kMembers);
-  if (!begin || !schema || !end) return Refused("tags", "each must have begin, schema and end");
+  const auto [begin, schema, end, texts] = value.Pick(kMembers);
+  if (!begin || !end) return Refused("tags", "each must have begin and end");
+  Tag tag{.schema = schema};
+  ASSIGN_OR_RETURN(tag.begin, TextOrNone("begin", begin));
+  ASSIGN_OR_RETURN(tag.end, TextOrNone("end", end));
+  if (!schema) RETURN_IF_ERROR(CheckFreeText("end", tag.end));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ReadTexts("texts", texts, kMaxTags));
+  tag.texts.insert(names.begin(), names.end());
+  return tag;
+}
+
+Result<std::pair<std::string, std::string>> ReadPreamble(const json::Value& value) {
+  constexpr std::array<std::string_view, 2> kMembers = {"begin", "end"};
+  if (value.kind() != json::Value::Kind::kObject) return Refused("preambles", "must be objects");
+  RETURN_IF_ERROR(CheckMembers(value, kMembers));
+  const auto [begin, end] = value.Pick(kMembers);
   ASSIGN_OR_RETURN(std::string begin_text, TextOrNone("begin", begin));
   ASSIGN_OR_RETURN(std::string end_text, TextOrNone("end", end));
-  return Tag{std::move(begin_text), std::move(end_text), *schema};
+  if (begin_text.empty() || end_text.empty())
+    return Refused("preambles", "each must have begin and end");
+  return std::pair(std::move(begin_text), std::move(end_text));
 }
 
 Result<uint32_t> CountOr(std::string_view member, const std::optional<json::Value>& value,
@@ -74,15 +124,45 @@ Result<uint32_t> CountOr(std::string_view member, const std::optional<json::Valu
   return static_cast<uint32_t>(*count);
 }
 
+// What may stand around sections, or in their place.
+Status ReadFreeParts(const json::Value& guide, Tagged& tagged) {
+  constexpr std::array<std::string_view, 5> kMembers = {"trigger", "once", "preambles", "otherwise",
+                                                        "never"};
+  const auto [trigger, once, preambles, otherwise, never] = guide.Pick(kMembers);
+  ASSIGN_OR_RETURN(tagged.trigger, TextOrNone("trigger", trigger));
+  if (trigger) RETURN_IF_ERROR(CheckFreeText("trigger", tagged.trigger));
+  if (once) {
+    if (once->kind() != json::Value::Kind::kBool || !trigger)
+      return Refused("once", "must be true or false, beside a trigger");
+    tagged.once = once->text() == "true";
+  }
+  ASSIGN_OR_RETURN(tagged.otherwise, TextOrNone("otherwise", otherwise));
+  ASSIGN_OR_RETURN(tagged.never, ReadTexts("never", never, kMaxFreeTexts));
+  for (const std::string& one : tagged.never) RETURN_IF_ERROR(CheckFreeText("never", one));
+  if (!preambles) return Status::Ok();
+  if (preambles->kind() != json::Value::Kind::kArray)
+    return Refused("preambles", "must be an array");
+  return preambles->ForEachElement([&](const json::Value& value) {
+    if (tagged.preambles.size() == kMaxFreeTexts)
+      return Refused("preambles", fmt::format("more than {} are not supported", kMaxFreeTexts));
+    ASSIGN_OR_RETURN(auto preamble, ReadPreamble(value));
+    tagged.preambles.push_back(std::move(preamble));
+    return Status::Ok();
+  });
+}
+
 Result<Tagged> ReadTagged(std::string_view text) {
-  constexpr std::array<std::string_view, 6> kMembers = {"tags",    "min",    "max",
-                                                        "between", "before", "after"};
+  constexpr std::array<std::string_view, 12> kMembers = {
+      "tags",      "min",     "max",  "between",   "before",    "after",
+      "arguments", "trigger", "once", "preambles", "otherwise", "never"};
   const auto parsed = json::Value::Parse(text);
   if (!parsed.ok()) return InvalidArgument("tagged", parsed.status().message());
   if (parsed->kind() != json::Value::Kind::kObject)
     return InvalidArgument("tagged", "must be a JSON object");
   RETURN_IF_ERROR(CheckMembers(*parsed, kMembers));
-  const auto [tags, min, max, between, before, after] = parsed->Pick(kMembers);
+  constexpr std::array<std::string_view, 7> kSections = {"tags",   "min",   "max",      "between",
+                                                         "before", "after", "arguments"};
+  const auto [tags, min, max, between, before, after, arguments] = parsed->Pick(kSections);
   if (!tags || tags->kind() != json::Value::Kind::kArray)
     return Refused("tags", "must be an array of tags");
   Tagged tagged;
@@ -100,7 +180,89 @@ Result<Tagged> ReadTagged(std::string_view text) {
   ASSIGN_OR_RETURN(tagged.between, TextOrNone("between", between));
   ASSIGN_OR_RETURN(tagged.before, TextOrNone("before", before));
   ASSIGN_OR_RETURN(tagged.after, TextOrNone("after", after));
+  if (arguments) {
+    ASSIGN_OR_RETURN(const std::string style, TextOrNone("arguments", arguments));
+    auto named = ArgumentStyleNamed(style);
+    if (!named.ok()) return named.status().WithPrefix("tagged: arguments");
+    tagged.style = *std::move(named);
+  }
+  RETURN_IF_ERROR(ReadFreeParts(*parsed, tagged));
   return tagged;
+}
+
+// Any text with none of `never`.
+Result<Dfa> FreeText(Dfa free, const std::vector<std::string>& never, Budget& budget) {
+  for (const std::string& text : never) {
+    ASSIGN_OR_RETURN(free, Intersect(free, DfaWithout(text), budget));
+  }
+  return free;
+}
+
+Result<Dfa> AnyText(Budget& budget) {
+  Grammar grammar;
+  const RuleId rule =
+      grammar.AddRule("any text", grammar.Repeat(grammar.Chars(CharSet::Any()), 0, kUnlimited));
+  ASSIGN_OR_RETURN(const Nfa nfa, MakeNfa(grammar, rule, budget));
+  return Determinize(nfa, budget);
+}
+
+// `up_to` are texts up to a trigger. Any text in which a text of the rule stands behind each
+// trigger; behind the first the text ends where it is the only one.
+Dfa Triggered(const Dfa& up_to, RuleId rule, bool once) {
+  Dfa dfa;
+  dfa.edges = up_to.edges;
+  const uint32_t num_states = up_to.num_states();
+  for (uint32_t s = 0; s < num_states; ++s) {
+    const Dfa::State& state = up_to.states[s];
+    dfa.states.push_back(
+        {state.first_edge, static_cast<uint32_t>(dfa.calls.size()), !state.is_final});
+    if (state.is_final) dfa.calls.push_back({rule, once ? num_states : 0});
+  }
+  const auto num_edges = static_cast<uint32_t>(dfa.edges.size());
+  const auto num_calls = static_cast<uint32_t>(dfa.calls.size());
+  if (once) dfa.states.push_back({num_edges, num_calls, /*is_final=*/true});
+  dfa.states.push_back({num_edges, num_calls, /*is_final=*/false});
+  return dfa;
+}
+
+// The sections with what stands around them.
+Result<NodeId> WithFreeParts(const Tagged& tagged, NodeId sections, Grammar& grammar,
+                             Budget& budget) {
+  NodeId all = sections;
+  if (!tagged.otherwise.empty() || !tagged.preambles.empty()) {
+    ASSIGN_OR_RETURN(Dfa any, AnyText(budget));
+    ASSIGN_OR_RETURN(any, FreeText(std::move(any), tagged.never, budget));
+    const NodeId free =
+        grammar.Call(grammar.AddRule("free text", std::make_shared<const Dfa>(std::move(any))));
+    if (!tagged.otherwise.empty())
+      all = grammar.Choice({all, grammar.Sequence({grammar.Bytes(tagged.otherwise), free})});
+    std::vector<NodeId> preambles;
+    for (const auto& [begin, end] : tagged.preambles)
+      preambles.push_back(grammar.Sequence({grammar.Bytes(begin), free, grammar.Bytes(end)}));
+    all = grammar.Sequence({grammar.Repeat(grammar.Choice(preambles), 0, kUnlimited), all});
+  }
+  if (tagged.trigger.empty()) return all;
+  ASSIGN_OR_RETURN(const Dfa up_to, FreeText(DfaUpTo(tagged.trigger), tagged.never, budget));
+  const RuleId behind = grammar.AddRule("what follows a trigger", all);
+  return grammar.Call(
+      grammar.AddRule("free text with triggers",
+                      std::make_shared<const Dfa>(Triggered(up_to, behind, tagged.once))));
+}
+
+// One of the tags.
+Result<NodeId> SectionOf(const Tagged& tagged, size_t index, Grammar& grammar, Budget& budget) {
+  const Tag& tag = tagged.tags[index];
+  const NodeId begin = grammar.Bytes(tag.begin);
+  if (!tag.schema) {
+    const RuleId rest = grammar.AddRule("text up to the end of a section",
+                                        std::make_shared<const Dfa>(DfaUpTo(tag.end)));
+    return grammar.Sequence({begin, grammar.Call(rest)});
+  }
+  ArgumentStyle style = tagged.style;
+  style.texts = tag.texts;
+  const auto value = TranslateSchema(*tag.schema, grammar, budget, style);
+  if (!value.ok()) return value.status().WithPrefix(fmt::format("tagged: tags/{}", index));
+  return grammar.Sequence({begin, *value, grammar.Bytes(tag.end)});
 }
 
 }  // namespace
@@ -109,11 +271,7 @@ Result<NodeId> TranslateTagged(std::string_view text, Grammar& grammar, Budget& 
   ASSIGN_OR_RETURN(const Tagged tagged, ReadTagged(text));
   std::vector<NodeId> sections;
   for (size_t i = 0; i < tagged.tags.size(); ++i) {
-    const Tag& tag = tagged.tags[i];
-    const auto value = TranslateSchema(tag.schema, grammar, budget);
-    if (!value.ok()) return value.status().WithPrefix(fmt::format("tagged: tags/{}", i));
-    sections.push_back(
-        grammar.Sequence({grammar.Bytes(tag.begin), *value, grammar.Bytes(tag.end)}));
+    ASSIGN_OR_RETURN(sections.emplace_back(), SectionOf(tagged, i, grammar, budget));
   }
   const NodeId section = grammar.Call(grammar.AddRule("a section", grammar.Choice(sections)));
   NodeId all = grammar.Empty();
@@ -124,7 +282,8 @@ Result<NodeId> TranslateTagged(std::string_view text, Grammar& grammar, Budget& 
                                  std::max(tagged.min, 1U) - 1, more)});
     if (tagged.min == 0) all = grammar.Optional(all);
   }
-  return grammar.Sequence({grammar.Bytes(tagged.before), all, grammar.Bytes(tagged.after)});
+  all = grammar.Sequence({grammar.Bytes(tagged.before), all, grammar.Bytes(tagged.after)});
+  return WithFreeParts(tagged, all, grammar, budget);
 }
 
 }  // namespace inflight::grammar

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "grammar/argument_style.h"
 #include "grammar/budget.h"
 #include "grammar/grammar.h"
 #include "inflight/status.h"
@@ -18,7 +19,9 @@ Result<NodeId> TranslateChoice(std::string_view text, Grammar& grammar);
 Result<NodeId> TranslateGbnf(std::string_view text, Grammar& grammar);
 Result<NodeId> TranslateTagged(std::string_view text, Grammar& grammar, Budget& budget);
 
-// `schema` is a JSON schema, and the root that its $ref begin at.
-Result<NodeId> TranslateSchema(const json::Value& schema, Grammar& grammar, Budget& budget);
+// `schema` is a JSON schema, and the root that its $ref begin at; its values are written in the
+// style.
+Result<NodeId> TranslateSchema(const json::Value& schema, Grammar& grammar, Budget& budget,
+                               const ArgumentStyle& style = {});
 
 }  // namespace inflight::grammar

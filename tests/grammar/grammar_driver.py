@@ -35,15 +35,25 @@ class Driver:
         """Raises Refused with the message of the status."""
         self._call(op="guide", kind=kind, text=text, begins_after=begins_after, tokens=tokens)
 
+    def calls(self, template, functions, must_call=True, max_calls=2, tokens=TOKENS):
+        """`functions` are (name, schema or None, names of parameters that are texts)."""
+        told = [{"name": n, "schema": "" if s is None else json.dumps(s), "texts": list(texts)} for n, s, texts in functions]
+        self._call(op="calls", template=template, functions=told, must_call=must_call, max_calls=max_calls, tokens=tokens)
+
+    def read(self, texts):
+        """Of each text (content, reasoning, [(name, arguments)])."""
+        answers = self._call(op="read", texts=list(texts))["answers"]
+        return [(a["content"], a["reasoning"], [tuple(call) for call in a["calls"]]) for a in answers]
+
     def schema(self, schema):
         self.guide("schema", json.dumps(schema))
 
     def matches(self, texts):
         return self._call(op="match", texts=list(texts))["matches"]
 
-    def walks(self, seed, count=20, soft=30, hard=300):
+    def walks(self, seed, count=20, soft=30, hard=300, closing=()):
         """Finished texts, of `count` that were begun."""
-        texts = self._call(op="walk", seed=seed, count=count, soft=soft, hard=hard)["texts"]
+        texts = self._call(op="walk", seed=seed, count=count, soft=soft, hard=hard, closing=list(closing))["texts"]
         return [text for text in texts if text is not None]
 
     def close(self):

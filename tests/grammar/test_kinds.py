@@ -34,7 +34,10 @@ def test_sections_may_be_left_out(driver):
     ("[]", "must be a JSON object"), ("{}", "tags: must be an array"), ('{"tags": []}', "must have one at least"),
     (tagged(min=2, max=1), "min: is above max"), (tagged(mx=1), "mx: is not supported"),
     (tagged(min=-1), "min: must be an integer"),
-    ('{"tags": [{"begin": "a", "end": "b"}]}', "begin, schema and end"),
+    ('{"tags": [{"begin": "a", "schema": {}}]}', "begin and end"),
+    (tagged(trigger=""), "trigger: must have 1 to 1024 bytes"), (tagged(once=True), "once: must be true or false, beside"),
+    (tagged(arguments="xml"), "arguments: got xml, must be json, python"), (tagged(never=[1]), "never: must be strings"),
+    (tagged(preambles=[{"begin": "a"}]), "preambles: each must have begin and end"),
     ('{"tags": [{"begin": "a", "end": "b", "schema": {"not": {}}}]}', "tagged: tags/0: schema: at #: not"),
 ])
 def test_refusals_name_the_member(driver, text, words):

@@ -8,7 +8,7 @@ import jsonschema
 import openai
 import pytest
 import requests
-from live_server import start_server
+from live_server import DEMO, start_server
 from scripted_model import write_scripted_model
 
 TEMPLATE = (
@@ -147,6 +147,33 @@ def test_calls_that_must_be_made_may_be_several(api):
         jsonschema.validate(json.loads(arguments), WEATHER if name == "get_weather" else {"type": "object"})
 
 
+def test_a_strict_function_is_called_well_where_the_model_may_choose(api):
+    """The model would give days as a list."""
+    content, _, calls, _ = whole(ask(api, "calls", tools=STRICT, parallel_tool_calls=False, max_tokens=300))
+    assert content == "Let me look."
+    ((name, arguments),) = calls
+    assert name == "get_weather"
+    jsonschema.validate(json.loads(arguments), WEATHER)
+    assert whole(ask(api, "thinks", tools=STRICT)) == ("Sunny, I guess.", "What is the weather, and where?", [], "stop")
+
+
+@pytest.mark.parametrize("name", ["pythonic", "gemma", "qwen_coder"])
+def test_calls_of_formats_that_are_no_json_are_forced(tmp_path, name):
+    """The demo model says what it likes between the marks."""
+    (tmp_path / "tools.jinja").write_text("{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    weather = {**WEATHER, "properties": {**WEATHER["properties"], "note": {"type": "string", "maxLength": 20}}}
+    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": weather}}]
+    running = start_server(tmp_path, DEMO, "--chat-template", str(tmp_path / "tools.jinja"), "--tool-call-format", name)
+    with openai.OpenAI(base_url=f"http://{running.http}/v1", api_key="none", max_retries=0) as api:
+        options = {"model": "demo", "messages": QUESTION, "tools": tools, "parallel_tool_calls": False, "max_tokens": 200}
+        for seed in range(6):
+            answer = api.chat.completions.create(**options, tool_choice="required", temperature=1, seed=seed)
+            content, _, calls, reason = whole(answer)
+            assert (content, [n for n, _ in calls], reason) == ("", ["get_weather"], "tool_calls")
+            jsonschema.validate(json.loads(calls[0][1]), weather)
+    assert running.stop() == 0
+
+
 def test_reasoning_ends_where_its_budget_does(api):
     def reasoning(**extra):
         kwargs = {"chat_template_kwargs": {"script": "reasons"}}
@@ -213,7 +240,7 @@ def named(**function):
         ({"tools": named()}, "tools[0].function.name", "must be 1 to 128 letters"),
         ({"tools": [*TOOLS, TOOLS[1]]}, "tools[2].function.name", "for the second time"),
         ({"tools": named(name="a", parameters={"type": "string"})}, "tools[0].function.parameters.type", "must be"),
-        ({"tools": named(name="a", strict=True)}, "tools[0].function.strict", "tool_choice required alone"),
+        ({"tools": named(name="a", strict=1)}, "tools[0].function.strict", "must be true or false"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "functions alone"),
         ({"tool_choice": "sometimes"}, "tool_choice", "must be"),
         ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice", "names 'no'"),
@@ -243,8 +270,9 @@ def test_a_format_of_the_command_line_reads_special_tokens(model, tmp_path):
         answer = ask(api, "short")
         assert whole(answer) == ("", "", [("add", '{"x": 1}')], "tool_calls")
         assert len(answer.choices[0].message.tool_calls[0].id) == 9
-        with pytest.raises(openai.BadRequestError, match="a model of the format mistral"):
-            ask(api, "short", tool_choice="required")
+        forced = whole(ask(api, "short", tools=STRICT, tool_choice=WEATHER_ALONE, max_tokens=300))
+        assert (forced[0], [n for n, _ in forced[2]], forced[3]) == ("", ["get_weather"], "tool_calls")
+        jsonschema.validate(json.loads(forced[2][0][1]), WEATHER)
         assert whole(ask(api, "short", tools=[]))[0] == SCRIPTS["short"][1]
         assert whole(ask(api, "thinks"))[0] == SCRIPTS["thinks"]
     assert running.stop() == 0
@@ -257,6 +285,17 @@ def test_harmony_is_read_and_rendered(model, tmp_path):
         expected = ("I look.", "They ask for the weather.", [("get_weather", '{"city": "Köln"}')], "tool_calls")
         assert whole(ask(api, "harmony")) == expected
         assert joined(ask(api, "harmony", stream=True)) == expected
+        for choice in ("required", "auto"):
+            options = {"tools": STRICT[:1], "tool_choice": choice, "max_tokens": 400}
+            content, reasoning, calls, reason = whole(ask(api, "harmony", **options))
+            assert reasoning == expected[1]
+            if choice == "required":
+                assert (content, [n for n, _ in calls], reason) == ("", ["get_weather"], "tool_calls")
+                jsonschema.validate(json.loads(calls[0][1]), WEATHER)
+            else:
+                assert content.startswith("I look.")
+            with pytest.raises(openai.BadRequestError, match="thinking_budget"):
+                api.chat.completions.create(model="scripted", messages=QUESTION, **options, extra_body={"thinking_budget": 3})
     call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     answers = [
         ({"content": None, "reasoning_content": "Hm."}, {"thinking": "Hm."}),

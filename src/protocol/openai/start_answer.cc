@@ -9,8 +9,8 @@
 #include "parameters/model_defaults.h"
 #include "protocol/kserve/http/traced.h"
 #include "protocol/openai/answer_guide.h"
-#include "protocol/openai/forced_calls.h"
 #include "protocol/openai/generation_request.h"
+#include "protocol/openai/guided_calls.h"
 #include "protocol/openai/tools.h"
 #include "serving/core/cache_salt.h"
 
@@ -28,18 +28,24 @@ constexpr size_t kMostSequences = 1024;  // of one request
 Result<std::optional<Guided>> GuideOf(const Asked& asked,
                                       const answer_parts::AnswerFormat& format) {
   ASSIGN_OR_RETURN(auto said, ReadAnswerGuide(asked));
-  ASSIGN_OR_RETURN(auto calls, ReadForcedCalls(asked, format));
+  ASSIGN_OR_RETURN(auto calls, ReadGuidedCalls(asked, format));
   if (!said && !calls) return std::optional<Guided>();
   const auto has_channels = [](const auto* part) { return part != nullptr && part->has_channels; };
-  if (has_channels(format.calls) || has_channels(format.reasoning))
-    return Unimplemented(calls ? calls->field : said->field,
+  const bool answers_in_channels = has_channels(format.calls) || has_channels(format.reasoning);
+  if (said && answers_in_channels)
+    return Unimplemented(said->field,
                          "is not supported by a model that answers in channels; leave it out");
+  if (calls && answers_in_channels && asked.thinking_budget)
+    return Unimplemented("thinking_budget",
+                         "is not supported beside calls whose arguments must fit by a model that "
+                         "answers in channels; leave it out");
   if (said && ShowsTools(asked))
     return Unimplemented(said->field,
                          "is not supported beside tools that the model may call; leave them out, "
                          "or set tool_choice to none");
   std::optional<Guided> guided = calls ? std::move(calls) : std::move(said);
-  guided->may_begin_later = format.reasoning != nullptr;
+  // Guides of calls in channels have the reasoning before them in themselves.
+  guided->may_begin_later = format.reasoning != nullptr && !answers_in_channels;
   return guided;
 }
 

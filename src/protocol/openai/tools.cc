@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "protocol/openai/forced_calls.h"
+#include "protocol/openai/guided_calls.h"
 #include "protocol/openai/object_reader.h"
 #include "protocol/openai/reasoning.h"
 
@@ -81,7 +81,7 @@ answer_parts::TextParameters TextsOf(const Value& parameters) {
 // A function's name, and its parameters that are texts.
 using Named = FunctionNames::value_type;
 
-Result<Named> ReadFunction(const std::string& where, const Value& function, bool calls_are_forced) {
+Result<Named> ReadFunction(const std::string& where, const Value& function) {
   if (function.kind() != Kind::kObject) return InvalidArgument(where, "must be an object");
   std::string name;
   answer_parts::TextParameters texts;
@@ -101,11 +101,8 @@ Result<Named> ReadFunction(const std::string& where, const Value& function, bool
       return Status::Ok();
     }
     if (key == "strict") {
-      if (value.text() == "false" || (value.text() == "true" && calls_are_forced))
-        return Status::Ok();
-      return Unimplemented(member,
-                           "is not supported where the model may call or not: arguments are guided "
-                           "by tool_choice required alone; leave it out");
+      if (value.kind() == Kind::kBool) return Status::Ok();  // ReadGuidedCalls does the rest
+      return InvalidArgument(member, "must be true or false");
     }
     return InvalidArgument(member,
                            "is not a member of a function; those are name, description, "
@@ -119,7 +116,7 @@ Status CheckChoice(const Asked& asked) {
   if (!asked.tool_choice) return Status::Ok();
   const Value& choice = *asked.tool_choice;
   if (choice.text() == "\"none\"" || choice.text() == "\"auto\"") return Status::Ok();
-  if (ForcesCalls(asked)) return Status::Ok();  // ReadForcedCalls says the rest
+  if (ForcesCalls(asked)) return Status::Ok();  // ReadGuidedCalls says the rest
   return InvalidArgument("tool_choice", "got " + Shortened(choice.text()) +
                                             ", must be \"auto\", \"none\", \"required\" or an "
                                             "object that names functions");
@@ -133,8 +130,9 @@ Result<const answer_parts::CallFormat*> FormatOfCalls(const std::string& named,
                            "start the server with --chat-template FILE");
   if (named == kNone)
     return InvalidArgument("tools", "this server was started with --tool-call-format none");
+  const auto* const found = answer_parts::FindCallFormat(source);
+  if (found != nullptr && (named == kAuto || named == found->name)) return found;
   if (named != kAuto) return answer_parts::CallFormatNamed(named);
-  if (const auto* format = answer_parts::FindCallFormat(source)) return format;
   return InvalidArgument("tools",
                          "this model's chat template does not show in which format it calls; "
                          "start the server with --tool-call-format NAME");
@@ -163,7 +161,6 @@ bool ShowsTools(const Asked& asked) {
 Result<std::shared_ptr<const FunctionNames>> ReadTools(const Asked& asked) {
   auto names = std::make_shared<FunctionNames>();
   RETURN_IF_ERROR(CheckChoice(asked));
-  const bool calls_are_forced = ForcesCalls(asked);
   size_t index = 0;
   const auto read = [&](const Value& tool) -> Status {
     const std::string where = "tools[" + std::to_string(index++) + "]";
@@ -178,7 +175,7 @@ Result<std::shared_ptr<const FunctionNames>> ReadTools(const Asked& asked) {
       return Unimplemented(where + ".type",
                            "got " + Shortened(type->text()) + ": tools are functions alone");
     if (!function) return InvalidArgument(where + ".function", "is missing");
-    ASSIGN_OR_RETURN(Named named, ReadFunction(where + ".function", *function, calls_are_forced));
+    ASSIGN_OR_RETURN(Named named, ReadFunction(where + ".function", *function));
     const auto [it, is_new] = names->insert(std::move(named));
     if (!is_new)
       return InvalidArgument(where + ".function.name",

@@ -153,7 +153,7 @@ class GenerationCall final : public LlmCall {
     if (asked.llm.input_ids.empty()) return InvalidArgument("the prompt has no tokens");
     reasoning_end_ = prompt.guide_begins_after;
     reasoning_begin_ = prompt.guide_opening;
-    if (asked.guided) {
+    if (asked.guided && asked.guided->may_begin_later) {
       asked.guided->spec.begins_after = prompt.guide_begins_after;
       asked.guided->opening = prompt.guide_opening;
     }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "protocol/openai/forced_calls.h"
+#include "protocol/openai/guided_calls.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "answer_parts/call_guide.h"
 #include "base/status_macros.h"
-#include "json/json_writer.h"
 #include "protocol/openai/object_reader.h"
 #include "protocol/openai/tools.h"
 
@@ -84,15 +86,49 @@ Result<Choice> ReadChoice(const Asked& asked) {
   return choice;
 }
 
-// A function's call as the format writes it, around its arguments.
-void WriteTag(const answer_parts::WrittenCalls& written, std::string_view name,
-              std::string_view schema, json::Writer& writer) {
-  writer.BeginObject();
-  writer.Key("begin").String(
-      std::string(written.before_name).append(name).append(written.behind_name));
-  writer.Key("schema").Raw(schema);
-  writer.Key("end").String(written.behind_arguments);
-  writer.EndObject();
+// A tool as its request has it.
+struct Tool {
+  std::string name;
+  std::string_view schema;  // of its parameters
+  bool is_strict = false;
+};
+
+Result<std::vector<Tool>> ToolsOf(const Value& tools) {
+  std::vector<Tool> read;
+  RETURN_IF_ERROR(tools.ForEachElement([&](const Value& tool) -> Status {
+    constexpr std::array<std::string_view, 1> kFunction = {"function"};
+    constexpr std::array<std::string_view, 3> kMembers = {"name", "parameters", "strict"};
+    const auto [function] = tool.Pick(kFunction);
+    const auto [name, parameters, strict] = function->Pick(kMembers);
+    const bool has_schema = parameters && parameters->kind() == Kind::kObject;
+    ASSIGN_OR_RETURN(std::string text, name->AsString());
+    read.push_back({.name = std::move(text),
+                    .schema = has_schema ? parameters->text() : kNoParameters,
+                    .is_strict = strict && strict->text() == "true"});
+    return Status::Ok();
+  }));
+  return read;
+}
+
+// Of those that may be called where calls must be made.
+Status CheckNames(const Choice& choice, const std::vector<Tool>& tools) {
+  std::set<std::string_view> known;
+  for (const Tool& tool : tools) known.insert(tool.name);
+  for (const std::string& name : choice.names)
+    if (!known.contains(name))
+      return InvalidArgument("tool_choice",
+                             "names '" + Shortened(name) + "', which is none of tools");
+  return Status::Ok();
+}
+
+Status CheckMayLeave(const answer_parts::CallFormat& format, const std::vector<Tool>& tools) {
+  if (answer_parts::MayLeaveCalls(format)) return Status::Ok();
+  const auto strict = std::ranges::find_if(tools, &Tool::is_strict);
+  return Unimplemented(
+      "tools[" + std::to_string(strict - tools.begin()) + "].function.strict",
+      "is not supported where the model may call or not, and no text marks where its calls begin, "
+      "as in the format " +
+          std::string(format.name) + "; leave it out, or set tool_choice to required");
 }
 
 }  // namespace
@@ -103,43 +139,37 @@ bool ForcesCalls(const Asked& asked) {
   return choice.text() == "\"required\"" || choice.kind() == Kind::kObject;
 }
 
-Result<std::optional<Guided>> ReadForcedCalls(const Asked& asked,
+Result<std::optional<Guided>> ReadGuidedCalls(const Asked& asked,
                                               const answer_parts::AnswerFormat& format) {
-  if (!ForcesCalls(asked)) return std::optional<Guided>();
-  if (format.calls == nullptr)
+  const bool must_call = ForcesCalls(asked);
+  if (format.calls == nullptr) {
+    if (!must_call) return std::optional<Guided>();
     return InvalidArgument("tool_choice", "needs tools that the model may call");
-  const answer_parts::WrittenCalls& written = format.calls->written;
-  if (written.before_name.empty())
-    return Unimplemented("tool_choice",
-                         "is not supported but for auto and none by a model of the "
-                         "format " +
-                             std::string(format.calls->name));
-  ASSIGN_OR_RETURN(const Choice choice, ReadChoice(asked));
-  Guided guided{.spec = {.kind = GuideSpec::Kind::kTagged}, .field = "tool_choice"};
-  json::Writer writer(guided.spec.text);
-  writer.BeginObject().Key("tags").BeginArray();
-  std::set<std::string> found;
-  RETURN_IF_ERROR(asked.tools->ForEachElement([&](const Value& tool) -> Status {
-    constexpr std::array<std::string_view, 1> kFunction = {"function"};
-    constexpr std::array<std::string_view, 2> kMembers = {"name", "parameters"};
-    const auto [function] = tool.Pick(kFunction);
-    const auto [name, parameters] = function->Pick(kMembers);
-    ASSIGN_OR_RETURN(std::string text, name->AsString());
-    if (choice.names_some && !choice.names.contains(text)) return Status::Ok();
-    const bool has_schema = parameters && parameters->kind() == Kind::kObject;
-    WriteTag(written, text, has_schema ? parameters->text() : kNoParameters, writer);
-    found.insert(std::move(text));
-    return Status::Ok();
-  }));
-  for (const std::string& name : choice.names)
-    if (!found.contains(name))
-      return InvalidArgument("tool_choice",
-                             "names '" + Shortened(name) + "', which is none of tools");
-  writer.EndArray();
-  writer.Key("between").String(written.between);
-  writer.Key("min").Int(1).Key("max").Int(static_cast<int64_t>(choice.max_calls));
-  writer.EndObject();
-  return std::optional(std::move(guided));
+  }
+  ASSIGN_OR_RETURN(const std::vector<Tool> tools, ToolsOf(*asked.tools));
+  Choice choice{.max_calls = asked.parallel_tool_calls ? kMaxCalls : 1};
+  if (must_call) {
+    ASSIGN_OR_RETURN(choice, ReadChoice(asked));
+    RETURN_IF_ERROR(CheckNames(choice, tools));
+  } else {
+    if (std::ranges::none_of(tools, &Tool::is_strict)) return std::optional<Guided>();
+    RETURN_IF_ERROR(CheckMayLeave(*format.calls, tools));
+  }
+  std::vector<answer_parts::GuidedFunction> functions;
+  for (const Tool& tool : tools) {
+    if (choice.names_some && !choice.names.contains(tool.name)) continue;
+    const auto texts = format.names->find(tool.name);
+    functions.push_back({.name = tool.name,
+                         .schema = must_call || tool.is_strict ? tool.schema : "",
+                         .texts = texts == format.names->end() ? nullptr : &texts->second});
+  }
+  return std::optional(Guided{
+      .spec = {.kind = GuideSpec::Kind::kTagged,
+               .text = answer_parts::CallGuideText(
+                   *format.calls, functions,
+                   {.must_call = must_call, .max_calls = choice.max_calls})},
+      .field = must_call ? "tool_choice" : "tools",
+  });
 }
 
 }  // namespace inflight::openai

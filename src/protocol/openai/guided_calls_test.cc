@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The guide of calls that must be made, as docs/reference/structured-output.md, "Tagged" has it.
-#include "protocol/openai/forced_calls.h"
+// The guides of calls whose arguments must fit, as docs/reference/structured-output.md, "Tagged"
+// has it.
+#include "protocol/openai/guided_calls.h"
 
 #include <gtest/gtest.h>
 
@@ -24,15 +25,19 @@ Result<Json> Forced(const std::string& members, const char* format = "hermes") {
   if (!asked.ok()) return asked.status();
   answer_parts::AnswerFormat how;
   if (asked->tools) how.calls = *answer_parts::CallFormatNamed(format);
-  const auto guided = ReadForcedCalls(*asked, how);
+  const auto names = ReadTools(*asked);
+  if (!names.ok()) return names.status();
+  how.names = *names;
+  const auto guided = ReadGuidedCalls(*asked, how);
   if (!guided.ok()) return guided.status();
   if (!*guided) return Json();
   EXPECT_EQ((*guided)->spec.kind, GuideSpec::Kind::kTagged);
-  EXPECT_EQ((*guided)->field, "tool_choice");
+  const bool is_forced = asked->tool_choice && ForcesCalls(*asked);
+  EXPECT_EQ((*guided)->field, is_forced ? "tool_choice" : "tools");
   return Json::parse((*guided)->spec.text);
 }
 
-TEST(ForcedCallsTest, EachFunctionIsATagAroundItsSchema) {
+TEST(GuidedCallsTest, EachFunctionIsATagAroundItsSchema) {
   const auto forced = Forced(kTools + R"(, "tool_choice": "required")");
   ASSERT_TRUE(forced.ok()) << forced.status().ToString();
   EXPECT_EQ(*forced, Json::parse(R"({
@@ -45,7 +50,7 @@ TEST(ForcedCallsTest, EachFunctionIsATagAroundItsSchema) {
     "between": "\n", "min": 1, "max": 64})"));
 }
 
-TEST(ForcedCallsTest, OnlyFunctionsThatAreNamedMayBeCalled) {
+TEST(GuidedCallsTest, OnlyFunctionsThatAreNamedMayBeCalled) {
   const auto names = [](const Json& forced) {
     std::string begins;
     for (const Json& tag : forced.at("tags")) begins += tag.at("begin").get<std::string>();
@@ -69,13 +74,35 @@ TEST(ForcedCallsTest, OnlyFunctionsThatAreNamedMayBeCalled) {
   EXPECT_EQ(single->at("max"), 1);
 }
 
-TEST(ForcedCallsTest, NothingIsForcedWhereTheModelMayChoose) {
+TEST(GuidedCallsTest, NothingIsForcedWhereTheModelMayChoose) {
   EXPECT_TRUE(Forced(kTools)->is_null());
   EXPECT_TRUE(Forced(kTools + R"(, "tool_choice": "auto")")->is_null());
   EXPECT_TRUE(Forced(kTools + R"(, "tool_choice": "none")")->is_null());
 }
 
-TEST(ForcedCallsTest, WhatIsWrongIsNamed) {
+TEST(GuidedCallsTest, StrictFunctionsAreGuidedWhereTheModelMayChoose) {
+  const std::string tools = R"("tools": [
+    {"type": "function", "function": {"name": "f", "strict": true, "parameters": {"x": 1}}},
+    {"type": "function", "function": {"name": "g"}}])";
+  const auto hermes = Forced(tools);
+  ASSERT_TRUE(hermes.ok()) << hermes.status().ToString();
+  EXPECT_EQ(*hermes, Json::parse(R"({
+    "trigger": "<tool_call>",
+    "tags": [
+      {"begin": "\n{\"name\": \"f\", \"arguments\": ",
+       "schema": {"type": "object", "x": 1}, "end": "}\n</tool_call>"},
+      {"begin": "\n{\"name\": \"g\", \"arguments\": ",
+       "schema": {"type": "object"}, "end": "}\n</tool_call>"}],
+    "min": 1, "max": 1})"));
+  const auto once = Forced(tools + R"(, "parallel_tool_calls": false)", "list");
+  ASSERT_TRUE(once.ok()) << once.status().ToString();
+  EXPECT_EQ(once->at("once"), true);
+  EXPECT_EQ(once->at("before"), "[");
+  EXPECT_EQ(once->at("never"), Json::parse(R"(["functools["])"));
+  EXPECT_TRUE(Forced(tools + R"(, "tool_choice": "auto")")->contains("trigger"));
+}
+
+TEST(GuidedCallsTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(Forced(R"("tool_choice": "required")").status().message(),
             "tool_choice: needs tools that the model may call");
   EXPECT_EQ(Forced(kTools + R"(, "tool_choice": {"type": "function", "function": {"name": "h"}})")
@@ -91,11 +118,14 @@ TEST(ForcedCallsTest, WhatIsWrongIsNamed) {
                 .status()
                 .message(),
             "tool_choice.allowed_tools.tools: got more than 1024");
-  const Status other = Forced(kTools + R"(, "tool_choice": "required")", "pythonic").status();
+  const std::string strict =
+      R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])";
+  const Status other = Forced(strict, "pythonic").status();
   EXPECT_EQ(other.code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(
-      other.message(),
-      "tool_choice: is not supported but for auto and none by a model of the format pythonic");
+  EXPECT_EQ(other.message(),
+            "tools[0].function.strict: is not supported where the model may call or not, and no "
+            "text marks where its calls begin, as in the format pythonic; leave it out, or set "
+            "tool_choice to required");
 }
 
 }  // namespace

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "answer_parts/call_guide.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "json/json_reader.h"
+#include "json/json_writer.h"
+
+namespace inflight::answer_parts {
+namespace {
+
+constexpr std::string_view kAnyObject = R"({"type":"object"})";
+
+std::string_view Behind(std::string_view text, std::string_view trigger) {
+  const size_t at = text.find(trigger);
+  return at == std::string_view::npos ? text : text.substr(at + trigger.size());
+}
+
+bool Has(std::string_view text, std::string_view trigger) {
+  return text.find(trigger) != std::string_view::npos;
+}
+
+// The schema with a type: arguments are an object, also where it does not say so.
+std::string OfObjects(std::string_view schema) {
+  constexpr std::array<std::string_view, 1> kType = {"type"};
+  const auto parsed = json::Value::Parse(schema);
+  if (!parsed.ok() || std::get<0>(parsed->Pick(kType))) return std::string(schema);
+  schema = Trimmed(schema);
+  const bool is_empty = Trimmed(schema.substr(1, schema.size() - 2)).empty();
+  return std::string(R"({"type":"object")") + (is_empty ? "" : ",") + std::string(schema.substr(1));
+}
+
+void WriteTag(const WrittenCalls& written, const GuidedFunction& function, bool is_triggered,
+              json::Writer& writer) {
+  std::string begin(written.before_name);
+  begin.append(function.name).append(written.behind_name);
+  writer.BeginObject();
+  writer.Key("begin").String(is_triggered ? Behind(begin, written.trigger) : begin);
+  if (!function.schema.empty()) {
+    writer.Key("schema").Raw(OfObjects(function.schema));
+  } else if (written.arguments == "json") {
+    writer.Key("schema").Raw(kAnyObject);
+  }
+  writer.Key("end").String(written.behind_arguments);
+  if (function.texts != nullptr && !function.texts->empty() && written.arguments == "parameters") {
+    writer.Key("texts").BeginArray();
+    for (const std::string& name : *function.texts) writer.String(name);
+    writer.EndArray();
+  }
+  writer.EndObject();
+}
+
+void WriteTexts(std::string_view key, std::span<const std::string_view> texts,
+                json::Writer& writer) {
+  writer.Key(key).BeginArray();
+  for (const std::string_view text : texts)
+    if (!text.empty()) writer.String(text);
+  writer.EndArray();
+}
+
+// What may stand before calls, and in their place, where an answer is messages in channels.
+void WriteMessages(const CallFormat& format, bool must_call, json::Writer& writer) {
+  const WrittenCalls& written = format.written;
+  if (written.preamble_end.empty()) return;
+  writer.Key("preambles").BeginArray();
+  for (const std::string_view begin : written.preambles) {
+    writer.BeginObject().Key("begin").String(begin);
+    writer.Key("end").String(written.preamble_end).EndObject();
+    if (must_call) break;  // reasoning alone
+  }
+  writer.EndArray();
+  if (!must_call) writer.Key("otherwise").String(written.otherwise);
+  WriteTexts("never", format.markers, writer);
+}
+
+}  // namespace
+
+bool MayLeaveCalls(const CallFormat& format) {
+  return !format.written.trigger.empty() || !format.written.otherwise.empty();
+}
+
+std::string CallGuideText(const CallFormat& format, std::span<const GuidedFunction> functions,
+                          const CallGuideOptions& options) {
+  const WrittenCalls& written = format.written;
+  const bool has_trigger = !options.must_call && !written.trigger.empty();
+  // Else each call has it.
+  const bool is_of_all = has_trigger && Has(written.before, written.trigger);
+  const bool is_of_each = has_trigger && !is_of_all;
+  const size_t max_calls = written.is_single || is_of_each ? 1 : options.max_calls;
+  std::string text;
+  json::Writer writer(text);
+  writer.BeginObject().Key("tags").BeginArray();
+  for (const GuidedFunction& function : functions) WriteTag(written, function, is_of_each, writer);
+  writer.EndArray();
+  const auto add = [&](std::string_view key, std::string_view value) {
+    if (!value.empty()) writer.Key(key).String(value);
+  };
+  if (written.arguments != "json") add("arguments", written.arguments);
+  if (!is_of_each) {
+    add("before", is_of_all ? Behind(written.before, written.trigger) : written.before);
+    add("between", written.between);
+    add("after", written.after);
+  }
+  writer.Key("min").Int(1).Key("max").Int(static_cast<int64_t>(max_calls));
+  if (has_trigger) {
+    add("trigger", written.trigger);
+    if (options.max_calls == 1) writer.Key("once").Bool(true);
+    if (!written.other_trigger.empty())
+      WriteTexts("never", std::array{written.other_trigger}, writer);
+  }
+  WriteMessages(format, options.must_call, writer);
+  writer.EndObject();
+  return text;
+}
+
+}  // namespace inflight::answer_parts

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an answer with calls must be, as a guide's text (docs/reference/structured-output.md,
+// "Tagged"): calls as the format writes them, whose arguments fit the schemas of their functions.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "answer_parts/call_formats.h"
+
+namespace inflight::answer_parts {
+
+struct GuidedFunction {
+  std::string_view name;
+  std::string_view schema;                // a JSON object; empty: arguments may be any
+  const TextParameters* texts = nullptr;  // of its parameters; null: none
+};
+
+struct CallGuideOptions {
+  bool must_call = true;  // else text may stand in place of calls and around them
+  size_t max_calls = 64;
+};
+
+// Whether guides of the format may leave it to the model if it calls.
+bool MayLeaveCalls(const CallFormat& format);
+
+// kTagged of GuideSpec. `functions` are those that may be called; where the model need not call,
+// the format is one of MayLeaveCalls.
+std::string CallGuideText(const CallFormat& format, std::span<const GuidedFunction> functions,
+                          const CallGuideOptions& options);
+
+}  // namespace inflight::answer_parts
