@@ -44,6 +44,7 @@ std::vector<Case> Cases() {
         cases.push_back({model, dtype, form, is_f16});
     for (const char* form : {"fp8_kv", "fp8_head_kv"})
       cases.push_back({"llama_head80", dtype, form, false});
+    cases.push_back({"mixtral_head64", dtype, "fp8", false});
   }
   return cases;
 }

@@ -23,6 +23,7 @@ again, and by normal noise of the deviation that rounding has, a third of a unit
 
 import pathlib
 import sys
+import unittest.mock
 
 import safetensors.torch
 import torch
@@ -34,6 +35,7 @@ MODELS = {
     "llama_head64": ("kv", "fp8", "fp8_kv"),
     "gpt2_head64": ("kv", "fp8", "fp8_kv"),
     "llama_head80": ("fp8_kv", "fp8_head_kv"),
+    "mixtral_head64": ("fp8",),
 }
 DTYPES = {"bfloat16": (torch.bfloat16, 2.0**-8), "float16": (torch.float16, 2.0**-11)}
 NUM_PROMPTS = 2
@@ -97,21 +99,43 @@ def is_linear(name, module, form):
     return isinstance(module, torch.nn.Linear | Conv1D)
 
 
+def round_experts(experts, round_input, disturb):
+    """Gives the linears of all of a layer's experts such inputs and outputs."""
+    plain, inner = torch.nn.functional.linear, experts.forward
+
+    def linear(x, weight):
+        return disturb(plain(round_input(disturb(x)), weight))
+
+    def forward(*args):
+        with unittest.mock.patch.object(torch.nn.functional, "linear", linear):
+            return inner(*args)
+
+    experts.forward = forward
+
+
 @torch.no_grad()
 def load(name, dtype, form, disturb):
-    model = transformers.AutoModelForCausalLM.from_pretrained(HERE / "data" / name, attn_implementation="eager")
+    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    model = transformers.AutoModelForCausalLM.from_pretrained(HERE / "data" / name, **eager)
     model = model.double().eval()
     if dtype is not None:  # weights alone: angles of rotary heads are no weights
         for parameter in model.parameters():
             parameter.copy_(parameter.to(dtype))
     has_fp8 = form.startswith("fp8")
+    round_input = rounded_rows if has_fp8 else lambda x: x
     for module_name, module in model.named_modules():
+        if type(module).__name__.endswith("Experts"):
+            if has_fp8:
+                for parameter in (module.gate_up_proj, module.down_proj):
+                    parameter.copy_(rounded_rows(parameter))
+            round_experts(module, round_input, disturb)
+        if type(module).__name__.endswith("Router"):  # reads what is not rounded to FP8
+            module.register_forward_pre_hook(lambda _, inputs: (disturb(inputs[0]),))
         if not is_linear(module_name, module, form):
             continue
         if has_fp8:
             rows = module.weight.T if isinstance(module, Conv1D) else module.weight
             rows.copy_(rounded_rows(rows.contiguous()))
-        round_input = rounded_rows if has_fp8 else lambda x: x
         module.register_forward_pre_hook(lambda _, inputs, f=round_input: (f(disturb(inputs[0])),))
         module.register_forward_hook(lambda _, inputs, output: disturb(output))
     return model
