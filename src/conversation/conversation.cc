@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conversation/conversation.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -20,15 +21,19 @@ constexpr int kMaxDepth = 32;
 constexpr std::array<std::string_view, 5> kOwnVariables = {
     "messages", "tools", "documents", "add_generation_prompt", "continue_final_message"};
 
-// U+FDD0 to U+FDEF, which are no characters and stand in no text that is exchanged. As JSON may
-// write them escaped, those are looked for, too.
+// A mark as JSON may write it, and as Python does what it does not print: \ufdd0.
+std::string Escaped(std::string_view mark) {
+  const int index = static_cast<unsigned char>(mark.back()) - 0x90;
+  std::string escaped = index < 16 ? "\\ufdd" : "\\ufde";
+  escaped += "0123456789abcdef"[index % 16];
+  return escaped;
+}
+
+// U+FDD0 to U+FDEF, which are no characters and stand in no text that is exchanged.
 Result<std::string> UnusedMark(std::string_view body) {
   for (int i = 0; i < 32; ++i) {
     const std::string mark = {'\xEF', '\xB7', static_cast<char>(0x90 + i)};
-    constexpr std::string_view kHex = "0123456789abcdef";
-    std::string escaped = "\\ufdd0";
-    escaped[4] = i < 16 ? 'd' : 'e';
-    escaped[5] = kHex[static_cast<size_t>(i) % 16];
+    const std::string escaped = Escaped(mark);
     const auto has_escaped = [&] {
       for (size_t at = body.find('\\'); at != std::string::npos; at = body.find('\\', at + 1)) {
         std::string part(body.substr(at, escaped.size()));
@@ -46,7 +51,7 @@ Result<std::string> UnusedMark(std::string_view body) {
 // What templates differ in.
 struct MessageForm {
   bool arguments_are_texts = false;
-  bool has_thinking = false;  // as of ReadConversation
+  bool has_thinking = false;  // as of conversation::Read
 };
 
 class Reader {
@@ -390,13 +395,22 @@ Result<Prompt> Render(const ChatTemplate& chat_template, const Conversation& con
   if (!conversation.continued.empty())
     RETURN_IF_ERROR(CutBehind(conversation.continued, *rendered));
   Prompt prompt;
+  // Where a template shows an object as Python would, marks in it are escaped.
   const std::string& mark = conversation.mark;
+  const std::string escaped = Escaped(mark);
   size_t begin = 0;
-  for (size_t at = rendered->find(mark); at != std::string::npos;
-       at = rendered->find(mark, begin)) {
+  size_t plain = rendered->find(mark);
+  size_t as_escaped = rendered->find(escaped);
+  while (plain != std::string::npos || as_escaped != std::string::npos) {
+    const size_t at = std::min(plain, as_escaped);
     prompt.text.append(*rendered, begin, at - begin);
     prompt.plain_at.push_back(prompt.text.size());
-    begin = at + mark.size();
+    begin = at + (at == plain ? mark : escaped).size();
+    if (at == plain) {
+      plain = rendered->find(mark, begin);
+    } else {
+      as_escaped = rendered->find(escaped, begin);
+    }
   }
   if (begin == 0) {
     prompt.text = *std::move(rendered);

@@ -79,6 +79,16 @@ TEST_F(MessagesText, ASpecialTokenInATextIsText) {
   EXPECT_THAT(made->plain_at, ElementsAre(7));
 }
 
+// Python's text of a dictionary escapes what it cannot print, and the mark of a text with it.
+TEST_F(MessagesText, ASpecialTokenInAnObjectThatIsShownIsText) {
+  SetTemplate("{{ messages[0].tool_calls[0].function.arguments }}");
+  const auto made = Made(R"([{"role": "assistant", "tool_calls": [{"function": {
+      "name": "f", "arguments": "{\"<s>\": [\"a<s>\", 1]}"}}]}])");
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_EQ(made->text, "{'<s>': ['a<s>', 1]}");
+  EXPECT_THAT(made->plain_at, ElementsAre(2, 11));
+}
+
 TEST_F(MessagesText, WhatIsWrongIsNamed) {
   const std::string message = R"([{"role": "user", "content": "a"}])";
   const std::pair<std::string, std::string> cases[] = {
