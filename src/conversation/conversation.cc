@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstdint>
 #include <utility>
 
 #include "answer_parts/part.h"
@@ -21,30 +23,45 @@ constexpr int kMaxDepth = 32;
 constexpr std::array<std::string_view, 5> kOwnVariables = {
     "messages", "tools", "documents", "add_generation_prompt", "continue_final_message"};
 
-// A mark as JSON may write it, and as Python does what it does not print: \ufdd0.
-std::string Escaped(std::string_view mark) {
-  const int index = static_cast<unsigned char>(mark.back()) - 0x90;
+// The marks are U+FDD0 to U+FDEF, which are no characters and stand in no text that is exchanged.
+constexpr int kNumMarks = 32;
+constexpr std::string_view kMarkBegin = "\xEF\xB7";  // 0x90 and more follow
+constexpr std::string_view kHex = "0123456789abcdef";
+
+std::string MarkAt(int index) { return std::string(kMarkBegin) + static_cast<char>(0x90 + index); }
+
+// As JSON may write it, and as Python does what it does not print: \ufdd0.
+std::string EscapedMarkAt(int index) {
   std::string escaped = index < 16 ? "\\ufdd" : "\\ufde";
-  escaped += "0123456789abcdef"[index % 16];
+  escaped += kHex[static_cast<size_t>(index) % 16];
   return escaped;
 }
 
-// U+FDD0 to U+FDEF, which are no characters and stand in no text that is exchanged.
-Result<std::string> UnusedMark(std::string_view body) {
-  for (int i = 0; i < 32; ++i) {
-    const std::string mark = {'\xEF', '\xB7', static_cast<char>(0x90 + i)};
-    const std::string escaped = Escaped(mark);
-    const auto has_escaped = [&] {
-      for (size_t at = body.find('\\'); at != std::string::npos; at = body.find('\\', at + 1)) {
-        std::string part(body.substr(at, escaped.size()));
-        for (char& c : part)
-          if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
-        if (part == escaped) return true;
-      }
-      return false;
-    };
-    if (body.find(mark) == std::string::npos && !has_escaped()) return mark;
+// Of a mark that stands at the beginning of `text`, in either form; -1: none does.
+int IndexOfMark(std::string_view text) {
+  if (text.starts_with(kMarkBegin) && text.size() > kMarkBegin.size()) {
+    const int index = static_cast<unsigned char>(text[kMarkBegin.size()]) - 0x90;
+    return index >= 0 && index < kNumMarks ? index : -1;
   }
+  std::string escaped(text.substr(0, EscapedMarkAt(0).size()));
+  for (char& c : escaped)
+    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
+  for (int index = 0; index < kNumMarks && escaped.starts_with("\\ufd"); ++index)
+    if (escaped == EscapedMarkAt(index)) return index;
+  return -1;
+}
+
+// Of a mark that the body has in neither form.
+Result<int> UnusedMark(std::string_view body) {
+  uint32_t used = 0;
+  for (const std::string_view begin : {kMarkBegin, std::string_view("\\u")}) {
+    for (size_t at = body.find(begin); at != std::string::npos; at = body.find(begin, at + 1)) {
+      const int index = IndexOfMark(body.substr(at));
+      if (index >= 0) used |= uint32_t{1} << index;
+    }
+  }
+  const int unused = std::countr_one(used);
+  if (unused < kNumMarks) return unused;
   return InvalidArgument("messages", "have all of U+FDD0 to U+FDEF, which are no characters");
 }
 
@@ -345,7 +362,8 @@ Result<Conversation> Read(const Said& said, const TemplateVariables& variables,
   Conversation conversation;
   MessageForm form;
   form.has_thinking = chat_template.source().find("message.thinking") != std::string::npos;
-  ASSIGN_OR_RETURN(conversation.mark, UnusedMark(body));
+  ASSIGN_OR_RETURN(const int mark, UnusedMark(body));
+  conversation.mark = MarkAt(mark);
   Reader reader(tokenizer, conversation.mark, form, conversation.variables);
   RETURN_IF_ERROR(reader.Read(said, variables));
   if (said.continues) conversation.continued = reader.TakeLastText();
@@ -397,7 +415,7 @@ Result<Prompt> Render(const ChatTemplate& chat_template, const Conversation& con
   Prompt prompt;
   // Where a template shows an object as Python would, marks in it are escaped.
   const std::string& mark = conversation.mark;
-  const std::string escaped = Escaped(mark);
+  const std::string escaped = EscapedMarkAt(IndexOfMark(mark));
   size_t begin = 0;
   size_t plain = rendered->find(mark);
   size_t as_escaped = rendered->find(escaped);

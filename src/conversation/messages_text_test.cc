@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <string>
 
@@ -87,6 +88,23 @@ TEST_F(MessagesText, ASpecialTokenInAnObjectThatIsShownIsText) {
   ASSERT_TRUE(made.ok()) << made.status().ToString();
   EXPECT_EQ(made->text, "{'<s>': ['a<s>', 1]}");
   EXPECT_THAT(made->plain_at, ElementsAre(2, 11));
+}
+
+TEST_F(MessagesText, TextsMayHaveAllMarksButOne) {
+  const auto with = [](int count) {
+    std::string content = "a<s>";
+    for (int i = 0; i < count; ++i) {
+      char escaped[16];
+      std::snprintf(escaped, sizeof escaped, "\\u%04X", 0xFDD0 + i);
+      content += i % 2 == 0 ? std::string(escaped) : "\xEF\xB7" + std::string(1, char(0x90 + i));
+    }
+    return R"([{"role": "user", "content": ")" + content + R"("}])";
+  };
+  const auto made = Made(with(31));
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_THAT(made->text, HasSubstr("user: a<s>\xEF\xB7\x90\xEF\xB7\x91"));
+  EXPECT_THAT(made->plain_at, ElementsAre(7));
+  EXPECT_THAT(TextOf(with(32)), HasSubstr("messages: have all of U+FDD0 to U+FDEF"));
 }
 
 TEST_F(MessagesText, WhatIsWrongIsNamed) {
