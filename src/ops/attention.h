@@ -65,8 +65,8 @@ struct QkvRopeKvParams {
   TensorView bias;  // [(num_heads + 2 num_kv_heads) * head_dim] float32; empty = none
   int num_heads = 0;
   // Weights of an RMSNorm (activation.h) of each head of q, and of each of k: [head_dim] float32,
-  // both or none. On the CPU also of all heads of q, and of all of k, together: [num_heads *
-  // head_dim] and [num_kv_heads * head_dim].
+  // both or none. Or of all heads of q, and of all of k, together: [num_heads * head_dim] and
+  // [num_kv_heads * head_dim].
   TensorView q_norm, k_norm;
   float norm_eps = 0;
   Rope rope;
@@ -119,8 +119,8 @@ struct AttentionParams {
   KvCacheView kv;
   int layer = 0;
   float scale = 0;         // usually 1 / sqrt(head_dim)
-  float softcap = 0;       // 0 = none; CPU only
-  TensorView sink_logits;  // [num_heads] float32; empty = none; CPU only
+  float softcap = 0;       // 0 = none
+  TensorView sink_logits;  // [num_heads] float32; empty = none
   SlidingWindow sliding;
   int plan = 0;  // CUDA: the AttentionPlanParams::plan that is of this batch and window
   // [num_tokens, num_heads * head_dim] f32 | bf16, the dtype that the next linear reads

@@ -70,6 +70,9 @@ Status Validate(const AttentionParams& p, const CudaStream& stream) {
     return InvalidArgument(
         fmt::format("q_stride: got {}, needed a multiple of 8 from {} on", p.q_stride, width));
   if (!(p.scale > 0)) return InvalidArgument(fmt::format("scale: got {}, needed > 0", p.scale));
+  if (!(p.softcap >= 0))
+    return InvalidArgument(fmt::format("softcap: got {}, needed >= 0", p.softcap));
+  RETURN_IF_ERROR(ExpectOrEmpty("sink_logits", p.sink_logits, {DType::kF32}, {num_heads}));
   if (!IsAligned(p.q.data)) return InvalidArgument("q: not aligned to 16 bytes");
   RETURN_IF_ERROR(Expect("y", p.y, {dtype}, {num_tokens, width}));
   if (!IsAligned(p.y.data)) return InvalidArgument("y: not aligned to 16 bytes");
@@ -81,6 +84,8 @@ AttentionArgs Args(const AttentionParams& p, CudaStream& stream) {
   const auto num_heads = static_cast<int>(p.q.shape[1]);
   const float* scales = kv.scales == nullptr ? nullptr : kv.scales + 2 * p.layer;
   const float k_scale = scales == nullptr ? 1.0F : scales[0];
+  constexpr float kLog2E = std::numbers::log2e_v<float>;
+  const bool is_capped = p.softcap > 0;
   return {.q = p.q.data,
           .q_stride = p.q_stride == 0 ? int64_t{num_heads} * kv.head_dim : p.q_stride,
           .y = p.y.data,
@@ -96,7 +101,9 @@ AttentionArgs Args(const AttentionParams& p, CudaStream& stream) {
           .table_stride = p.batch.block_tables.shape[1],
           .table_rows = p.batch.table_rows.as<const int32_t>(),
           .seq_lens = p.batch.seq_lens_kv.as<const int32_t>(),
-          .scale_log2 = p.scale * k_scale * std::numbers::log2e_v<float>,
+          .scale_log2 = (is_capped ? p.softcap : p.scale * k_scale) * kLog2E,
+          .cap_scale = is_capped ? 2 * kLog2E * p.scale * k_scale / p.softcap : 0.0F,
+          .sink_logits = p.sink_logits.as<const float>(),
           .v_scale = scales == nullptr ? 1.0F : scales[1],
           .sliding = p.sliding,
           .plan = PlanAt(stream.workspace(), p.plan)};

@@ -21,6 +21,9 @@
 // hidden keys are zeros in shared memory, and their scores -inf. The block of 16 hidden keys is not
 // looked at: it may be another sequence's by now.
 //
+// A soft cap of scores, and logits of heads beside their keys, are branches that all threads take
+// or none does.
+//
 // Shared memory: two stages of a tile's K and V (head_dim 128: 34 KiB each), and the sums of 4
 // queries of each warp. Bytes moved: K and V once, partial sums of the two items cut at the ends of
 // an interval.
@@ -36,8 +39,8 @@
 namespace inflight::ops::cuda {
 namespace decode {
 
-// T: what products are done in. kTiles: of 8 queries.
-template <typename T, bool kIsFp8, int kHeadDim, int kTiles>
+// T: what products are done in. kTiles: of 8 queries. kVaries: may have a cap and sink_logits.
+template <typename T, bool kIsFp8, int kHeadDim, int kTiles, bool kVaries>
 class Kernel {
  public:
   __device__ __forceinline__ Kernel(const DecodeArgs& args, char* shared)
@@ -280,6 +283,9 @@ class Kernel {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       Scores(keys + group * 16 * kPitch, s[group]);
+      if constexpr (kVaries) {
+        if (a_.cap_scale != 0) Cap(s[group]);
+      }
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
@@ -312,6 +318,13 @@ class Kernel {
       }
       AddValues(keys + (kWarpKeys + group * 16) * kPitch, p);
     }
+  }
+
+  __device__ __forceinline__ void Cap(float (&s)[kTiles][4]) const {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[tile][e] = CappedScore(s[tile][e], a_.cap_scale);
   }
 
   // s[tile]: keys g, g, g+8, g+8 of queries 2j, 2j+1, 2j, 2j+1.
@@ -503,7 +516,7 @@ class Kernel {
                 s.x == -INFINITY ? 0 : Exp2(s.x - highest));
     }
     if (partial == nullptr) {
-      StoreOutput(item, query, dim, o, sum);
+      StoreOutput(item, query, dim, o, sum, highest);
       return;
     }
     *reinterpret_cast<float4*>(partial + query * kHeadDim + dim) = o;
@@ -521,10 +534,13 @@ class Kernel {
   }
 
   __device__ __forceinline__ void StoreOutput(const Cursor& item, int query, int dim,
-                                              const float4& o, float sum) const {
+                                              const float4& o, float sum, float highest) const {
+    const int head = FirstHead(item) + query;
+    if constexpr (kVaries) {
+      if (a_.sink_logits != nullptr) sum += SinkWeight(a_.sink_logits[head], highest);
+    }
     const float factor = sum == 0 ? 0 : __fdividef(a_.v_scale, sum);
-    const int64_t at =
-        (static_cast<int64_t>(item.row) * a_.num_heads + FirstHead(item) + query) * kHeadDim + dim;
+    const int64_t at = (static_cast<int64_t>(item.row) * a_.num_heads + head) * kHeadDim + dim;
     uint2 y;
     if (kIsFp8 ? a_.q_is_bf16 : !std::is_same_v<T, __half>) {
       y = {Pack<__nv_bfloat16>(o.x * factor, o.y * factor),
@@ -590,7 +606,7 @@ class Kernel {
         if (stats[i].x != -INFINITY)
           AddScaled(o, sum, more[i], stats[i].y, Exp2(stats[i].x - highest));
     }
-    StoreOutput(item, query, dim, o, sum);
+    StoreOutput(item, query, dim, o, sum, highest);
   }
 
   const DecodeArgs& a_;
@@ -613,28 +629,35 @@ class Kernel {
   float max_[kTiles][2], sum_[kTiles][2];  // the sum is of this lane's keys
 };
 
-template <typename T, bool kIsFp8, int kHeadDim, int kTiles>
+template <typename T, bool kIsFp8, int kHeadDim, int kTiles, bool kVaries>
 __global__ void __launch_bounds__(NumWarps(kHeadDim) * 32, kMaxCtasPerSm)
     RunKernel(const __grid_constant__ DecodeArgs args) {
   BeginOverlapped();
   extern __shared__ __align__(128) char shared[];
-  Kernel<T, kIsFp8, kHeadDim, kTiles>(args, shared).Run();
+  Kernel<T, kIsFp8, kHeadDim, kTiles, kVaries>(args, shared).Run();
 }
 
-template <typename T, bool kIsFp8, int kHeadDim, int kTiles>
+template <typename T, bool kIsFp8, int kHeadDim, int kTiles, bool kVaries>
 Status Launch(const DecodeArgs& args, int num_ctas, CudaStream& stream) {
   constexpr int kShared = SharedBytes(kHeadDim, kIsFp8 ? 1 : 2);
   static SharedMemoryLimit limit;
-  RETURN_IF_ERROR(limit.Raise(RunKernel<T, kIsFp8, kHeadDim, kTiles>, kShared, stream));
-  LaunchOverlapped(RunKernel<T, kIsFp8, kHeadDim, kTiles>, num_ctas, NumWarps(kHeadDim) * 32,
-                   kShared, stream.handle(), args);
+  RETURN_IF_ERROR(limit.Raise(RunKernel<T, kIsFp8, kHeadDim, kTiles, kVaries>, kShared, stream));
+  LaunchOverlapped(RunKernel<T, kIsFp8, kHeadDim, kTiles, kVaries>, num_ctas,
+                   NumWarps(kHeadDim) * 32, kShared, stream.handle(), args);
   return inflight::cuda::LaunchStatus("decode attention");
 }
 
-template <typename T, bool kIsFp8, int kHeadDim>
+template <typename T, bool kIsFp8, int kHeadDim, bool kVaries>
 Status LaunchTiles(const DecodeArgs& args, int num_ctas, CudaStream& stream) {
-  return args.heads.heads_per_tile <= 8 ? Launch<T, kIsFp8, kHeadDim, 1>(args, num_ctas, stream)
-                                        : Launch<T, kIsFp8, kHeadDim, 2>(args, num_ctas, stream);
+  return args.heads.heads_per_tile <= 8
+             ? Launch<T, kIsFp8, kHeadDim, 1, kVaries>(args, num_ctas, stream)
+             : Launch<T, kIsFp8, kHeadDim, 2, kVaries>(args, num_ctas, stream);
+}
+
+template <typename T, bool kIsFp8, int kHeadDim>
+Status LaunchVariant(const DecodeArgs& args, int num_ctas, CudaStream& stream) {
+  return args.varies() ? LaunchTiles<T, kIsFp8, kHeadDim, true>(args, num_ctas, stream)
+                       : LaunchTiles<T, kIsFp8, kHeadDim, false>(args, num_ctas, stream);
 }
 
 }  // namespace decode
@@ -642,10 +665,10 @@ Status LaunchTiles(const DecodeArgs& args, int num_ctas, CudaStream& stream) {
 template <int kHeadDim>
 Status LaunchDecode(const DecodeArgs& args, DType kv, int num_ctas, CudaStream& stream) {
   if (kv == DType::kF8E4M3)
-    return decode::LaunchTiles<__half, true, kHeadDim>(args, num_ctas, stream);
+    return decode::LaunchVariant<__half, true, kHeadDim>(args, num_ctas, stream);
   if (kv == DType::kF16)
-    return decode::LaunchTiles<__half, false, kHeadDim>(args, num_ctas, stream);
-  return decode::LaunchTiles<__nv_bfloat16, false, kHeadDim>(args, num_ctas, stream);
+    return decode::LaunchVariant<__half, false, kHeadDim>(args, num_ctas, stream);
+  return decode::LaunchVariant<__nv_bfloat16, false, kHeadDim>(args, num_ctas, stream);
 }
 
 }  // namespace inflight::ops::cuda

@@ -147,7 +147,11 @@ struct AttentionArgs {
   int64_t table_stride;
   const int32_t* table_rows;  // null: row r has line r
   const int32_t* seq_lens;    // [num_rows]
-  float scale_log2;           // of scores, by log2(e) and the scale of K
+  // log2(e) times the factor of scores, the scale of K in it, or of capped ones the cap.
+  float scale_log2;
+  float cap_scale;           // of what is capped, 2 log2(e) in it (CappedScore); 0 = none
+  const float* sink_logits;  // [num_heads] or null
+  bool varies() const { return cap_scale != 0 || sink_logits != nullptr; }
   float v_scale;
   SlidingWindow sliding;
   AttentionPlan plan;
@@ -170,7 +174,8 @@ inline int NumPrefillItems(const AttentionArgs& args, int max_tiles) {
   return max_tiles * args.num_kv_heads * args.heads.tiles_per_kv_head;
 }
 
-// Those of head_dim 128 on Hopper (attention_prefill_hopper.cuh), and whether they take a step.
+// Those of head_dim 128 on Hopper (attention_prefill_hopper.cuh), and whether they take a step: not
+// those of windows, soft caps and logits of heads, which attention_prefill.cuh alone has.
 bool PreferHopperPrefill(const AttentionArgs& args, int max_tiles, const CudaStream& stream);
 Status LaunchHopperPrefill(const AttentionArgs& args, DType kv, int max_tiles, CudaStream& stream);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions of compute capability 8.0 that the attention kernels, and those of adapters, are made
-// of: asynchronous copies into shared memory, 8x8 matrices from there to registers, and products of
-// 16x16 by 16x8.
+// Instructions of compute capability 8.0 that the attention kernels, and those of adapters, are
+// made of: asynchronous copies into shared memory, 8x8 matrices from there to registers, and
+// products of 16x16 by 16x8.
 //
 // Fragments of mma.m16n8k16, lane = 4 g + j (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
 //
@@ -106,6 +106,20 @@ __device__ inline float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+// tanh(z) = 1 - 2 / (1 + e^(2 z)) of z = scale / (2 log2(e)) times a score. Its error is below
+// 2^-21.
+__device__ inline float CappedScore(float score, float scale) {
+  float reciprocal;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(1.0F + Exp2(__fmul_rn(score, scale))));
+  return fmaf(-2.0F, reciprocal, 1.0F);
+}
+
+// Of a head's logit beside its keys (AttentionParams::sink_logits), `highest` the maximum in base
+// 2: a term of the sum of weights.
+__device__ inline float SinkWeight(float logit, float highest) {
+  return Exp2(fmaf(logit, 1.4426950409F, -highest));
 }
 
 }  // namespace inflight::ops::cuda

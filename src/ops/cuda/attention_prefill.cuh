@@ -17,7 +17,7 @@
 // row sees, keys that none does are zeros in shared memory, too, since their blocks may be another
 // sequence's by now.
 //
-// FP8 caches and maxima that move rarely: as in attention_decode.cuh.
+// FP8 caches, maxima that move rarely, soft caps and logits of heads: as in attention_decode.cuh.
 //
 // Shared memory at head_dim 128, 16-bit cache: Q 32 KiB, two stages of K and V 64 KiB.
 #pragma once
@@ -50,7 +50,8 @@ struct SharedRows {
 // Tiles of 16 query rows that a warp can have: two where their sums fit its registers.
 constexpr int MostRowTiles(int head_dim) { return head_dim > 128 ? 1 : 2; }
 
-template <typename T, bool kIsFp8, int kHeadDim, int kRowTiles>
+// kVaries: may have a soft cap and logits of heads.
+template <typename T, bool kIsFp8, int kHeadDim, int kRowTiles, bool kVaries>
 class Kernel {
  public:
   static constexpr int kRows = kWarps * 16 * kRowTiles;
@@ -249,6 +250,9 @@ class Kernel {
                                           bool is_windowed) {
     float s[kRowTiles][kKeyTiles][4];
     Scores(keys, s);
+    if constexpr (kVaries) {
+      if (a_.cap_scale != 0) Cap(s);
+    }
 #pragma unroll
     for (int rows = 0; rows < kRowTiles; ++rows)
 #pragma unroll
@@ -275,6 +279,15 @@ class Kernel {
         p[rows][i / 2][i % 2 * 2 + 1] = Pack<T>(s[rows][i][2], s[rows][i][3]);
       }
     AddValues(keys + kKeyBytes, p);
+  }
+
+  __device__ __forceinline__ void Cap(float (&s)[kRowTiles][kKeyTiles][4]) const {
+#pragma unroll
+    for (int rows = 0; rows < kRowTiles; ++rows)
+#pragma unroll
+      for (int i = 0; i < kKeyTiles; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[rows][i][e] = CappedScore(s[rows][i][e], a_.cap_scale);
   }
 
   // Those between the sinks and each row's window.
@@ -430,8 +443,13 @@ class Kernel {
         float sum = sum_[rows][half];
         sum += __shfl_xor_sync(kAllLanes, sum, 1);
         sum += __shfl_xor_sync(kAllLanes, sum, 2);
-        const float factor = sum == 0 ? 0 : a_.v_scale / sum;
         const int row = WarpRow() + 16 * rows + 8 * half + lane_ / 4;
+        if constexpr (kVaries) {
+          if (a_.sink_logits != nullptr)
+            sum += SinkWeight(a_.sink_logits[first_head_ + (first_row_ + row) % num_heads_],
+                              max_[rows][half]);
+        }
+        const float factor = sum == 0 ? 0 : a_.v_scale / sum;
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
           const float* c = &o_[rows][2 * step][2 * half];
@@ -480,18 +498,18 @@ class Kernel {
   float max_[kRowTiles][2], sum_[kRowTiles][2];  // the sum is of this lane's keys
 };
 
-template <typename T, bool kIsFp8, int kHeadDim, int kRowTiles>
+template <typename T, bool kIsFp8, int kHeadDim, int kRowTiles, bool kVaries>
 __global__ void __launch_bounds__(kThreads, 2)
     RunKernel(const __grid_constant__ AttentionArgs args) {
   BeginOverlapped();
   extern __shared__ __align__(128) char shared[];
-  Kernel<T, kIsFp8, kHeadDim, kRowTiles>(args, shared).Run();
+  Kernel<T, kIsFp8, kHeadDim, kRowTiles, kVaries>(args, shared).Run();
 }
 
-template <typename T, bool kIsFp8, int kHeadDim, int kRowTiles>
+template <typename T, bool kIsFp8, int kHeadDim, int kRowTiles, bool kVaries>
 Status LaunchRowTiles(const AttentionArgs& args, int num_tiles, CudaStream& stream) {
-  using Attention = Kernel<T, kIsFp8, kHeadDim, kRowTiles>;
-  constexpr auto kKernel = RunKernel<T, kIsFp8, kHeadDim, kRowTiles>;
+  using Attention = Kernel<T, kIsFp8, kHeadDim, kRowTiles, kVaries>;
+  constexpr auto kKernel = RunKernel<T, kIsFp8, kHeadDim, kRowTiles, kVaries>;
   static SharedMemoryLimit limit;
   RETURN_IF_ERROR(limit.Raise(kKernel, Attention::kSharedBytes, stream));
   LaunchOverlapped(kKernel, num_tiles * Attention::kParts, kThreads, Attention::kSharedBytes,
@@ -500,13 +518,16 @@ Status LaunchRowTiles(const AttentionArgs& args, int num_tiles, CudaStream& stre
 }
 
 // Few tiles leave multiprocessors idle: each is cut in two, whose warps have half the work. Not of
-// a fixed stream: the compiler may join a product and a sum in one kernel and not in the other.
+// a fixed stream: the compiler may join a product and a sum in one kernel and not in the other. Of
+// what varies there is one kernel, for whatever number of tiles.
 template <typename T, bool kIsFp8, int kHeadDim>
 Status Launch(const AttentionArgs& args, int max_tiles, CudaStream& stream) {
   const int num_tiles = NumPrefillItems(args, max_tiles);
+  if (args.varies()) return LaunchRowTiles<T, kIsFp8, kHeadDim, 1, true>(args, num_tiles, stream);
   if (!stream.is_fixed() && num_tiles <= stream.num_sms())
-    return LaunchRowTiles<T, kIsFp8, kHeadDim, 1>(args, num_tiles, stream);
-  return LaunchRowTiles<T, kIsFp8, kHeadDim, MostRowTiles(kHeadDim)>(args, num_tiles, stream);
+    return LaunchRowTiles<T, kIsFp8, kHeadDim, 1, false>(args, num_tiles, stream);
+  return LaunchRowTiles<T, kIsFp8, kHeadDim, MostRowTiles(kHeadDim), false>(args, num_tiles,
+                                                                            stream);
 }
 
 }  // namespace prefill

@@ -24,7 +24,7 @@ Status Launch(const AttentionArgs& args, int num_items, CudaStream& stream) {
 bool PreferHopperPrefill(const AttentionArgs& args, int max_tiles, const CudaStream& stream) {
   constexpr int kMinTurns = 3;
   static const bool has_code = HasBody(RunKernel<__nv_bfloat16, false>);
-  return has_code && !stream.is_fixed() && args.sliding.window == 0 &&
+  return has_code && !stream.is_fixed() && args.sliding.window == 0 && !args.varies() &&
          NumPrefillItems(args, max_tiles) >= kMinTurns * stream.num_sms();
 }
 

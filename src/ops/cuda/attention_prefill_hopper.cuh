@@ -14,7 +14,8 @@
 // to f16, which is exact; queries then are f16, too. Keys behind the last position of the tile are
 // zeros.
 //
-// Maxima move rarely, as in attention_decode.cuh. Sliding windows are attention_prefill.cuh's.
+// Maxima move rarely, as in attention_decode.cuh. Sliding windows, soft caps and logits of heads
+// are attention_prefill.cuh's.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -38,7 +38,13 @@ struct PagedCase {
   float key_ramp = 0.0F;  // keys grow along the sequence by this much per position
   int window = 0;         // 0 = none
   int num_sinks = 0;
+  float softcap = 0;             // 0 = none
+  bool has_sink_logits = false;  // of which some outweigh all keys, and some weigh nothing
 
+  float SinkLogit(int head) const {
+    constexpr float kLogits[] = {0.5F, 30, -2, -40, 3};
+    return kLogits[head % 5];
+  }
   bool Sees(int position, int key) const {
     return key <= position &&
            (window == 0 || key < num_sinks || position - key < window - num_sinks);
@@ -52,7 +58,8 @@ inline std::string Name(const PagedCase& c) {
   return std::string(DTypeName(c.dtype)) + " kv " + std::string(DTypeName(c.kv_dtype)) + " heads " +
          std::to_string(c.num_heads) + "/" + std::to_string(c.num_kv_heads) + " head_dim " +
          std::to_string(c.head_dim) + " block " + std::to_string(c.block_size) + " window " +
-         std::to_string(c.window) + " sinks " + std::to_string(c.num_sinks) + " rows" + rows;
+         std::to_string(c.window) + " sinks " + std::to_string(c.num_sinks) + " cap " +
+         std::to_string(c.softcap) + (c.has_sink_logits ? " logits of heads" : "") + " rows" + rows;
 }
 
 inline std::vector<SequenceRow> DecodeRows(const std::vector<int>& seq_lens) {
@@ -89,6 +96,9 @@ class AttentionInputs {
             .kv = kv_,
             .layer = kLayer,
             .scale = Scale(),
+            .softcap = c_.softcap,
+            .sink_logits =
+                c_.has_sink_logits ? sink_logits_.View(DType::kF32, {c_.num_heads}) : TensorView{},
             .sliding = {.window = c_.window, .num_sinks = c_.num_sinks},
             .plan = plan,
             .y = y_.View(c_.dtype, {num_tokens_, Width()})};
@@ -128,11 +138,12 @@ class AttentionInputs {
     for (size_t r = 0; r < c_.rows.size(); ++r) c_.rows[r].seq_len = seq_lens[r];
   }
 
-  // Compares with the formula in float64. Bound of the error of an element, with w its softmax
-  // weights and A = sum w |v|: scores carry (head_dim + 8) u sum |q k| scale, which a weight sees
-  // twice (above and below the fraction bar) and softmax twice; weights are rounded once to the
-  // dtype of the products (u_p, and 2^-25 each where they fall below its normal numbers); sums over
-  // n keys 4 n u; the result is rounded to the dtype of y.
+  // Compares with the formula in float64. A cap of scores moves them no further apart, and adds
+  // 2^-20 of itself. Bound of the error of an element, with w its softmax weights and A = sum w
+  // |v|: scores carry (head_dim + 8) u sum |q k| scale, which a weight sees twice (above and below
+  // the fraction bar) and softmax twice; weights are rounded once to the dtype of the products
+  // (u_p, and 2^-25 each where they fall below its normal numbers); sums over n keys 4 n u; the
+  // result is rounded to the dtype of y.
   testing::AssertionResult Agrees(const std::vector<float>& got) const {
     const DType products = c_.kv_dtype == DType::kF8E4M3 ? DType::kF16 : c_.kv_dtype;
     std::vector<double> worst(static_cast<size_t>(num_tokens_) * c_.num_heads, 0);
@@ -160,14 +171,17 @@ class AttentionInputs {
           score += term;
           absolute += std::abs(term);
         }
-        weights.push_back(score * Scale());
+        score *= Scale();
+        weights.push_back(c_.softcap == 0 ? score : c_.softcap * std::tanh(score / c_.softcap));
         highest = std::max(highest, weights.back());
         most = std::max(most, absolute * Scale());
       }
       double sum = 0;
+      if (c_.has_sink_logits) sum = std::exp(c_.SinkLogit(head) - highest);
       for (double& w : weights) sum += w = std::exp(w - highest);
       const double n = position + 1;
-      const double weight_error = 4 * (c_.head_dim + 8) * 0x1p-24 * most + 0x1p-19;
+      const double weight_error =
+          4 * ((c_.head_dim + 8) * 0x1p-24 * most + 0x1p-20 * c_.softcap) + 0x1p-19;
       for (int d = 0; d < c_.head_dim; ++d) {
         double want = 0;
         double absolute = 0;
@@ -331,6 +345,9 @@ class AttentionInputs {
         queries_.push_back(LoadFloat(q.data(), c_.dtype, t * Stride() + i));
       }
     q_ = Upload(q);
+    std::vector<float> sink_logits;
+    for (int head = 0; head < c_.num_heads; ++head) sink_logits.push_back(c_.SinkLogit(head));
+    sink_logits_ = Upload(sink_logits);
     y_ = Upload(std::vector<std::byte>(static_cast<size_t>(num_tokens_ * Width()) * 2));
     Poison();
   }
@@ -359,7 +376,7 @@ class AttentionInputs {
   std::vector<float> queries_;                     // [num_tokens][num_heads][head_dim]
   std::vector<float> scales_ = {9, 9, 0.03125F, 0.02F};  // of layer 1 as models have them
   KvCacheView kv_;
-  Buffer cu_seqlens_, seq_lens_, tables_, table_rows_, cache_, q_, y_;
+  Buffer cu_seqlens_, seq_lens_, tables_, table_rows_, cache_, q_, sink_logits_, y_;
 };
 
 }  // namespace inflight::ops::cuda

@@ -328,6 +328,52 @@ TEST_F(CudaAttentionTest, ManyRowsAndOneLongSequenceInAWindow) {
   ExpectCorrect(WithDecode(c, seq_lens));
 }
 
+// Decode rows that are split over the GPU and such as are not, and prefill in whole and in cut
+// tiles, with and without a window.
+TEST_F(CudaAttentionTest, CapsAndLogitsOfEveryHeadSizeAndDType) {
+  for (const int head_dim : {64, 80, 96, 128, 256})
+    for (const auto& [dtype, kv_dtype] : kDTypes)
+      for (const auto& [softcap, has_sink_logits] :
+           {std::pair{1.5F, false}, {20.0F, true}, {0.0F, true}})
+        for (const int num_heads : {2, 20}) {
+          PagedCase c = {.dtype = dtype, .kv_dtype = kv_dtype, .num_heads = num_heads};
+          c.head_dim = head_dim;
+          c.block_size = 16;
+          c.softcap = softcap;
+          c.has_sink_logits = has_sink_logits;
+          c.window = num_heads == 2 ? 0 : 75;
+          c.q_gap = 40;
+          c.has_table_rows = true;
+          c.rows = {{1, 1025}, {1, 75}, {1, 1}, {37, 37}, {90, 170}, {64, 800}};
+          c.num_decode_rows = 3;
+          ExpectCorrect(c);
+        }
+}
+
+// Keys that grow along the sequence: capped scores reach the cap.
+TEST_F(CudaAttentionTest, RisingScoresAreCapped) {
+  for (const auto& [dtype, kv_dtype] : kDTypes) {
+    PagedCase c = {.dtype = dtype, .kv_dtype = kv_dtype};
+    c.key_ramp = 0.004F;
+    c.softcap = 6;
+    c.has_sink_logits = true;
+    c.rows = {{1, 1500}, {1, 900}, {200, 900}, {333, 333}};
+    c.num_decode_rows = 2;
+    ExpectCorrect(c);
+  }
+}
+
+// What Hopper's own kernel would take but for a cap, or logits of heads.
+TEST_F(CudaAttentionTest, CapsAndLogitsOfManyTiles) {
+  for (const auto& [softcap, has_sink_logits] : {std::pair{5.0F, false}, {0.0F, true}}) {
+    PagedCase c = {.num_heads = 6, .num_kv_heads = 6};
+    c.softcap = softcap;
+    c.has_sink_logits = has_sink_logits;
+    for (int i = 0; i < 80; ++i) c.rows.push_back({1 + i % 30, 1 + i});
+    ExpectCorrect(c);
+  }
+}
+
 // Layers of different windows read different plans of one step.
 TEST_F(CudaAttentionTest, TwoWindowsOfOneStep) {
   PagedCase c;
@@ -378,6 +424,11 @@ TEST_F(CudaAttentionTest, WhatNoKernelDoesIsNamed) {
   expect("num_decode_rows", [](AttentionParams& p) { p.batch.num_decode_rows = 2; });
   expect("sliding", [](AttentionParams& p) { p.sliding = {.window = 4, .num_sinks = 4}; });
   expect("sliding", [](AttentionParams& p) { p.sliding = {.window = -1}; });
+  expect("softcap", [](AttentionParams& p) { p.softcap = -1; });
+  expect("sink_logits", [](AttentionParams& p) {
+    p.sink_logits = p.q;
+    p.sink_logits.shape = {3};
+  });
   expect("plan", [](AttentionParams& p) { p.plan = 2; });
 }
 
