@@ -160,7 +160,7 @@ struct Decoder::Impl {
   std::vector<int> window_idx;              // [num_layers] which of them is the layer's
   int64_t num_tokens = 0;                   // of the last Forward
   float attention_scale = 1;                // of q k^T
-  bool defers_scales = false;  // dense and proj leave their FP8 scales to the norms that follow
+  bool defers_scales = false;  // dense and proj leave their FP8 scales to what adds them up
 
   const ModelConfig& config() const { return engine->config; }
   const DecoderWeights& weights() const {
@@ -212,6 +212,7 @@ struct Decoder::Impl {
                   Stream& stream) const;
   Status RunParallelLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
                           const Workspace& w, Stream& stream) const;
+  Status EnterNextLayer(size_t idx, const Workspace& w, Stream& stream) const;
   Status RunMlp(size_t idx, const Batch& batch, const Workspace& w, Stream& stream) const;
   Status RunAttention(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
                       const Workspace& w, Stream& stream) const;
@@ -253,7 +254,8 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
                                                                  max_num_tokens, max_logits)));
   LayOut(config, kind, max_seq_len, max_num_tokens, max_logits, impl->buffer.data(),
          impl->workspace);
-  impl->defers_scales = HasFp8Activations(config) && !config.dense_bias && !config.mlp_bias;
+  impl->defers_scales = HasFp8Activations(config) && !config.dense_bias && !config.mlp_bias &&
+                        config.norm_placement == NormPlacement::kPre;
   if (config.position != PositionKind::kLearnedAbsolute) {
     RETURN_IF_ERROR(FillRopeTable(config, impl->workspace.cos_sin, device));
     impl->rope = {StyleOf(config.position), RotaryDim(config), impl->workspace.cos_sin};
@@ -397,8 +399,8 @@ ops::Norm Decoder::Impl::MlpNorm(const LayerWeights& layer) const {
   return {ops::NormKind::kNone, {}, {}};
 }
 
-// RunLayer where parallel_residual, on the CPU. MlpNorm's own input is the h that w.x is the norm
-// of; without such a norm the feed-forward reads w.x, too:
+// RunLayer where parallel_residual. MlpNorm's own input is the h that w.x is the norm of; without
+// such a norm the feed-forward reads w.x, too:
 //   h' = h + m Dense(Attention(x)) + m Mlp(MlpNorm(h));  x = NextNorm(h')
 Status Decoder::Impl::RunParallelLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
                                        const Workspace& w, Stream& stream) const {
@@ -406,22 +408,18 @@ Status Decoder::Impl::RunParallelLayer(size_t idx, const Batch& batch, const ops
   RETURN_IF_ERROR(RunAttention(idx, batch, kv, w, stream));
   if (!config().has_shared_norm)
     RETURN_IF_ERROR(ops.add_norm(
-        {.residual = w.residual, .delta = {}, .norm = MlpNorm(layer), .y = w.x}, stream));
+        {.residual = w.residual, .norm = MlpNorm(layer), .y = w.x, .y_scales = w.x_scales},
+        stream));
   RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
                                 .delta = w.delta,
                                 .delta_factor = config().residual_multiplier,
+                                .delta_scales = Pending(w.delta, w.attention_scales, layer.dense),
+                                .peers = PeersOfNorm(w.delta),
                                 .norm = {ops::NormKind::kNone, {}, {}},
                                 .y = w.residual},
                                stream));
   RETURN_IF_ERROR(RunMlp(idx, batch, w, stream));
-  if (idx + 1 < weights().layers.size()) RETURN_IF_ERROR(BeginLayer(idx + 1, stream));
-  RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
-                                .delta = w.delta,
-                                .delta_factor = config().residual_multiplier,
-                                .norm = InputNorm(idx + 1),
-                                .y = w.x},
-                               stream));
-  return EndLayer(idx, stream);
+  return EnterNextLayer(idx, w, stream);
 }
 
 Status Decoder::Impl::NormInPlace(const TensorView& values, const TensorView& weight,
@@ -448,8 +446,8 @@ Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCach
   if (config().parallel_residual) return RunParallelLayer(idx, batch, kv, w, stream);
   const LayerWeights& layer = weights().layers[idx];
   const bool has_norms_behind = config().norm_placement != NormPlacement::kPre;
-  const bool has_experts = !layer.router.empty();
-  const bool is_wide = has_experts && !w.final_x.empty();  // the router reads what is not rounded
+  // The router reads what is not rounded.
+  const bool is_wide = !layer.router.empty() && !w.final_x.empty();
   RETURN_IF_ERROR(RunAttention(idx, batch, kv, w, stream));
   if (has_norms_behind) RETURN_IF_ERROR(NormInPlace(w.delta, layer.post_norm_weight, stream));
   RETURN_IF_ERROR(ops.add_norm({.residual = w.residual,
@@ -464,20 +462,26 @@ Status Decoder::Impl::RunLayer(size_t idx, const Batch& batch, const ops::KvCach
   RETURN_IF_ERROR(RunMlp(idx, batch, w, stream));
   if (has_norms_behind)
     RETURN_IF_ERROR(NormInPlace(w.delta, layer.post_feedforward_norm_weight, stream));
+  return EnterNextLayer(idx, w, stream);
+}
+
+// h = h + m w.delta;  w.x = NextNorm(h)
+Status Decoder::Impl::EnterNextLayer(size_t idx, const Workspace& w, Stream& stream) const {
+  const LayerWeights& layer = weights().layers[idx];
   const bool is_last = idx + 1 == weights().layers.size();
   const bool for_head = is_last && !w.final_x.empty();
   if (!is_last) RETURN_IF_ERROR(BeginLayer(idx + 1, stream));  // whose norm comes here
-  RETURN_IF_ERROR(
-      ops.add_norm({.residual = w.residual,
-                    .delta = w.delta,
-                    .delta_factor = config().residual_multiplier,
-                    .delta_scales = has_experts ? ops::PendingScales{}
-                                                : Pending(w.delta, w.inner_scales, layer.proj),
-                    .peers = PeersOfNorm(w.delta),
-                    .norm = InputNorm(idx + 1),
-                    .y = for_head ? w.final_x : w.x,
-                    .y_scales = for_head ? TensorView{} : w.x_scales},
-                   stream));
+  RETURN_IF_ERROR(ops.add_norm(
+      {.residual = w.residual,
+       .delta = w.delta,
+       .delta_factor = config().residual_multiplier,
+       .delta_scales = layer.router.empty() ? Pending(w.delta, w.inner_scales, layer.proj)
+                                            : ops::PendingScales{},
+       .peers = PeersOfNorm(w.delta),
+       .norm = InputNorm(idx + 1),
+       .y = for_head ? w.final_x : w.x,
+       .y_scales = for_head ? TensorView{} : w.x_scales},
+      stream));
   return EndLayer(idx, stream);
 }
 

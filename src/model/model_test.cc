@@ -99,29 +99,6 @@ TEST(CheckSupported, RefusesByName) {
     return status.message();
   };
   const DeviceKind cuda = DeviceKind::kCuda;
-  EXPECT_EQ(error([](auto& c) { c.embedding_scale = 8; }, cuda),
-            "embedding_scale: got 8 for target cuda, which supports 1; use cpu");
-  EXPECT_THAT(error([](auto& c) { c.norm_placement = NormPlacement::kBoth; }, cuda),
-              HasSubstr("norm_placement: got both"));
-  EXPECT_THAT(error([](auto& c) { c.norm_placement = NormPlacement::kPost; }, cuda),
-              HasSubstr("norm_placement: got post"));
-  EXPECT_THAT(error([](auto& c) { c.residual_multiplier = 0.5F; }, cuda),
-              HasSubstr("residual_multiplier: got 0.5"));
-  EXPECT_THAT(error([](auto& c) { c.attention_softcap = 50; }, cuda),
-              HasSubstr("attention_softcap: got 50 for target cuda, which supports none"));
-  EXPECT_THAT(error([](auto& c) { c.has_attention_sinks = true; }, cuda),
-              HasSubstr("attention.sinks: got a logit of each head for target cuda, which supports "
-                        "none; use cpu"));
-  EXPECT_THAT(error([](auto& c) { c.logits_softcap = 30; }, cuda),
-              HasSubstr("logits_softcap: got 30"));
-  EXPECT_THAT(error([](auto& c) { c.logits_scale = 0.5F; }, cuda),
-              HasSubstr("logits_scaling: got 2 for target cuda, which supports 1"));
-  EXPECT_THAT(error(
-                  [](auto& c) {
-                    c.rope_layers = {true, false};
-                  },
-                  cuda),
-              HasSubstr("no_rope_layers: got layers without positions"));
   EXPECT_THAT(error(
                   [](auto& c) {
                     c.hidden_size = c.expert_intermediate_size = 64;
@@ -132,15 +109,6 @@ TEST(CheckSupported, RefusesByName) {
                   cuda),
               HasSubstr("quant_algo: got W8A16 for target cuda, which supports experts in "
                         "bfloat16, float16 and FP8; use --use-fp8-rowwise"));
-  EXPECT_THAT(error([](auto& c) { c.has_wide_qk_norm = true; }, cuda),
-              HasSubstr("qk_layernorm: got norms of all heads together"));
-  EXPECT_THAT(error(
-                  [](auto& c) {
-                    c.sliding_window = 8;
-                    c.sliding_rope_theta = 5000;
-                  },
-                  cuda),
-              HasSubstr("rope_local_base_freq: got 5000"));
   EXPECT_THAT(error([](auto& c) { c.dtype = DType::kF32; }, DeviceKind::kCuda),
               HasSubstr("dtype: got float32 for target cuda, which supports bfloat16 and float16"));
   EXPECT_THAT(error([](auto& c) { c.quant_algo = QuantAlgo::kFp8PerChannelPerToken; }),
@@ -148,6 +116,33 @@ TEST(CheckSupported, RefusesByName) {
                         "weights in float32"));
   EXPECT_THAT(error([](auto& c) { c.fp8_kv_cache = true; }),
               HasSubstr("kv_cache_quant_algo: got FP8 for target cpu"));
+}
+
+TEST(CheckSupported, AcceptsWhatFamiliesDifferInOnBothBackends) {
+  const auto accepts = [](auto&& change) {
+    ModelConfig config = TinyLlama();
+    config.dtype = DType::kBF16;
+    change(config);
+    EXPECT_TRUE(Validate(config).ok()) << Validate(config).ToString();
+    for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
+      EXPECT_EQ(CheckSupported(config, FactsOf(device)), Status::Ok());
+  };
+  accepts([](auto& c) { c.norm_placement = NormPlacement::kBoth; });
+  accepts([](auto& c) { c.norm_placement = NormPlacement::kPost; });
+  accepts([](auto& c) { c.parallel_residual = true; });
+  accepts([](auto& c) { c.head_bias = true; });
+  accepts([](auto& c) { c.embedding_scale = 8; });
+  accepts([](auto& c) { c.residual_multiplier = 0.5F; });
+  accepts([](auto& c) { c.attention_softcap = 50; });
+  accepts([](auto& c) { c.has_attention_sinks = true; });
+  accepts([](auto& c) { c.logits_softcap = 30; });
+  accepts([](auto& c) { c.logits_scale = 0.5F; });
+  accepts([](auto& c) { c.rope_layers = {true, false}; });
+  accepts([](auto& c) { c.qk_norm = c.has_wide_qk_norm = true; });
+  accepts([](auto& c) {
+    c.sliding_window = 8;
+    c.sliding_rope_theta = 5000;
+  });
 }
 
 TEST(CheckSupported, AcceptsBothFamiliesOnBothBackends) {

@@ -14,10 +14,9 @@ namespace inflight::model {
 // What a backend's operators do that others do not.
 struct BackendFacts {
   std::string_view name;
-  bool has_float32 = false;  // weights and activations
-  bool has_fp8 = false;      // weights, activations and KV cache
-  // Norms behind attention and feed-forward, factors, soft caps, ropes of layers with a window.
-  bool has_variants = false;
+  bool has_float32 = false;          // weights and activations
+  bool has_fp8 = false;              // weights, activations and KV cache
+  bool has_integer_experts = false;  // experts in int8 and int4
 };
 BackendFacts FactsOf(DeviceKind device);
 

@@ -18,6 +18,7 @@ struct Form {
   bool fp8_kv_cache = false;
   bool is_gpt = false;
   int head_dim = 64;
+  void (*change)(model::ModelConfig& config) = nullptr;
 };
 
 void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
@@ -37,7 +38,30 @@ model::ModelConfig ConfigOf(const Form& form) {
   config.head_dim = form.head_dim;
   config.intermediate_size = 4096;
   config.max_position_embeddings = 512;
+  if (form.change != nullptr) form.change(config);
   return config;
+}
+
+// What families differ in beside Llama and GPT-2, as much of it as one model can have.
+void AddNormsFactorsAndCaps(model::ModelConfig& config) {
+  config.norm_placement = model::NormPlacement::kBoth;
+  config.qk_norm = config.has_wide_qk_norm = true;
+  config.embedding_scale = 12;
+  config.residual_multiplier = 0.22F;
+  config.logits_scale = 0.5F;
+  config.attention_softcap = 20;
+  config.has_attention_sinks = true;
+  config.logits_softcap = 30;
+  config.rope_layers = {true, true, false};
+  config.sliding_window = 70;
+  config.sliding_layers = {true, false, false};
+  config.sliding_rope_theta = 5000;
+}
+
+void MakeParallel(model::ModelConfig& config) {
+  config.parallel_residual = config.has_shared_norm = true;
+  config.head_bias = true;
+  config.position = model::PositionKind::kRopeGptj;
 }
 
 class CudaDeterminismTest : public testing::TestWithParam<Form> {};
@@ -65,6 +89,13 @@ INSTANTIATE_TEST_SUITE_P(
              .fp8_kv_cache = true,
              .head_dim = 128},
         Form{.name = "gpt2_bfloat16", .is_gpt = true},
+        Form{.name = "norms_factors_and_caps_bfloat16",
+             .head_dim = 256,
+             .change = AddNormsFactorsAndCaps},
+        Form{.name = "parallel_float16", .dtype = DType::kF16, .change = MakeParallel},
+        Form{.name = "parallel_fp8",
+             .algo = model::QuantAlgo::kFp8PerChannelPerToken,
+             .change = MakeParallel},
         Form{.name = "llama_fp8",
              .algo = model::QuantAlgo::kFp8PerChannelPerToken,
              .fp8_kv_cache = true,

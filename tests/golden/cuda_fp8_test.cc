@@ -45,6 +45,8 @@ std::vector<Case> Cases() {
     for (const char* form : {"fp8_kv", "fp8_head_kv"})
       cases.push_back({"llama_head80", dtype, form, false});
     cases.push_back({"mixtral_head64", dtype, "fp8", false});
+    for (const char* model : {"olmo2_head64", "gptj_head64"})
+      cases.push_back({model, dtype, "fp8_kv", false});
   }
   return cases;
 }

@@ -34,7 +34,15 @@ constexpr const char* kModels[] = {"gpt2_gelu",
                                    "falcon_head64",
                                    "mixtral_head64",
                                    "qwen2_moe_ranks",
-                                   "qwen3_moe_renormalized"};
+                                   "qwen3_moe_renormalized",
+                                   "gemma_head64",
+                                   "gemma2_head64",
+                                   "gemma3_head64",
+                                   "olmo2_head64",
+                                   "granite_head64",
+                                   "smollm3_head64",
+                                   "gptj_head64",
+                                   "gpt_neox_parallel64"};
 
 class CudaGoldenTest : public testing::TestWithParam<std::tuple<const char*, DType>> {
  protected:

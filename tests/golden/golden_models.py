@@ -455,4 +455,5 @@ MODELS = {
     "qwen2_moe_ranks": lambda: qwen2_moe(
         2, 1, 64, vocab=112, layers=1, experts=4, chosen=2, width=128, shared=128, renormalized=True, form="old"
     ),
+    "gpt_neox_parallel64": lambda: gpt_neox(2, 64, vocab=112, inner=48, rope={"partial_rotary_factor": 0.25}),
 }

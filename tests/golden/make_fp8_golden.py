@@ -36,6 +36,8 @@ MODELS = {
     "gpt2_head64": ("kv", "fp8", "fp8_kv"),
     "llama_head80": ("fp8_kv", "fp8_head_kv"),
     "mixtral_head64": ("fp8",),
+    "olmo2_head64": ("fp8_kv",),
+    "gptj_head64": ("fp8_kv",),
 }
 DTYPES = {"bfloat16": (torch.bfloat16, 2.0**-8), "float16": (torch.float16, 2.0**-11)}
 NUM_PROMPTS = 2
