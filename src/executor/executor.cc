@@ -128,30 +128,27 @@ Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions
 
 namespace {
 
+StepLoopOptions Watched(StepLoopOptions options, LoopWatcher* watcher) {
+  options.watcher = watcher;
+  return options;
+}
+
 class ExecutorImpl : public SteppedExecutor {
  public:
   enum class Threads { kItsOwn, kCallers };
 
   ExecutorImpl(std::unique_ptr<Backend> backend, const ExecutorOptions& options,
-               const ExecutorLimits& limits, Clock& clock, Threads threads)
+               const ExecutorLimits& limits, Clock& clock, Threads threads,
+               std::unique_ptr<LoopWatcher> watcher)
       : backend_(std::move(backend)),
         limits_(limits),
         clock_(clock),
         reuses_prefixes_(options.enable_prefix_reuse),
         inbox_(options.max_queue_size > 0 ? options.max_queue_size : kDefaultQueueSize),
         streams_(threads == Threads::kItsOwn ? StreamThreads(options.num_stream_threads) : 0),
-        loop_({.limits = limits,
-               .enable_prefix_reuse = options.enable_prefix_reuse,
-               .enable_chunked_prefill = options.enable_chunked_prefill,
-               .scheduler_policy = options.scheduler_policy,
-               .chunking_policy = options.chunking_policy,
-               .step_time_goal_ns = static_cast<int64_t>(options.step_time_goal_ms * 1e6),
-               .max_queue_delay_ns = options.max_queue_delay_us * 1000,
-               .iter_stats_max_iterations = options.iter_stats_max_iterations,
-               .request_stats_max_iterations = options.request_stats_max_iterations,
-               .step_observer = options.step_observer,
-               .kv_observer = options.kv_observer},
-              *backend_, inbox_, streams_, clock) {
+        watcher_(std::move(watcher)),
+        loop_(Watched(LoopOptionsOf(options, limits), watcher_.get()), *backend_, inbox_, streams_,
+              clock) {
     if (threads == Threads::kItsOwn) thread_ = std::thread([this] { Run(); });
   }
 
@@ -200,6 +197,7 @@ class ExecutorImpl : public SteppedExecutor {
   const bool reuses_prefixes_;
   Inbox inbox_;
   StreamHub streams_;
+  const std::unique_ptr<LoopWatcher> watcher_;
   StepLoop loop_;
   std::atomic<bool> is_accepting_{true};
   std::atomic<bool> is_stopping_{false};
@@ -295,7 +293,8 @@ void ExecutorImpl::Run() {
 
 Result<std::unique_ptr<ExecutorImpl>> MakeExecutor(std::unique_ptr<Backend> backend,
                                                    const ExecutorOptions& options, Clock& clock,
-                                                   ExecutorImpl::Threads threads) {
+                                                   ExecutorImpl::Threads threads,
+                                                   std::unique_ptr<LoopWatcher> watcher) {
   if (options.max_queue_size < 0 || options.max_queue_size > kMaxQueueSize) {
     return InvalidArgument(
         "max_queue_size", fmt::format("got {}, must be in [0, {}] (0 = {})", options.max_queue_size,
@@ -310,23 +309,25 @@ Result<std::unique_ptr<ExecutorImpl>> MakeExecutor(std::unique_ptr<Backend> back
   RETURN_IF_ERROR(
       ValidateRecords("request_stats_max_iterations", options.request_stats_max_iterations));
   ASSIGN_OR_RETURN(const ExecutorLimits limits, MakeLimits(backend->info(), options));
-  return std::make_unique<ExecutorImpl>(std::move(backend), options, limits, clock, threads);
+  return std::make_unique<ExecutorImpl>(std::move(backend), options, limits, clock, threads,
+                                        std::move(watcher));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backend,
-                                                 const ExecutorOptions& options, Clock& clock) {
-  ASSIGN_OR_RETURN(
-      auto made, MakeExecutor(std::move(backend), options, clock, ExecutorImpl::Threads::kItsOwn));
+                                                 const ExecutorOptions& options, Clock& clock,
+                                                 std::unique_ptr<LoopWatcher> watcher) {
+  ASSIGN_OR_RETURN(auto made, MakeExecutor(std::move(backend), options, clock,
+                                           ExecutorImpl::Threads::kItsOwn, std::move(watcher)));
   return std::unique_ptr<Executor>(std::move(made));
 }
 
-Result<std::unique_ptr<SteppedExecutor>> CreateSteppedExecutor(std::unique_ptr<Backend> backend,
-                                                               const ExecutorOptions& options,
-                                                               Clock& clock) {
-  ASSIGN_OR_RETURN(
-      auto made, MakeExecutor(std::move(backend), options, clock, ExecutorImpl::Threads::kCallers));
+Result<std::unique_ptr<SteppedExecutor>> CreateSteppedExecutor(
+    std::unique_ptr<Backend> backend, const ExecutorOptions& options, Clock& clock,
+    std::unique_ptr<LoopWatcher> watcher) {
+  ASSIGN_OR_RETURN(auto made, MakeExecutor(std::move(backend), options, clock,
+                                           ExecutorImpl::Threads::kCallers, std::move(watcher)));
   return std::unique_ptr<SteppedExecutor>(std::move(made));
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "executor/backend.h"
+#include "executor/loop_watcher.h"
 #include "inflight/executor.h"
 
 namespace inflight::executor {
@@ -17,7 +18,8 @@ Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions
 
 Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backend,
                                                  const ExecutorOptions& options,
-                                                 Clock& clock = Clock::System());
+                                                 Clock& clock = Clock::System(),
+                                                 std::unique_ptr<LoopWatcher> watcher = nullptr);
 
 // An executor without threads, for simulations: whoever calls it decides when the step loop takes a
 // turn and when sinks get their responses. Its Shutdown does both itself and cancels at once.
@@ -28,8 +30,8 @@ class SteppedExecutor : public Executor {
   virtual size_t Deliver() = 0;  // all responses that are there; the number of events
 };
 
-Result<std::unique_ptr<SteppedExecutor>> CreateSteppedExecutor(std::unique_ptr<Backend> backend,
-                                                               const ExecutorOptions& options,
-                                                               Clock& clock);
+Result<std::unique_ptr<SteppedExecutor>> CreateSteppedExecutor(
+    std::unique_ptr<Backend> backend, const ExecutorOptions& options, Clock& clock,
+    std::unique_ptr<LoopWatcher> watcher = nullptr);
 
 }  // namespace inflight::executor

@@ -28,6 +28,20 @@ std::vector<kv_cache::GroupConfig> GroupConfigs(const BackendInfo& info) {
 
 }  // namespace
 
+StepLoopOptions LoopOptionsOf(const ExecutorOptions& options, const ExecutorLimits& limits) {
+  return {.limits = limits,
+          .enable_prefix_reuse = options.enable_prefix_reuse,
+          .enable_chunked_prefill = options.enable_chunked_prefill,
+          .scheduler_policy = options.scheduler_policy,
+          .chunking_policy = options.chunking_policy,
+          .step_time_goal_ns = static_cast<int64_t>(options.step_time_goal_ms * 1e6),
+          .max_queue_delay_ns = options.max_queue_delay_us * 1000,
+          .iter_stats_max_iterations = options.iter_stats_max_iterations,
+          .request_stats_max_iterations = options.request_stats_max_iterations,
+          .step_observer = options.step_observer,
+          .kv_observer = options.kv_observer};
+}
+
 StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbox,
                    StreamHub& streams, Clock& clock)
     : options_(options),
@@ -82,8 +96,15 @@ bool StepLoop::Step() {
   }
 }
 
+// Of a turn: a watcher has each of them.
+int64_t StepLoop::ReadTime() const {
+  const int64_t now_ns = clock_.NowNs();
+  if (options_.watcher != nullptr) options_.watcher->OnTime(now_ns);
+  return now_ns;
+}
+
 bool StepLoop::Turn() {
-  turn_start_ns_ = clock_.NowNs();
+  turn_start_ns_ = ReadTime();
   waited_ns_ = 0;
   heartbeat_ns_.store(turn_start_ns_, std::memory_order_relaxed);
 
@@ -94,7 +115,9 @@ bool StepLoop::Turn() {
     launched = Launch();
   }
   const bool is_full = num_in_flight_ == depth_;
-  if (num_in_flight_ > 0 && (is_full || !launched || backend_.Ready(Oldest().ticket))) {
+  const bool collects =
+      num_in_flight_ > 0 && (is_full || !launched || backend_.Ready(Oldest().ticket));
+  if (collects) {
     Collect();
     Retire();
     progressed = true;
@@ -105,8 +128,10 @@ bool StepLoop::Turn() {
   if (progressed) PublishStats();
   streams_.Flush();
   if (progressed) {
-    last_host_ns_.store(clock_.NowNs() - turn_start_ns_ - waited_ns_, std::memory_order_relaxed);
+    last_host_ns_.store(ReadTime() - turn_start_ns_ - waited_ns_, std::memory_order_relaxed);
   }
+  if (options_.watcher != nullptr)
+    options_.watcher->OnTurnEnd(collects, requests_.empty() && num_in_flight_ == 0);
   for (; num_retired_ > 0; --num_retired_) streams_.Close();  // Shutdown may go on
   return progressed;
 }
@@ -218,10 +243,12 @@ bool StepLoop::Launch() {
                          .is_prefill = row.is_prefill != 0,
                          .has_late_inputs = row.has_late_inputs != 0});
   }
-  step.launched_ns = clock_.NowNs();
+  if (options_.watcher != nullptr)
+    options_.watcher->OnLaunch(plan, step_.rows, scheduler_.num_paused());
+  step.launched_ns = ReadTime();
   ++num_in_flight_;
   const Result<Ticket> ticket = backend_.Launch(plan);
-  stats_.last_launch_ns = clock_.NowNs() - step.launched_ns;
+  stats_.last_launch_ns = ReadTime() - step.launched_ns;
   waited_ns_ += stats_.last_launch_ns;
   if (!ticket.ok()) {
     Fault(ticket.status());
@@ -249,9 +276,9 @@ void StepLoop::ProvideLateInputs() {
 
 void StepLoop::Collect() {
   StepInFlight& step = Oldest();
-  const int64_t before_ns = clock_.NowNs();
+  const int64_t before_ns = ReadTime();
   const Result<const StepResult*> result = backend_.Collect(step.ticket);
-  const int64_t now_ns = clock_.NowNs();
+  const int64_t now_ns = ReadTime();
   waited_ns_ += now_ns - before_ns;
   if (!result.ok()) {
     Fault(result.status());

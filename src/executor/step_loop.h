@@ -25,6 +25,7 @@
 #include "executor/inbox.h"
 #include "executor/iteration_ring.h"
 #include "executor/late_input_source.h"
+#include "executor/loop_watcher.h"
 #include "executor/queue_delay.h"
 #include "executor/request_stats_ring.h"
 #include "executor/seqlock.h"
@@ -51,7 +52,10 @@ struct StepLoopOptions {
   StepObserver* step_observer = nullptr;  // not owned
   std::shared_ptr<KvObserver> kv_observer = nullptr;
   LateInputSource* late_inputs = nullptr;  // not owned; in place of the masks of guides
+  LoopWatcher* watcher = nullptr;          // not owned
 };
+// The part of it that ExecutorOptions say.
+StepLoopOptions LoopOptionsOf(const ExecutorOptions& options, const ExecutorLimits& limits);
 
 class StepLoop {
  public:
@@ -95,6 +99,7 @@ class StepLoop {
   };
 
   bool Turn();
+  int64_t ReadTime() const;
   // The phases, in order.
   bool Admit();
   bool Plan();

@@ -30,6 +30,7 @@ bool StepLoop::Admit() {
   progressed |= ApplyCancels();
   progressed |= ExpireDeadlines(turn_start_ns_);
   if (turn_start_ns_ >= inbox_.cancel_all_ns() && !requests_.empty()) {
+    if (options_.watcher != nullptr) options_.watcher->OnCancelAll();
     ForEachUnfinished(
         [this](ActiveRequest& request) { EndEarly(request, FinishReason::kCancelled); });
     progressed = true;
@@ -46,6 +47,7 @@ void StepLoop::TakeRequest(std::unique_ptr<ActiveRequest> request) {
     return EndWith(taken, NoMemoryLeft());
   }
   streams_.Open();  // until Retire
+  if (options_.watcher != nullptr) options_.watcher->OnArrival(taken);
   const Request& params = taken.params;
   const double num_sequences =
       static_cast<double>(taken.sequences.size()) * std::max(1, params.sampling.beam_width);
@@ -68,6 +70,7 @@ bool StepLoop::ApplyCancels() {
   for (const RequestId id : cancels_) {
     const auto found = requests_.find(id);
     if (found != requests_.end()) {
+      if (options_.watcher != nullptr) options_.watcher->OnCancel(id);
       EndEarly(*found->second, FinishReason::kCancelled);
       progressed = true;
     } else if (!all_popped) {
@@ -102,6 +105,7 @@ void StepLoop::FailHeadOfLine() {
 // `event` carries the sequence's last token, if any, and why it ended.
 void StepLoop::Finish(Sequence& sequence, StreamEvent event) {
   CHECK(!sequence.is_finished);
+  if (options_.watcher != nullptr) options_.watcher->OnEnd(sequence, event);
   ActiveRequest& request = *sequence.request;
   event.flags |= StreamEvent::kStepEnd | StreamEvent::kSequenceEnd;
   if (--request.num_unfinished == 0) {
@@ -198,6 +202,7 @@ void StepLoop::SetFault(const Status& status) {
   fault_ = status.WithPrefix("Encountered an error in forwardAsync function");
   logging::Error("device fault, all requests fail", {{"status", status.ToString()}});
   num_in_flight_ = 0;
+  if (options_.watcher != nullptr) options_.watcher->OnFault(status);
   has_fault_.store(true, std::memory_order_release);
 }
 

@@ -17,6 +17,7 @@
 #include "executor/executor.h"
 #include "executor/local_backend.h"
 #include "executor/ranked_backend.h"
+#include "flight_recorder/recorder.h"
 #include "kv_events/publisher.h"
 #include "loader/devices.h"
 #include "loader/draft_model.h"
@@ -59,6 +60,16 @@ ModelInfo InfoOf(const model::ModelConfig& config, Device& device,
           .memory = memory};
 }
 
+// `text` with the model's name, of an owner "name/version", for each {model}.
+std::string WithModel(std::string text, const std::string& owner) {
+  constexpr std::string_view kModel = "{model}";
+  const std::string model = owner.substr(0, owner.find('/'));
+  for (size_t at = text.find(kModel); at != std::string::npos;
+       at = text.find(kModel, at + model.size()))
+    text.replace(at, kModel.size(), model);
+  return text;
+}
+
 // Who is told of reusable blocks; null where nobody is.
 Result<std::shared_ptr<KvObserver>> KvObserverOf(const OpenOptions& options, const Device& device) {
   const ExecutorOptions& executor = options.executor;
@@ -68,12 +79,8 @@ Result<std::shared_ptr<KvObserver>> KvObserverOf(const OpenOptions& options, con
     return InvalidArgument("kv_events_endpoint",
                            "no block is reused without enable_prefix_reuse; leave one of both out");
   KvEventsOptions events = executor.kv_events;
-  const std::string model = options.owner.substr(0, options.owner.find('/'));
-  constexpr std::string_view kModel = "{model}";
-  for (std::string* text : {&events.endpoint, &events.replay_endpoint, &events.topic}) {
-    const size_t at = text->find(kModel);
-    if (at != std::string::npos) text->replace(at, kModel.size(), model);
-  }
+  for (std::string* text : {&events.endpoint, &events.replay_endpoint, &events.topic})
+    *text = WithModel(std::move(*text), options.owner);
   const bool is_gpu = device.kind() == DeviceKind::kCuda;
   return kv_events::Publish(events, {.device = is_gpu ? "GPU" : "CPU", .host = "CPU"});
 }
@@ -330,18 +337,50 @@ Result<executor::LocalBackend> MakeBackend(const Engines& engines, const RankDev
   return executor::CreateRankedBackend(engines, device, options, ops, draft);
 }
 
-// Of one rank or several; `others` are those of other processes.
+Result<std::unique_ptr<executor::LoopWatcher>> RecorderOf(const Recording& recording,
+                                                          const fs::path& dir,
+                                                          const OpenOptions& options,
+                                                          Device& device,
+                                                          const executor::BackendInfo& info) {
+  const bool is_gpu = device.kind() == DeviceKind::kCuda;
+  if (is_gpu && !options.executor.deterministic)
+    logging::Warning("what is recorded may not repeat to the bit: --deterministic is not given");
+  flight_recorder::Header header{.owner = options.owner,
+                                 .model = fs::absolute(dir).string(),
+                                 .device = device.name(),
+                                 .shape = flight_recorder::ShapeOf(info),
+                                 .least_step_ns = info.least_step_ns,
+                                 .open = options};
+  ExecutorOptions& executor = header.open.executor;
+  if (!options.draft_model.empty()) executor.drafts = DraftSource::kAuto;  // what it is decides
+  const executor::KvGroup& group = info.kv_groups.front();
+  executor.max_kv_tokens = group.num_blocks * group.block_size;
+  std::string owner = options.owner;  // each version has a file
+  std::ranges::replace(owner, '/', '-');
+  return flight_recorder::Record({.file = WithModel(recording.file, owner),
+                                  .file_bytes = recording.file_bytes,
+                                  .keeps_prompts = recording.keeps_prompts},
+                                 std::move(header));
+}
+
+// Of one rank or several; `others` are those of other processes, `dir` what was opened.
 Result<Loaded> StartOn(const Engines& engines, const RankDevices& devices,
                        const OpenOptions& options, const executor::DraftWeights& draft,
-                       RankProcesses::Load* others = nullptr) {
+                       RankProcesses::Load* others = nullptr, const fs::path& dir = {},
+                       const Recording& recording = {}) {
   const std::shared_ptr<const model::Engine>& engine = engines.front();
   const std::shared_ptr<Device>& device = devices.front();
   ExecutorOptions executor_options = options.executor;
   ASSIGN_OR_RETURN(executor_options.kv_observer, KvObserverOf(options, *device));
   ASSIGN_OR_RETURN(executor::LocalBackend local,
                    MakeBackend(engines, devices, executor_options, options.ops, draft, others));
+  std::unique_ptr<executor::LoopWatcher> recorder;
+  if (!recording.file.empty()) {
+    ASSIGN_OR_RETURN(recorder, RecorderOf(recording, dir, options, *device, local.backend->info()));
+  }
   ASSIGN_OR_RETURN(auto executor,
-                   executor::CreateExecutor(std::move(local.backend), executor_options));
+                   executor::CreateExecutor(std::move(local.backend), executor_options,
+                                            Clock::System(), std::move(recorder)));
   Loaded loaded{.device = device,
                 .engine = engine,
                 .info = InfoOf(engine->config, *device, local.plans),
@@ -355,36 +394,66 @@ Result<Loaded> StartOn(const Engines& engines, const RankDevices& devices,
 
 }  // namespace
 
-Result<Loaded> Load(const fs::path& directory, const OpenOptions& options) {
-  ASSIGN_OR_RETURN(const fs::path dir, artifact::ResolveModelDir(directory));
-  ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(dir, options));
-  // The engine goes before the device that its memory is of.
-  ASSIGN_OR_RETURN(const RankDevices devices, DevicesFor(dir, options, open.ranks.num_ranks()));
-  const std::shared_ptr<Device>& device = devices.front();
+namespace {
+
+// What an executor is made of.
+struct Parts {
+  fs::path dir;
+  RankDevices devices;  // the engines go before the devices that their memory is of
   std::map<Device*, std::unique_ptr<MemoryLedger::OwnerScope>> scopes;
-  for (const auto& each : devices)
-    if (auto& scope = scopes[each.get()]; scope == nullptr)
+  std::unique_ptr<RankProcesses::Load> others;  // of the other ranks, where they are processes
+  Engines engines;
+  OpenedDrafts drafts;
+  OpenOptions options;  // with the drafts' source
+};
+
+Result<Parts> OpenParts(const fs::path& directory, const OpenOptions& options) {
+  Parts parts{.options = options};
+  ASSIGN_OR_RETURN(parts.dir, artifact::ResolveModelDir(directory));
+  ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(parts.dir, options));
+  ASSIGN_OR_RETURN(parts.devices, DevicesFor(parts.dir, options, open.ranks.num_ranks()));
+  const std::shared_ptr<Device>& device = parts.devices.front();
+  for (const auto& each : parts.devices)
+    if (auto& scope = parts.scopes[each.get()]; scope == nullptr)
       scope = std::make_unique<MemoryLedger::OwnerScope>(each->ledger(), options.owner);
-  std::unique_ptr<RankProcesses::Load> load;  // of the other ranks, where they are processes
   if (options.rank_processes != nullptr && open.ranks.num_ranks() > 1 &&
       device->kind() == DeviceKind::kCpu) {
     ASSIGN_OR_RETURN(const auto processes, options.rank_processes(open.ranks.num_ranks()));
-    ASSIGN_OR_RETURN(load, processes->BeginLoad(dir, options, open.ranks));
+    ASSIGN_OR_RETURN(parts.others, processes->BeginLoad(parts.dir, options, open.ranks));
   }
-  const int num_own_ranks = load == nullptr ? open.ranks.num_ranks() : 1;
-  Engines engines;
+  const int num_own_ranks = parts.others == nullptr ? open.ranks.num_ranks() : 1;
   for (int rank = 0; rank < num_own_ranks; ++rank) {
     open.rank = rank;
-    ASSIGN_OR_RETURN(engines.emplace_back(),
-                     OpenWeights(dir, *devices[static_cast<size_t>(rank)], open, options));
+    ASSIGN_OR_RETURN(
+        parts.engines.emplace_back(),
+        OpenWeights(parts.dir, *parts.devices[static_cast<size_t>(rank)], open, options));
   }
-  ASSIGN_OR_RETURN(const OpenedDrafts drafts, OpenDrafts(*engines.front(), *device, options));
-  OpenOptions with = options;
-  with.executor.drafts = drafts.source;
-  ASSIGN_OR_RETURN(Loaded loaded, StartOn(engines, devices, with, drafts.weights, load.get()));
-  loaded.info.directory = dir;
+  ASSIGN_OR_RETURN(parts.drafts, OpenDrafts(*parts.engines.front(), *device, options));
+  parts.options.executor.drafts = parts.drafts.source;
+  return parts;
+}
+
+}  // namespace
+
+Result<Loaded> Load(const fs::path& directory, const OpenOptions& options,
+                    const Recording& recording) {
+  ASSIGN_OR_RETURN(const Parts parts, OpenParts(directory, options));
+  ASSIGN_OR_RETURN(Loaded loaded,
+                   StartOn(parts.engines, parts.devices, parts.options, parts.drafts.weights,
+                           parts.others.get(), parts.dir, recording));
+  loaded.info.directory = parts.dir;
   LogShares(options.owner, *loaded.device);
   return loaded;
+}
+
+Result<LoadedBackend> LoadBackend(const fs::path& directory, const OpenOptions& options) {
+  ASSIGN_OR_RETURN(const Parts parts, OpenParts(directory, options));
+  const OpenOptions& with = parts.options;
+  ASSIGN_OR_RETURN(executor::LocalBackend local,
+                   MakeBackend(parts.engines, parts.devices, with.executor, with.ops,
+                               parts.drafts.weights, parts.others.get()));
+  return LoadedBackend{
+      .devices = parts.devices, .options = with.executor, .backend = std::move(local.backend)};
 }
 
 Result<Loaded> Start(const std::shared_ptr<const model::Engine>& engine,

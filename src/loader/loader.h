@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "builder/builder.h"
+#include "executor/backend.h"
 #include "executor/local_backend.h"
 #include "executor/memory_plan.h"
 #include "inflight/open.h"
+#include "loader/recording.h"
 #include "loader/streaming.h"
 #include "model/engine.h"
 #include "tensor/device.h"
@@ -43,8 +45,18 @@ struct Loaded {
   ModelInfo info;
   std::shared_ptr<Executor> executor;
 };
-// Open without the tokenizer.
-Result<Loaded> Load(const std::filesystem::path& directory, const OpenOptions& options);
+// Open without the tokenizer. Errors of `recording` name the file.
+Result<Loaded> Load(const std::filesystem::path& directory, const OpenOptions& options,
+                    const Recording& recording = {});
+
+// The same without an executor, for who steps one itself.
+struct LoadedBackend {
+  std::vector<std::shared_ptr<Device>> devices;  // of each rank
+  ExecutorOptions options;                       // for it: drafts are decided
+  std::unique_ptr<executor::Backend> backend;
+};
+Result<LoadedBackend> LoadBackend(const std::filesystem::path& directory,
+                                  const OpenOptions& options);
 // The part behind the weights, for engines that come from no directory. Of `options` it reads `ops`
 // and `executor`, of which gpu_weights is decided with the engine (PlanStreaming), and whose
 // DraftSource::kModel and kEagle need `draft`. Who calls it lets go of the engines before the

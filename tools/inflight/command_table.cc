@@ -19,6 +19,8 @@ constexpr Command kCommands[] = {
      AdapterManual},
     {"inspect", "what is in a model, checkpoint, engine or repository, and its memory plan",
      InspectMain, InspectManual},
+    {"replay", "what a server recorded, step by step once more, and in what it differs", ReplayMain,
+     ReplayManual},
     {"doctor", "what of this machine stands in a server's way, and what to change", DoctorMain,
      DoctorManual},
     {"top", "what a server does now, by its metrics, in the terminal", TopMain, TopManual},

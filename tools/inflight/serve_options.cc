@@ -478,6 +478,20 @@ void AddOperation(Schema& schema) {
       "A line of the log for each request: method, path, model, status, tokens, times, client; off "
       "by default where the program is called tritonserver.");
   schema.Add(
+      "record", [](ServeOptions& o) -> auto& { return o.server.recording.file; },
+      "Journal of the requests, cancels and steps of an LLM, for `inflight replay`; FILE.1 has "
+      "what "
+      "was before it. {model} is the model's name and version.");
+  schema.Add(
+      "record_byte_size", [](ServeOptions& o) -> auto& { return o.server.recording.file_bytes; },
+      "Bytes of each of the two files of --record, at most.", AtLeast(1 << 16));
+  schema.Add(
+      "record_prompts", [](ServeOptions& o) -> auto& { return o.server.recording.keeps_prompts; },
+      "The journal of --record has the tokens of prompts, without which nothing can be repeated, "
+      "in "
+      "place of hashes.",
+      Switch());
+  schema.Add(
       "port_file", [](ServeOptions& o) -> auto& { return o.port_file; },
       "JSON file that gets the ports in use once the server is ready.");
   schema.Add(

@@ -95,7 +95,8 @@ std::vector<fs::path> FoldersToWrite(const ServeOptions& options,
                                      const serving::TraceConfig& trace) {
   std::vector<fs::path> write;
   for (const std::string& file :
-       {trace.file, options.trace_file, options.log_file, options.port_file, options.shadow_report})
+       {trace.file, options.trace_file, options.log_file, options.port_file, options.shadow_report,
+        options.server.recording.file})
     if (!file.empty()) write.push_back(FolderOf(file));
   std::error_code error;  // loads may bring files, which are kept there
   if (options.model_control_mode == "explicit") write.push_back(fs::temp_directory_path(error));

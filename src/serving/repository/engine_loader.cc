@@ -14,10 +14,11 @@ namespace {
 
 constexpr char kGpuKey[] = "gpu_device_ids";
 
-Result<LoadedEngine> Load(const std::filesystem::path& dir, OpenOptions options) {
+Result<LoadedEngine> LoadEngine(const std::filesystem::path& dir, OpenOptions options,
+                                const loader::Recording& recording) {
   auto steps = std::make_shared<StepRecorder>();
   options.executor.step_observer = steps.get();
-  ASSIGN_OR_RETURN(loader::Loaded model, loader::Load(dir, options));
+  ASSIGN_OR_RETURN(loader::Loaded model, loader::Load(dir, options, recording));
   LoadedEngine loaded;
   loaded.device = std::move(model.info.device);
   loaded.backend.steps = steps;
@@ -55,14 +56,15 @@ Result<OpenOptions> OptionsFor(OpenOptions options, const std::filesystem::path&
 }
 
 Result<EngineLoader> LocalEngineLoader(OpenOptions options,
-                                       std::shared_ptr<Orchestrator> orchestrator) {
+                                       std::shared_ptr<Orchestrator> orchestrator,
+                                       loader::Recording recording) {
   if (options.devices == nullptr) {
     ASSIGN_OR_RETURN(options.devices, FindDevices(options.device, options.num_threads));
   }
-  return EngineLoader([options, orchestrator](const std::filesystem::path& dir,
-                                              const std::string& owner,
-                                              const ExecutorOptions& executor,
-                                              const AskedPlace& place) -> Result<LoadedEngine> {
+  return EngineLoader([options, orchestrator, recording](
+                          const std::filesystem::path& dir, const std::string& owner,
+                          const ExecutorOptions& executor,
+                          const AskedPlace& place) -> Result<LoadedEngine> {
     ASSIGN_OR_RETURN(OpenOptions open, OptionsFor(options, dir, owner, executor, place));
     if (!place.participants.empty() && (orchestrator == nullptr || orchestrator->starts()))
       return InvalidArgument("participant_ids",
@@ -81,7 +83,7 @@ Result<EngineLoader> LocalEngineLoader(OpenOptions options,
                                          .program = place.worker_program});
       };
     }
-    ASSIGN_OR_RETURN(LoadedEngine loaded, Load(dir, std::move(open)));
+    ASSIGN_OR_RETURN(LoadedEngine loaded, LoadEngine(dir, std::move(open), recording));
     loaded.backend.has_processes = has_processes;
     return loaded;
   });

@@ -11,6 +11,7 @@
 
 #include "inflight/open.h"
 #include "loader/orchestrator.h"
+#include "loader/recording.h"
 #include "serving/llm/llm_model.h"
 
 namespace inflight::serving {
@@ -37,9 +38,10 @@ using EngineLoader =
                                        const ExecutorOptions& options, const AskedPlace& place)>;
 
 // Opens models as `options` say, on the device that they name or on the devices given there. With
-// an orchestrator those of several ranks run on processes of their own.
+// an orchestrator those of several ranks run on processes of their own. Each is recorded.
 Result<EngineLoader> LocalEngineLoader(OpenOptions options,
-                                       std::shared_ptr<Orchestrator> orchestrator = nullptr);
+                                       std::shared_ptr<Orchestrator> orchestrator = nullptr,
+                                       loader::Recording recording = {});
 
 // `options` for the model of one EngineLoader call, its first rank on a GPU that can be had.
 Result<OpenOptions> OptionsFor(OpenOptions options, const std::filesystem::path& dir,

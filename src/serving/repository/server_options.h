@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "inflight/open.h"
+#include "loader/recording.h"
 #include "object_store/options.h"
 #include "serving/memory/shared_memory_options.h"
 #include "serving/statistics/statistics.h"
@@ -58,6 +59,7 @@ struct ServerOptions {
   bool exit_on_error = true;                   // a model that fails to load ends the start
   std::shared_ptr<NamedAdapters> adapters;     // (LoRA) of every LLM, by name; null = none
   OpenOptions open;                            // of every LLM; config.pbtxt changes the executor's
+  loader::Recording recording;                 // of every LLM
   std::shared_ptr<Orchestrator> orchestrator;  // of LLMs of several ranks; null = none
   std::string chat_template;  // file of the one of every text model; empty: the models' own
   // Of model_dirs only; a repository says both in its files.
