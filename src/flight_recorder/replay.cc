@@ -86,7 +86,7 @@ struct LastTurn : TurnBuilder {
   TurnRecord turn;
 };
 
-std::string PlanText(const PlanRecord& plan) {
+std::string TextOfPlan(const PlanRecord& plan) {
   if (plan.step == 0) return "no step";
   return fmt::format("step {} of {} rows, {} tokens, {} of them decode rows, {} paused", plan.step,
                      plan.rows.size(), plan.num_tokens, plan.num_decode_rows, plan.num_paused);
@@ -111,7 +111,7 @@ std::string ComparePlans(const PlanRecord& recorded, const PlanRecord& now) {
     const PlannedRow& row = was != recorded.rows.end() ? *was : *is;
     text += fmt::format(", request {}", row.request);
   }
-  text += fmt::format(": the plan was {}, and is {}", PlanText(recorded), PlanText(now));
+  text += fmt::format(": the plan was {}, and is {}", TextOfPlan(recorded), TextOfPlan(now));
   if (has_row) {
     const auto row_text = [](const std::vector<PlannedRow>& rows, auto row) {
       return row == rows.end()
