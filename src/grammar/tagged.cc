@@ -214,8 +214,9 @@ Dfa Triggered(const Dfa& up_to, RuleId rule, bool once) {
   const uint32_t num_states = up_to.num_states();
   for (uint32_t s = 0; s < num_states; ++s) {
     const Dfa::State& state = up_to.states[s];
-    dfa.states.push_back(
-        {state.first_edge, static_cast<uint32_t>(dfa.calls.size()), !state.is_final});
+    // Where no byte leads on, the text has a trigger, or one that free text does not have.
+    const bool goes_on = state.first_edge < up_to.states[s + 1].first_edge;
+    dfa.states.push_back({state.first_edge, static_cast<uint32_t>(dfa.calls.size()), goes_on});
     if (state.is_final) dfa.calls.push_back({rule, once ? num_states : 0});
   }
   const auto num_edges = static_cast<uint32_t>(dfa.edges.size());

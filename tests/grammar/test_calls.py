@@ -172,6 +172,16 @@ def test_text_around_calls_is_free(driver, name):
     assert driver.matches([free, "", whole if name != "harmony" else "Well." + whole]) == [False] * 3
 
 
+@pytest.mark.parametrize(("name", "other"), [
+    ("gemma", "<start_function_call>"), ("function gemma", "<|tool_call>"),
+    ("list", "functools["), ("functools", "<|tool_call|>"),
+])  # fmt: skip
+def test_free_text_has_no_begin_of_calls_of_another_format(driver, name, other):
+    driver.calls(FORMATS[name][0], [("f", STRICT, [])], must_call=False, max_calls=64)
+    begun = f"Hm. {other[:-1]}"
+    assert driver.matches([begun, begun + other[-1], begun + "x"]) == [True, False, True]
+
+
 def test_texts_without_quotes_keep_to_their_schemas(driver):
     schema = {"type": "object", "properties": {"p": {"type": "string", "pattern": "^[a-z]\"?$"},
                                                "e": {"type": "string", "enum": ["x\ny", 3]},
