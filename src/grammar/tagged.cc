@@ -250,13 +250,24 @@ Result<NodeId> WithFreeParts(const Tagged& tagged, NodeId sections, Grammar& gra
                       std::make_shared<const Dfa>(Triggered(up_to, behind, tagged.once))));
 }
 
+// Any text up to the end. It has no trigger: readers may see that a call begins there, which would
+// have to fit.
+Result<Dfa> TextOfSection(const Tagged& tagged, std::string_view end, Budget& budget) {
+  constexpr uint64_t kStepsPerByte = 40;
+  if (!budget.Spend(kStepsPerByte * end.size())) return OutOfSteps();
+  Dfa text = DfaUpTo(end);
+  if (tagged.trigger.empty()) return text;
+  return Intersect(text, DfaWithout(tagged.trigger), budget);
+}
+
 // One of the tags.
 Result<NodeId> SectionOf(const Tagged& tagged, size_t index, Grammar& grammar, Budget& budget) {
   const Tag& tag = tagged.tags[index];
   const NodeId begin = grammar.Bytes(tag.begin);
   if (!tag.schema) {
+    ASSIGN_OR_RETURN(Dfa text, TextOfSection(tagged, tag.end, budget));
     const RuleId rest = grammar.AddRule("text up to the end of a section",
-                                        std::make_shared<const Dfa>(DfaUpTo(tag.end)));
+                                        std::make_shared<const Dfa>(std::move(text)));
     return grammar.Sequence({begin, grammar.Call(rest)});
   }
   ArgumentStyle style = tagged.style;

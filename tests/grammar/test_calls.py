@@ -182,6 +182,18 @@ def test_free_text_has_no_begin_of_calls_of_another_format(driver, name, other):
     assert driver.matches([begun, begun + other[-1], begun + "x"]) == [True, False, True]
 
 
+@pytest.mark.parametrize(("name", "text"), [
+    ("gemma", "<|tool_call>call:g{}<|tool_call>call:f{x:a}<tool_call|>"),
+    ("qwen_coder", "<function=g>\n</function>\n<function=f>\n<parameter=x>\na\n</parameter>\n</function>\n</tool_call>"),
+    ("qwen_coder", "<function=g>\n</tool_call>\n<function=f>\n<parameter=x>\na\n</parameter>\n</function>\n</tool_call>"),
+])  # fmt: skip
+def test_calls_that_follow_others_without_their_end_are_strict_too(driver, name, text):
+    driver.calls(FORMATS[name][0], [("f", STRICT, []), ("g", None, [])], must_call=False, max_calls=64)
+    assert driver.matches([text]) == [False]
+    ((_, _, calls),) = driver.read([text])
+    assert [(n, json.loads(a)) for n, a in calls] == [("g", {}), ("f", {"x": "a"})]
+
+
 def test_texts_without_quotes_keep_to_their_schemas(driver):
     schema = {"type": "object", "properties": {"p": {"type": "string", "pattern": "^[a-z]\"?$"},
                                                "e": {"type": "string", "enum": ["x\ny", 3]},
