@@ -40,14 +40,21 @@ Result<NodeId> SchemaTranslator::Arguments(const Schema& root) {
   return MembersNode(all, &*style_.members);
 }
 
-// A string as it stands, where the schema allows one.
+// A string as it stands, where the schema allows one. Recurses from choice to choice, to a bound.
 Result<NodeId> SchemaTranslator::RawText(const Conjunction& all) {
   ASSIGN_OR_RETURN(const Conjunction flat, document_.Flattened(all));
   for (const Conjunct& one : flat) {
     if (one.schema->is_always == false) return grammar_.Never();
   }
   if (!budget_.Spend(1 + flat.size())) return OutOfSteps();
+  if (num_open_texts_ == kMaxNesting) {
+    return InvalidArgument(
+        fmt::format("schema: at {}: anyOf and oneOf of a text lead through more than {} others",
+                    flat[0].schema->pointer, kMaxNesting));
+  }
+  ++num_open_texts_;  // an error ends the translation
   ASSIGN_OR_RETURN(const auto distributed, Distributed(flat, &SchemaTranslator::RawText));
+  --num_open_texts_;
   if (distributed) return *distributed;
   ASSIGN_OR_RETURN(const Types types, AllowedTypes(flat));
   if ((types & kStrings) == 0) return grammar_.Never();

@@ -112,6 +112,7 @@ class SchemaTranslator {
   SchemaDocument document_;
   std::map<Conjunction, RuleId> rules_;  // by sorted conjunctions
   std::deque<Pending> pending_;
+  int num_open_texts_ = 0;  // calls of RawText within each other
 };
 
 // Of equal values equal.

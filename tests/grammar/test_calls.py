@@ -220,6 +220,20 @@ def test_texts_without_quotes_keep_to_their_schemas(driver):
     assert given == [{"p": 'a"'}, {"e": "x\ny"}, {"u": "<|"}, {"u": None}]
 
 
+def test_choices_of_texts_within_each_other_have_a_bound(driver):
+    def chain(length):
+        one = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}]} for i in range(length)}
+        texts = {"type": "string", "$ref": "#/$defs/d0"}
+        return {"type": "object", "properties": {"x": texts}, "$defs": {**one, f"d{length}": {"maxLength": 2}}}
+
+    driver.calls(FORMATS["qwen_coder"][0], [function("f", chain(100))])
+    begin = "<tool_call>\n<function=f>\n<parameter=x>\n"
+    end = "\n</parameter>\n</function>\n</tool_call>"
+    assert driver.matches([begin + "ab" + end, begin + "abc" + end]) == [True, False]
+    with pytest.raises(Refused, match="INVALID_ARGUMENT.*anyOf and oneOf of a text lead through more than 200"):
+        driver.calls(FORMATS["qwen_coder"][0], [function("f", chain(1000))])
+
+
 @pytest.mark.parametrize(("name", "schema", "words"), [
     ("pythonic", {"type": "object", "properties": {"a b": {}}}, "a property's name, 'a b', cannot be written"),
     ("qwen_coder", {"type": "object", "properties": {"a>b": {}}}, "a property's name, 'a>b', cannot be written"),
