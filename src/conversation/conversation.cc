@@ -51,18 +51,16 @@ int IndexOfMark(std::string_view text) {
   return -1;
 }
 
-// Of a mark that the body has in neither form.
-Result<int> UnusedMark(std::string_view body) {
-  uint32_t used = 0;
+// The marks that `text` has in either form: a bit of each.
+uint32_t MarksIn(std::string_view text) {
+  uint32_t marks = 0;
   for (const std::string_view begin : {kMarkBegin, std::string_view("\\u")}) {
-    for (size_t at = body.find(begin); at != std::string::npos; at = body.find(begin, at + 1)) {
-      const int index = IndexOfMark(body.substr(at));
-      if (index >= 0) used |= uint32_t{1} << index;
+    for (size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at + 1)) {
+      const int index = IndexOfMark(text.substr(at));
+      if (index >= 0) marks |= uint32_t{1} << index;
     }
   }
-  const int unused = std::countr_one(used);
-  if (unused < kNumMarks) return unused;
-  return InvalidArgument("messages", "have all of U+FDD0 to U+FDEF, which are no characters");
+  return marks;
 }
 
 // What templates differ in.
@@ -77,6 +75,7 @@ class Reader {
       : tokenizer_(tokenizer), mark_(std::move(mark)), form_(form), writer_(out) {}
 
   bool has_calls() const { return has_calls_; }
+  uint32_t marks() const { return marks_; }  // MarksIn all texts, as they are read
   std::string TakeLastText() { return std::move(last_text_); }  // marked
 
   Status Read(const Said& said, const TemplateVariables& variables) {
@@ -333,7 +332,8 @@ class Reader {
   void Write(std::string_view text) { writer_.String(Marked(text)); }
 
   // With the mark before each special token in it.
-  std::string Marked(std::string_view text) const {
+  std::string Marked(std::string_view text) {
+    marks_ |= MarksIn(text);
     const std::vector<size_t> places = tokenizer_.FindSpecialTokens(text);
     if (places.empty()) return std::string(text);
     std::string marked;
@@ -348,6 +348,7 @@ class Reader {
   const Tokenizer& tokenizer_;
   const std::string mark_;
   const MessageForm form_;
+  uint32_t marks_ = 0;
   bool has_calls_ = false;
   bool continues_ = false;
   std::string last_role_, last_text_;  // of one that continues: of the messages so far
@@ -359,22 +360,32 @@ class Reader {
 Result<Conversation> Read(const Said& said, const TemplateVariables& variables,
                           std::string_view body, const Tokenizer& tokenizer,
                           const ChatTemplate& chat_template) {
-  Conversation conversation;
   MessageForm form;
   form.has_thinking = chat_template.source().find("message.thinking") != std::string::npos;
-  ASSIGN_OR_RETURN(const int mark, UnusedMark(body));
-  conversation.mark = MarkAt(mark);
-  Reader reader(tokenizer, conversation.mark, form, conversation.variables);
-  RETURN_IF_ERROR(reader.Read(said, variables));
-  if (said.continues) conversation.continued = reader.TakeLastText();
-  if (reader.has_calls()) {
-    form.arguments_are_texts = true;
-    Reader again(tokenizer, conversation.mark, form, conversation.with_texts);
-    RETURN_IF_ERROR(again.Read(said, variables));
+  MessageForm with_texts = form;
+  with_texts.arguments_are_texts = true;
+  // Those of a text that the body spells otherwise, such as \u005cufdd0, are known once it is read.
+  uint32_t used = MarksIn(body);
+  while (true) {
+    const int mark = std::countr_one(used);
+    if (mark == kNumMarks)
+      return InvalidArgument("messages", "have all of U+FDD0 to U+FDEF, which are no characters");
+    Conversation conversation;
+    conversation.mark = MarkAt(mark);
+    Reader reader(tokenizer, conversation.mark, form, conversation.variables);
+    RETURN_IF_ERROR(reader.Read(said, variables));
+    used |= reader.marks();
+    if (reader.has_calls()) {
+      Reader again(tokenizer, conversation.mark, with_texts, conversation.with_texts);
+      RETURN_IF_ERROR(again.Read(said, variables));
+      used |= again.marks();
+    }
+    if (((used >> mark) & 1U) != 0) continue;  // with another, which none of all these texts has
+    if (said.continues) conversation.continued = reader.TakeLastText();
+    if (json::ValidText(conversation.variables) != conversation.variables)
+      return InvalidArgument("messages", "have half of a surrogate pair, which is no character");
+    return conversation;
   }
-  if (json::ValidText(conversation.variables) != conversation.variables)
-    return InvalidArgument("messages", "have half of a surrogate pair, which is no character");
-  return conversation;
 }
 
 namespace {

@@ -90,6 +90,24 @@ TEST_F(MessagesText, ASpecialTokenInAnObjectThatIsShownIsText) {
   EXPECT_THAT(made->plain_at, ElementsAre(2, 11));
 }
 
+// A text that has a mark once its escapes are read, which the body does not show.
+TEST_F(MessagesText, AMarkThatEscapesSpellIsText) {
+  const auto plain = Made(R"([{"role": "user", "content": "<\u005cufdd0s><\\\u0075fdd0s>"}])");
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  EXPECT_EQ(plain->text, R"(user: <\ufdd0s><\ufdd0s>|!)");
+  EXPECT_THAT(plain->plain_at, ElementsAre());
+  const auto beside = Made(R"([{"role": "user", "content": "<\u005cufdd0s> <s>"}])");
+  ASSERT_TRUE(beside.ok()) << beside.status().ToString();
+  EXPECT_EQ(beside->text, R"(user: <\ufdd0s> <s>|!)");
+  EXPECT_THAT(beside->plain_at, ElementsAre(16));
+  SetTemplate("{{ messages[0].tool_calls[0].function.arguments }}");
+  const auto call = Made(R"([{"role": "assistant", "tool_calls": [{"function": {
+      "name": "f", "arguments": "{\"a\": \"<\u005cufdd0s>\"}"}}]}])");
+  ASSERT_TRUE(call.ok()) << call.status().ToString();
+  EXPECT_EQ(call->text, R"({'a': '<\ufdd0s>'})");
+  EXPECT_THAT(call->plain_at, ElementsAre());
+}
+
 TEST_F(MessagesText, TextsMayHaveAllMarksButOne) {
   const auto with = [](int count) {
     std::string content = "a<s>";
