@@ -142,7 +142,7 @@ bool ForcesCalls(const Asked& asked) {
 Result<std::optional<Guided>> ReadGuidedCalls(const Asked& asked,
                                               const answer_parts::AnswerFormat& format) {
   const bool must_call = ForcesCalls(asked);
-  if (format.calls == nullptr) {
+  if (format.calls == nullptr || !ShowsTools(asked)) {  // a model in channels has calls anyway
     if (!must_call) return std::optional<Guided>();
     return InvalidArgument("tool_choice", "needs tools that the model may call");
   }

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "protocol/openai/tools.h"
@@ -78,6 +80,28 @@ TEST(GuidedCallsTest, NothingIsForcedWhereTheModelMayChoose) {
   EXPECT_TRUE(Forced(kTools)->is_null());
   EXPECT_TRUE(Forced(kTools + R"(, "tool_choice": "auto")")->is_null());
   EXPECT_TRUE(Forced(kTools + R"(, "tool_choice": "none")")->is_null());
+}
+
+// As ChooseFormat has it of a model whose reasoning is not asked for.
+TEST(GuidedCallsTest, AModelInChannelsThatIsShownNoToolsIsNotGuided) {
+  answer_parts::AnswerFormat format;
+  format.calls = *answer_parts::CallFormatNamed("harmony");
+  format.names = std::make_shared<const answer_parts::FunctionNames>();
+  using Guided = serving::Generation::Guided;
+  const auto guided = [&](const std::string& body) -> Result<std::optional<Guided>> {
+    const auto asked = ParseBody(body, kChat);
+    if (!asked.ok()) return asked.status();
+    return ReadGuidedCalls(*asked, format);
+  };
+  const auto none = guided("{}");
+  ASSERT_TRUE(none.ok()) << none.status().ToString();
+  EXPECT_FALSE(none->has_value());
+  const auto hidden = guided(R"({"tool_choice": "none", "tools": [
+      {"type": "function", "function": {"name": "f", "strict": true}}]})");
+  ASSERT_TRUE(hidden.ok()) << hidden.status().ToString();
+  EXPECT_FALSE(hidden->has_value());
+  EXPECT_EQ(guided(R"({"tool_choice": "required"})").status().message(),
+            "tool_choice: needs tools that the model may call");
 }
 
 TEST(GuidedCallsTest, StrictFunctionsAreGuidedWhereTheModelMayChoose) {
