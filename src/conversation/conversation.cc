@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cstdint>
+#include <system_error>
 #include <utility>
 
 #include "answer_parts/part.h"
@@ -25,6 +27,7 @@ constexpr std::array<std::string_view, 5> kOwnVariables = {
 
 // The marks are U+FDD0 to U+FDEF, which are no characters and stand in no text that is exchanged.
 constexpr int kNumMarks = 32;
+constexpr uint32_t kFirstMark = 0xFDD0;
 constexpr std::string_view kMarkBegin = "\xEF\xB7";  // 0x90 and more follow
 constexpr std::string_view kHex = "0123456789abcdef";
 
@@ -43,12 +46,15 @@ int IndexOfMark(std::string_view text) {
     const int index = static_cast<unsigned char>(text[kMarkBegin.size()]) - 0x90;
     return index >= 0 && index < kNumMarks ? index : -1;
   }
-  std::string escaped(text.substr(0, EscapedMarkAt(0).size()));
-  for (char& c : escaped)
-    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
-  for (int index = 0; index < kNumMarks && escaped.starts_with("\\ufd"); ++index)
-    if (escaped == EscapedMarkAt(index)) return index;
-  return -1;
+  constexpr std::string_view kEscape = "\\u";
+  constexpr size_t kEscapedBytes = 6;
+  if (!text.starts_with(kEscape) || text.size() < kEscapedBytes) return -1;
+  uint32_t code = 0;
+  const char* const end = text.data() + kEscapedBytes;
+  const auto [rest, error] = std::from_chars(text.data() + kEscape.size(), end, code, 16);
+  if (error != std::errc{} || rest != end || code < kFirstMark) return -1;
+  const auto index = static_cast<int>(code - kFirstMark);
+  return index < kNumMarks ? index : -1;
 }
 
 // The marks that `text` has in either form: a bit of each.
