@@ -476,6 +476,8 @@ void Connection::OnWritten(ErrorCode ec, size_t bytes) {
 void Connection::FinishExchange() {
   if (exchange_) std::exchange(exchange_, nullptr)->MarkDone();
   ++thread().num_done;
+  std::string().swap(chunks_);  // an assignment would keep the room, which nothing is charged for
+  std::string().swap(response_.body);
   response_ = {};
   response_charge_.Release();
   if (!keep_alive_ || thread().draining) return Linger();
