@@ -70,11 +70,12 @@ Status Respond(const Context& context, Asked& asked, const HttpRequest& request,
                        .logprobs = asked.logprobs,
                        .top_logprobs = asked.top_logprobs,
                        .echo = EchoOf(asked)};
+  std::string items = keeps ? ItemsBehind(*before, input.items) : std::string();
+  const size_t items_bytes = input.items.size() + items.size();
   if (keeps)
     form.keep = [store = context.responses, client = IdentityOf(request.caller), id = form.id,
-                 conversation = std::move(input.conversation),
-                 items = ItemsBehind(*before, input.items)](const std::string& response,
-                                                            const std::string& message) {
+                 conversation = std::move(input.conversation), items = std::move(items)](
+                    const std::string& response, const std::string& message) {
       std::string longer;
       longer.reserve(conversation.size() + 1 + message.size());
       longer.append(conversation).append(",").append(message);
@@ -84,7 +85,7 @@ Status Respond(const Context& context, Asked& asked, const HttpRequest& request,
   if (asked.logprobs) asked.stream = true;  // between us and the model: each token with its text
   RETURN_IF_ERROR(TakeDocument(input.document, asked));
   ASSIGN_OR_RETURN(Question question, AskChat(context, asked, served, input.document));
-  question.body_bytes += request.body->size() + input.document.size() + input.items.size();
+  question.body_bytes += request.body->size() + input.document.size() + items_bytes;
   return StartAnswer(context, served, asked, std::move(question), request, *responder,
                      AnswerByMessage(WriteResponse(std::move(form), responder)));
 }
