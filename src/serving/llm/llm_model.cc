@@ -237,6 +237,9 @@ void LlmModel::AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmReque
   auto make = [this, call, tokens, answer = std::move(answer),
                asked = std::move(parsed)]() mutable {
     try {
+      // It may have waited for guides of others.
+      if (call->request().cancel->cancelled())
+        return call->Fail(Cancelled("request was cancelled"));
       auto made = backend_.guides->Get(asked.guide->spec, tokens, call->request().memory);
       if (!made.ok())
         return call->Fail(
