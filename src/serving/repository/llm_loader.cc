@@ -61,18 +61,18 @@ Result<fs::path> EngineDirOf(const Candidate& candidate, const std::string& vers
 
 // Whose texts guides are made of: the tokenizer beside the engine, else that of the key; empty:
 // neither is there.
-fs::path TokenizerOf(const Candidate& candidate, const std::string& named,
-                     const LoadedEngine& engine, contract::KeyReport& keys) {
+Result<fs::path> TokenizerOf(const Candidate& candidate, const std::string& named,
+                             const LoadedEngine& engine, contract::KeyReport& keys) {
   const bool is_beside = HasTokenizer(engine.tokenizer_dir);
   if (is_beside || named.empty()) {
     if (is_beside)
       contract::NoteIgnored("tokenizer_dir", "the engine has a tokenizer beside it", &keys);
     return is_beside ? engine.tokenizer_dir : fs::path();
   }
-  const fs::path dir = ResolvePath(named, candidate.dir);
+  ASSIGN_OR_RETURN(const fs::path dir, ResolveNamed(candidate, "tokenizer_dir", named));
   if (HasTokenizer(dir)) return dir;
   contract::NoteIgnored("tokenizer_dir", "no tokenizer is there", &keys);
-  return {};
+  return fs::path();
 }
 
 void NoteDevice(const contract::LlmParameters& parameters, LoadedEngine& engine,
@@ -149,7 +149,8 @@ Result<LoadedLlmModel> LoadLlmModel(const Candidate& candidate, const std::strin
       .has_records = parameters.executor.iter_stats_max_iterations > 0,
       .has_request_records = parameters.executor.request_stats_max_iterations > 0};
   engine.backend.adapters = std::move(options.adapters);
-  const fs::path texts_dir = TokenizerOf(candidate, parameters.tokenizer_dir, engine, keys);
+  ASSIGN_OR_RETURN(const fs::path texts_dir,
+                   TokenizerOf(candidate, parameters.tokenizer_dir, engine, keys));
   if (options.text_pool != nullptr && !texts_dir.empty()) {
     engine.backend.guides =
         std::make_shared<GuideCache>([texts_dir] { return Tokenizer::Load(texts_dir); });

@@ -300,6 +300,30 @@ TEST_F(RepositoryControlTest, PathsOfALoadLeadBelowTheModelAlone) {
   EXPECT_TRUE(load("preprocessing", "files").ok());
 }
 
+TEST_F(RepositoryControlTest, ATokenizerOfALoadLiesBelowTheModel) {
+  WriteServable("repo");
+  fs::remove(root_ / "repo/tensorrt_llm/1/tokenizer.json");  // else it is taken
+  WriteEngine("elsewhere");
+  WriteEngine("repo/tensorrt_llm/files");
+  const auto server =
+      Serve({.model_repositories = {Path("repo")}, .control_mode = ControlMode::kExplicit});
+  ASSERT_NE(server, nullptr);
+  const auto load = [&](const std::string& path) {
+    std::string json = LlmJson("tensorrt_llm", "1");
+    json.insert(json.find("\"gpt_model_path\""),
+                R"("tokenizer_dir": {"string_value": ")" + path + R"("}, )");
+    return server->LoadModel("tensorrt_llm", {.config_json = json, .files = {}});
+  };
+  for (const std::string& path :
+       {Path("elsewhere"), Path("no_such"), std::string("../preprocessing")}) {
+    const Status status = load(path);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << path;
+    EXPECT_THAT(status.message(), HasSubstr("lies outside of the")) << path;
+  }
+  const Status below = load("files");
+  EXPECT_TRUE(below.ok()) << below.ToString();
+}
+
 TEST_F(RepositoryControlTest, WhatAFileNamesIsFreeAlsoInALoad) {
   WriteServable("repo", EngineAt(Path("elsewhere")));
   WriteEngine("elsewhere");
