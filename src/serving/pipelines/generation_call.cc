@@ -103,7 +103,7 @@ class GenerationCall final : public LlmCall {
   // counts, so that a large bound of an answer costs no conversation.
   bool IsTooLong(const Generation& asked) const {
     const ExecutorLimits& limits = llm_.executor().limits();
-    const int room = std::min(asked.llm.max_tokens, limits.max_seq_len / 2);
+    const int room = std::clamp(asked.llm.max_tokens, 1, std::max(limits.max_seq_len / 2, 1));
     return std::ssize(asked.llm.input_ids) >
            std::min(limits.max_input_len, limits.max_seq_len - room);
   }
