@@ -18,6 +18,7 @@
 #include "paged_model.h"
 #include "run_requests.h"
 #include "tensor/test_gpu.h"
+#include "worse.h"
 
 namespace inflight::golden {
 namespace {
@@ -110,7 +111,7 @@ class CudaDecodingTest : public testing::TestWithParam<DType> {
       float worst = 0;
       for (size_t v = 0; v < vocab_size_; ++v) {
         const float difference = std::abs(got[v] - expected.logits[i * vocab_size_ + v]);
-        if (!(difference <= worst)) worst = difference;
+        worst = Worse(worst, difference);
       }
       EXPECT_LE(worst, RoundingBound(GetParam(), expected)) << "position " << position;
     }
@@ -188,8 +189,7 @@ TEST_P(CudaDecodingTest, LogitsOfGeneratedTokensAreThoseOfTheirTokens) {
         EXPECT_NEAR(LogProb(row, answer.ids[t]), answer.log_probs[t], kSameLogits) << t;
         const auto& same = cpu[expected.prompt.size() - 1 + t];
         float worst = 0;
-        for (size_t v = 0; v < vocab_size_; ++v)
-          worst = std::max(worst, std::abs(row[v] - same[v]));
+        for (size_t v = 0; v < vocab_size_; ++v) worst = Worse(worst, std::abs(row[v] - same[v]));
         EXPECT_LE(worst, bound_) << "token " << t;
       }
       num_compared += ExpectNear(expected, expected.prompt.size() - 1, answer.generation, num_same);
@@ -275,7 +275,7 @@ void CudaDecodingTest::ExpectTruthful(const BeamCase& c, const Beam& beam) {
     EXPECT_EQ(beam.top_log_probs[t].id, best) << "token " << t;
     const auto& same = cpu[c.request.input_ids.size() - 1 + t];
     float worst = 0;
-    for (size_t v = 0; v < vocab_size_; ++v) worst = std::max(worst, std::abs(row[v] - same[v]));
+    for (size_t v = 0; v < vocab_size_; ++v) worst = Worse(worst, std::abs(row[v] - same[v]));
     EXPECT_LE(worst, bound_) << "token " << t;
   }
   if (beam.finish_reason == FinishReason::kEndId) {

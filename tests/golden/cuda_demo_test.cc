@@ -20,6 +20,7 @@
 #include "run_requests.h"
 #include "tensor/element.h"
 #include "tensor/test_gpu.h"
+#include "worse.h"
 
 namespace inflight::golden {
 namespace {
@@ -57,8 +58,7 @@ Logits LogitsOf(const EnginePtr& engine, Device& device, std::span<const TokenId
 float LargestDifference(const Logits& a, const Logits& b) {
   float worst = 0;
   for (size_t t = 0; t < a.size(); ++t)
-    for (size_t v = 0; v < a[t].size(); ++v)
-      if (const float error = std::abs(a[t][v] - b[t][v]); !(error <= worst)) worst = error;
+    for (size_t v = 0; v < a[t].size(); ++v) worst = Worse(worst, std::abs(a[t][v] - b[t][v]));
   return worst;
 }
 

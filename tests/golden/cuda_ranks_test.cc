@@ -17,6 +17,7 @@
 #include "rank_gpus.h"
 #include "run_requests.h"
 #include "speculation_cases.h"
+#include "worse.h"
 
 namespace inflight::golden {
 namespace {
@@ -95,7 +96,7 @@ TEST_P(CudaRanksTest, LogitsAndIdsStayNearTransformers) {
     float worst = 0;
     for (size_t p = 0; p < expected[i].positions.size(); ++p)
       for (size_t v = 0; v < vocab; ++v)
-        worst = std::max(
+        worst = Worse(
             worst,
             std::fabs(logits[i]->logits[static_cast<size_t>(expected[i].positions[p]) * vocab + v] -
                       expected[i].logits[p * vocab + v]));

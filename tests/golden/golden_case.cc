@@ -5,6 +5,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "worse.h"
+
 namespace inflight::golden {
 
 void ReadCase(const nlohmann::json& entry, GoldenCase* out) {
@@ -27,7 +29,7 @@ float WorstLogit(const GoldenCase& c, const std::vector<float>& logits) {
     const size_t row = position < c.prompt.size() ? position : position + 1;
     for (size_t v = 0; v < vocab_size; ++v) {
       const float difference = std::fabs(logits[row * vocab_size + v] - c.logits[i][v]);
-      if (!(difference <= worst)) worst = difference;
+      worst = Worse(worst, difference);
     }
   }
   return worst;

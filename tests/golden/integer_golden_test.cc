@@ -14,6 +14,7 @@
 #include "builder/builder.h"
 #include "constants.h"
 #include "paged_model.h"
+#include "worse.h"
 
 namespace inflight::golden {
 namespace {
@@ -108,7 +109,7 @@ class IntegerGoldenTest : public testing::TestWithParam<IntegerCase> {
       float worst = 0;
       for (size_t t = 0; t < ids.size(); ++t)
         for (size_t v = 0; v < logits[t].size(); ++v)
-          worst = std::fmax(worst, std::fabs(logits[t][v] - want[t * logits[t].size() + v]));
+          worst = Worse(worst, std::fabs(logits[t][v] - want[t * logits[t].size() + v]));
       // Integer sums are exact, and the prompts keep clear of rounding ties.
       EXPECT_LE(worst, kTolerance) << table.name << ", prompt " << p;
     }

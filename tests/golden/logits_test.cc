@@ -10,6 +10,7 @@
 #include "constants.h"
 #include "golden_reference.h"
 #include "run_requests.h"
+#include "worse.h"
 
 namespace inflight::golden {
 namespace {
@@ -76,7 +77,7 @@ class LogitsTest : public testing::TestWithParam<const char*> {
       for (size_t v = 0; v < vocab_size_; ++v) {
         const float difference = std::fabs(rows[static_cast<size_t>(row) * vocab_size_ + v] -
                                            expected.logits[i * vocab_size_ + v]);
-        if (!(difference <= worst)) worst = difference;
+        worst = Worse(worst, difference);
       }
     }
     return {worst, num_compared};

@@ -13,6 +13,7 @@
 #include "ops/cuda/cuda_stream.h"
 #include "rank_gpus.h"
 #include "tensor/element.h"
+#include "worse.h"
 
 namespace inflight::executor::cuda {
 namespace {
@@ -108,8 +109,8 @@ class PeerGroupTest : public testing::TestWithParam<int> {
     const auto first = Read<T>(0, kOffset, static_cast<size_t>(count));
     double worst = 0;
     for (size_t i = 0; i < first.size(); ++i)
-      worst = std::max(worst, std::abs(static_cast<double>(first[i].ToFloat()) - sums[i]) /
-                                  (std::abs(sums[i]) * roundoff + sizes[i] * 1e-6));
+      worst = golden::Worse(worst, std::abs(static_cast<double>(first[i].ToFloat()) - sums[i]) /
+                                       (std::abs(sums[i]) * roundoff + sizes[i] * 1e-6));
     EXPECT_LE(worst, 1.0) << "of what rounding may change";
     for (int r = 1; r < GetParam(); ++r) {
       const auto other = Read<T>(r, kOffset, static_cast<size_t>(count));

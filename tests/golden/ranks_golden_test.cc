@@ -19,6 +19,7 @@
 #include "run_requests.h"
 #include "speculation_cases.h"
 #include "window_cases.h"
+#include "worse.h"
 
 namespace inflight::golden {
 namespace {
@@ -125,8 +126,8 @@ TEST_P(RanksGoldenTest, IdsAndLogitsAreThoseOfTransformers) {
         auto row = static_cast<size_t>(expected[i].positions[p]);
         if (row >= expected[i].prompt.size()) ++row;
         for (size_t v = 0; v < vocab; ++v)
-          worst = std::max(worst, std::fabs(sinks[i]->logits[row * vocab + v] -
-                                            expected[i].logits[p * vocab + v]));
+          worst = Worse(worst, std::fabs(sinks[i]->logits[row * vocab + v] -
+                                         expected[i].logits[p * vocab + v]));
       }
       EXPECT_LE(worst, kTolerance);
     }
@@ -175,7 +176,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, RanksDemoTest,
 float WorstDifference(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return INFINITY;
   float worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::fabs(a[i] - b[i]));
+  for (size_t i = 0; i < a.size(); ++i)
+    worst = Worse(worst, a[i] == b[i] ? 0.0F : std::fabs(a[i] - b[i]));
   return worst;
 }
 
