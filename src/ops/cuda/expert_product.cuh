@@ -102,8 +102,9 @@ __device__ inline uint32_t ChunkAt(int row, int chunk) {
 
 __device__ inline float GatedProduct(const ExpertProduct& p, float gate, float up) {
   if (p.limit == 0) return Activate(p.activation, gate) * up;
-  const float g = fminf(gate, p.limit);
-  const float u = fminf(fmaxf(up, -p.limit), p.limit);
+  // Not by fminf and fmaxf, which would make a limit of NaN.
+  const float g = gate > p.limit ? p.limit : gate;
+  const float u = up > p.limit ? p.limit : up < -p.limit ? -p.limit : up;
   return TimesSigmoid(g, 1.702F * g) * (u + 1.0F);
 }
 

@@ -410,6 +410,24 @@ TEST_F(CudaExpertsTest, ATokenHasTheSameBitsAloneAndInBatches) {
   }
 }
 
+TEST_F(CudaExpertsTest, ALimitHidesNoNaN) {
+  const ExpertCase c = {"", 3, 2, 1, 64, 64, 0, false, 0.4F};
+  ExpertLayer layer(device(), c, DType::kBF16);
+  layer.x.Set(c.hidden, std::numeric_limits<float>::quiet_NaN());  // of token 1
+  const DeviceLists lists(device(), c);
+  Route(c, LogitsOf(c), lists);
+  const DeviceTensor x = ToDevice(layer.x);
+  const DeviceTensor inner = Output(DType::kBF16, {c.NumPlaces(), c.inner});
+  ASSERT_EQ(cuda::ExpertGatedLinear(Gated(c, x.view(), lists.view(), layer.device_fc.view(),
+                                          layer.device_fc_bias.view(), inner.view()),
+                                    stream()),
+            Status::Ok());
+  const std::vector<int> tokens = Ints(lists.tokens.ToHost());
+  const std::vector<float> got = inner.ToHost().ToFloats();
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_EQ(std::isnan(got[i]), tokens[i / static_cast<size_t>(c.inner)] == 1) << i;
+}
+
 TEST_F(CudaExpertsTest, WhatDoesNotFitIsNamed) {
   const ExpertCase c = {"", 2, 3, 2, 64, 64};
   const ExpertLayer layer(device(), c, DType::kBF16);
