@@ -11,8 +11,9 @@
 namespace inflight::ops::cuda {
 namespace {
 
-// Their indices are int32.
-constexpr int64_t kMaxPlaces = int64_t{1} << 30;
+// Their tiles, of 128 places where there are many and at most one more for each expert, are the
+// second dimension of a grid: at most 65,535.
+constexpr int64_t kMaxPlaces = (65535 - kMaxExperts) * int64_t{128};
 
 Status ExpectRoutes(const ExpertRoutes& routes, int64_t num_places) {
   const int64_t num_experts = routes.begins.num_elements() - 1;

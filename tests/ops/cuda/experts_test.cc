@@ -441,6 +441,10 @@ TEST_F(CudaExpertsTest, WhatDoesNotFitIsNamed) {
   const DeviceTensor inner = Output(DType::kBF16, {4, 64});
   ExpertGatedLinearParams gated = Gated(c, x.view(), lists.view(), layer.device_fc.view(),
                                         layer.device_fc_bias.view(), inner.view());
+  gated.y.shape = {int64_t{1} << 23, 64};
+  EXPECT_THAT(cuda::ExpertGatedLinear(gated, stream()).message(),
+              HasSubstr("routes.tokens: got 8388608 places, needed at most 8257408"));
+  gated.y = inner.view();
   gated.weight.out_features = 128;
   EXPECT_THAT(cuda::ExpertGatedLinear(gated, stream()).message(),
               HasSubstr("weight: got 128 rows, needed 128 of each of 3 experts"));
