@@ -10,8 +10,7 @@
 
 namespace inflight::model {
 
-// What it computes in, of the largest step. num_places = max_num_tokens *
-// ExpertsOfToken.
+// What it computes in, of the largest step. num_places = max_num_tokens * ExpertsOfToken.
 struct ExpertWorkspace {
   TensorView logits;  // [max_num_tokens, RouterRows] float32
   ops::ExpertRoutes routes;
@@ -36,7 +35,7 @@ struct ExpertMlpParams {
   TensorView wide_x;   // FP8 activations only: what x becomes here, and the router reads
   TensorView scratch;  // of linears
   ExpertWorkspace workspace;
-  TensorView delta;  // [num_tokens, hidden_size] float32
+  TensorView delta;  // [num_tokens, hidden_size] float32; on CUDA the model's dtype
 };
 Status RunExpertMlp(const ModelConfig& config, const ops::OpTable& ops,
                     const ExpertMlpParams& params, Stream& stream);
