@@ -58,6 +58,15 @@ void AddNormsFactorsAndCaps(model::ModelConfig& config) {
   config.sliding_rope_theta = 5000;
 }
 
+// A dense layer stands between those with experts, of which every token has a shared one.
+void AddExperts(model::ModelConfig& config) {
+  config.num_experts = 11;
+  config.experts_per_token = 3;
+  config.num_shared_experts = 1;
+  config.expert_intermediate_size = 256;
+  config.dense_layers = {false, true, false};
+}
+
 void MakeParallel(model::ModelConfig& config) {
   config.parallel_residual = config.has_shared_norm = true;
   config.head_bias = true;
@@ -92,6 +101,12 @@ INSTANTIATE_TEST_SUITE_P(
         Form{.name = "norms_factors_and_caps_bfloat16",
              .head_dim = 256,
              .change = AddNormsFactorsAndCaps},
+        Form{.name = "experts_bfloat16", .change = AddExperts},
+        Form{
+            .name = "experts_float16", .dtype = DType::kF16, .head_dim = 128, .change = AddExperts},
+        Form{.name = "experts_fp8",
+             .algo = model::QuantAlgo::kFp8PerChannelPerToken,
+             .change = AddExperts},
         Form{.name = "parallel_float16", .dtype = DType::kF16, .change = MakeParallel},
         Form{.name = "parallel_fp8",
              .algo = model::QuantAlgo::kFp8PerChannelPerToken,
