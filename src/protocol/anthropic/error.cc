@@ -13,13 +13,14 @@ namespace inflight::anthropic {
 namespace {
 
 constexpr int kOverloaded = 529;
+constexpr int kTimedOut = 504;
 
-int HttpStatusOf(int openai_status) {
+int HttpStatusOf(const Status& status, int openai_status) {
   switch (openai_status) {
     case 422:
       return 400;
     case 503:
-      return kOverloaded;
+      return status.code() == StatusCode::kDeadlineExceeded ? kTimedOut : kOverloaded;
     default:
       return openai_status;
   }
@@ -37,7 +38,7 @@ std::string_view TypeOf(int http_status) {
       return "request_too_large";
     case 429:
       return "rate_limit_error";
-    case 504:
+    case kTimedOut:
       return "timeout_error";
     case kOverloaded:
       return "overloaded_error";
@@ -56,7 +57,7 @@ void Append(const Status& status, int http_status, std::string& out) {
 }  // namespace
 
 http_listener::HttpResponse Error(const Status& status, int http_status) {
-  const int own_status = HttpStatusOf(http_status);
+  const int own_status = HttpStatusOf(status, http_status);
   std::string body;
   Append(status, own_status, body);
   auto response = kserve_http::Answer(own_status, kserve_http::kJson, std::move(body));
@@ -69,7 +70,7 @@ http_listener::HttpResponse Error(const Status& status) {
 }
 
 void AppendError(const Status& status, std::string& out) {
-  Append(status, HttpStatusOf(openai::HttpStatusOf(status)), out);
+  Append(status, HttpStatusOf(status, openai::HttpStatusOf(status)), out);
 }
 
 }  // namespace inflight::anthropic
