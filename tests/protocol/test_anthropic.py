@@ -108,6 +108,27 @@ def test_thinking_ends_where_its_budget_does(api):
     assert lengths[0] < lengths[1] < lengths[2] == len(whole)
 
 
+def test_a_request_as_coding_assistants_send_it_is_answered(api):
+    """With what comes along: ?beta=true, names of betas, marks of the cache, who asks, and results of tools among words."""
+    mark = {"type": "ephemeral", "ttl": "5m"}
+    use = {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"a": 1}, "cache_control": mark}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "2"}], "is_error": False}
+    body = asked(
+        "calls", betas=["interleaved-thinking-2025-05-14"], metadata={"user_id": "somebody"},
+        system=[{"type": "text", "text": "You are brief.", "cache_control": mark}],
+        tools=[TOOLS[0], {**TOOLS[1], "cache_control": mark}],
+        messages=[
+            {"role": "user", "content": [{"type": "text", "text": "Add."}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "Well."}, use]},
+            {"role": "user", "content": [result, {"type": "text", "text": "And the weather?", "cache_control": mark}]},
+        ],
+    )  # fmt: skip
+    expected = ("Let me look.", "", TWO_USES, "tool_use")
+    assert parts(api.beta.messages.create(**body)) == expected
+    with api.beta.messages.stream(**body) as stream:
+        assert parts(stream.get_final_message()) == expected
+
+
 def test_a_stop_sequence_is_told(api):
     answer = ask(api, "thinks", stop_sequences=["nobody says this", "I guess"])
     assert parts(answer) == ("Sunny, ", "What is the weather, and where?", [], "stop_sequence")

@@ -23,6 +23,7 @@ LIMITS = {
     "frugal": {"tokens_per_period": 100, "period_s": 86400},
     "small": {"tokens_per_period": 40, "period_s": 86400},
     "streamer": {"requests_per_second": 0.001, "burst": 3},
+    "asker": {"requests_per_second": 0.001, "burst": 1},
     "leaver": {},
     "free": {},
 }
@@ -115,6 +116,28 @@ def test_tokens_of_a_period_are_bounded(limited):
     with pytest.raises(InferenceServerException, match="has 0 tokens left") as error:
         infer_grpc(limited, "frugal")
     assert error.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+
+
+def test_other_apis_say_so_in_their_own_words(limited):
+    said = [{"role": "user", "content": "Hi"}]
+    bodies = {
+        "/v1/chat/completions": {"messages": said, "max_tokens": 1},
+        "/v1/completions": {"prompt": "Hi", "max_tokens": 1},
+        "/v1/responses": {"input": "Hi", "max_output_tokens": 1},
+        "/v1/messages": {"messages": said, "max_tokens": 1},
+    }
+
+    def ask(path):
+        return requests.post(f"http://{limited.http}{path}", json=bodies[path], headers=bearer("asker"), timeout=120)
+
+    assert ask("/v1/chat/completions").ok
+    for path in bodies:
+        refused = ask(path)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["type"]) == (429, "rate_limit_error"), (path, refused.text)
+        assert "key 'asker' has sent more than its requests_per_second of 0.001" in error["message"]
+        assert int(refused.headers["Retry-After"]) > 0
+        assert path == "/v1/messages" or error["code"] == "rate_limit_exceeded"
 
 
 def test_what_was_taken_outlives_a_change_of_the_file(limited):

@@ -255,6 +255,7 @@ def test_temperature_alone_draws_and_a_seed_repeats(api, server):
     assert len(drawn) > 1
     assert text(temperature=2, top_p=0) == greedy
     assert text(temperature=2, extra_body={"top_k": 1}) == greedy
+    assert text(temperature=2, extra_body={"min_p": 1}) == greedy
     body = {"model": MODEL, "prompt": "Once upon a time", "temperature": 2, "max_tokens": 24}
     first = post(server, "/v1/completions", body)
     again = post(server, "/v1/completions", {**body, "seed": int(first.headers["Inflight-Seed"])})
@@ -290,6 +291,7 @@ def test_penalties_and_priority_are_taken(api):
     greedy = complete(api, max_tokens=40, temperature=0).choices[0].text
     penalized = complete(api, max_tokens=40, temperature=0, frequency_penalty=2, presence_penalty=2).choices[0].text
     assert penalized != greedy
+    assert complete(api, max_tokens=40, temperature=0, extra_body={"repetition_penalty": 5}).choices[0].text != greedy
     assert complete(api, max_tokens=40, temperature=0, frequency_penalty=0, user="somebody").choices[0].text == greedy
     assert complete(api, max_tokens=40, temperature=0, extra_body={"priority": -3}).choices[0].text == greedy
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inflight run --input` with beams and with several sequences: beams are those of transformers (tests/golden)."""
+"""`inflight run` with beams, several sequences and draws: beams are those of transformers (tests/golden)."""
 
 import json
+import re
 
 import numpy as np
-from command import ROOT, run
+from command import DEMO, ROOT, run
 
 GOLDEN = ROOT / "tests" / "golden"
 BEAMS = json.loads((GOLDEN / "beam_search.json").read_text())
@@ -44,6 +45,20 @@ def test_sequences_are_those_of_the_next_seeds(tmp_path):
     together, *alone = answers(tmp_path, lines)
     assert together["output_ids"] == [a["output_ids"] for a in alone]
     assert together["finish_reason"] == ["length"] * 3
+
+
+def test_temperature_alone_draws_and_its_seed_is_told(tmp_path):
+    command = ("run", DEMO, "--device", "cpu", "--prompt", "Once upon a time", "--max-tokens", 24)
+    greedy = run(*command)
+    assert "by chance" not in greedy.stderr
+    drawn = run(*command, "--temperature", 5)
+    again = run(*command, "--temperature", 5, "--seed", re.search(r"seed (\d+), by chance", drawn.stderr)[1])
+    assert again.stdout == drawn.stdout != greedy.stdout
+    assert "by chance" not in again.stderr
+    line = {"text_input": "Once upon a time", "max_tokens": 24, "temperature": 5.0}
+    (first,) = answers(tmp_path, [line], DEMO)
+    (second,) = answers(tmp_path, [{**line, "random_seed": first["seed"]}], DEMO)
+    assert second["output_ids"] == first["output_ids"] and "seed" not in second
 
 
 def test_what_cannot_be_is_an_error_of_its_line(tmp_path):
