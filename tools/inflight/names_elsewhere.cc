@@ -144,7 +144,7 @@ constexpr Name kOptions[] = {
     {"--chat-template-file", kLlama, kTemplate},
     {"--jinja", kLlama, kOwnTemplate},
     {"--no-jinja", kLlama, kOwnTemplate},
-    {"--reasoning-budget", kLlama, "--reasoning-format says how reasoning is marked"},
+    {"--reasoning-budget", kLlama, "that is thinking_budget of each request; leave it out"},
     {"--mlock", kLlama, kReadOnce},
     {"--no-mmap", kLlama, kReadOnce},
     {"--mmap", kLlama, kReadOnce},
