@@ -151,6 +151,17 @@ def test_streams_go_over_tls(tmp_path, certificates):
     assert server.stop() == 0
 
 
+def test_the_port_of_openais_api_has_the_same_tls(tmp_path, certificates):
+    options = ["--allow-grpc=false", "--openai-port=0", "--http-use-ssl=true", *flags(certificates.server)]
+    server = start_server(tmp_path, DEMO, *options)
+    place = f"127.0.0.1:{json.loads((tmp_path / 'ports.json').read_text())['openai']}"
+    assert requests.get(f"https://{place}/v1/models", timeout=30, verify=str(certificates.root.certificate)).ok
+    with pytest.raises(requests.exceptions.ConnectionError):
+        requests.get(f"http://{place}/v1/models", timeout=30)
+    assert server.stop() == 0
+    assert f"curl https://{place}/v1/chat/completions " in server.log.read_text()
+
+
 def test_half_a_handshake_is_not_waited_for(tmp_path, repository, certificates):
     options = ["--http-use-ssl=true", *flags(certificates.server), "--http-header-timeout-ms=500"]
     server = serve(tmp_path, repository, *options)

@@ -95,7 +95,7 @@ void LogHowToAsk(serving::Server& server, const ServeOptions& options, int http_
   if (models.empty()) return;
   const std::string& address = is_own ? options.openai.address : options.http.address;
   const bool is_everywhere = address == kEveryInterface || address == "::";
-  const std::string scheme = !is_own && options.http.tls.is_on() ? "https" : "http";
+  const std::string scheme = options.http.tls.is_on() ? "https" : "http";
   const std::string url = fmt::format(
       "{}://{}:{}", scheme,
       is_everywhere ? "127.0.0.1"

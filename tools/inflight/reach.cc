@@ -29,7 +29,8 @@ std::string PortsInReach(const ServeOptions& options, bool (*is_meant)(const Rea
       {"SageMaker", options.sagemaker.address, options.allow_sagemaker},
       {"Vertex AI", options.vertex_ai.address, options.allow_vertex_ai},
       {"cog", options.cog.listener.address, options.cog_port.has_value()},
-      {"OpenAI", options.openai.address, options.openai_port.has_value()},
+      {"OpenAI", options.openai.address, options.openai_port.has_value(),
+       !options.http.tls.is_on()},
       {"shadow", ShadowAddress(options), options.shadow_port.has_value()},
   };
   std::string names;
