@@ -117,7 +117,14 @@ __device__ inline void ExpertMma(float (&c)[4], const uint32_t (&a)[4], uint32_t
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
-    __trap();  // models with such weights are refused (tables.cc)
+    // Code of compute_80 on a later GPU: the same codes as halves, first those in the lower halves
+    // of all words, then the others. Both operands take the same k each time.
+    const uint32_t first[] = {HalvesOfFp8(a[0]), HalvesOfFp8(a[1]), HalvesOfFp8(a[2]),
+                              HalvesOfFp8(a[3])};
+    const uint32_t second[] = {HalvesOfFp8(a[0] >> 16), HalvesOfFp8(a[1] >> 16),
+                               HalvesOfFp8(a[2] >> 16), HalvesOfFp8(a[3] >> 16)};
+    Mma<__half>(c, first, HalvesOfFp8(b0), HalvesOfFp8(b1));
+    Mma<__half>(c, second, HalvesOfFp8(b0 >> 16), HalvesOfFp8(b1 >> 16));
 #endif
   } else {
     Mma<T>(c, a, b0, b1);
