@@ -21,6 +21,7 @@ using json::Value;
 using Kind = Value::Kind;
 
 constexpr int kMaxDepth = 32;
+constexpr size_t kQuotedBytes = 64;  // of a client's text in an error; gRPC has UTF-8 alone
 // Variables that the request has members for.
 constexpr std::array<std::string_view, 5> kOwnVariables = {
     "messages", "tools", "documents", "add_generation_prompt", "continue_final_message"};
@@ -168,7 +169,7 @@ class Reader {
     bool calls = false;
     writer_.BeginObject();
     RETURN_IF_ERROR(message.ForEachMember([&](std::string_view key, const Value& value) -> Status {
-      const std::string member = name + "." + std::string(key.substr(0, 64));
+      const std::string member = name + "." + json::ValidText(key.substr(0, kQuotedBytes));
       if (key == "content" && value.kind() == Kind::kNull) is_null = true;
       if (value.kind() == Kind::kNull) return Status::Ok();
       if (key == "role") return ReadInto(value, member, role);
@@ -327,8 +328,10 @@ class Reader {
       return InvalidArgument(where, "must be an object with a type, such as text");
     ASSIGN_OR_RETURN(const std::string kind, type->AsString());
     if (kind != "text" && kind != "input_text")
-      return Unimplemented(
-          where, "got a part of type '" + kind.substr(0, 64) + "': this model takes text alone");
+      return Unimplemented(where,
+                           "got a part of type '" +
+                               json::ValidText(std::string_view(kind).substr(0, kQuotedBytes)) +
+                               "': this model takes text alone");
     if (!text || text->kind() != Kind::kString)
       return InvalidArgument(where + ".text", "must be a string");
     return text->AsString();

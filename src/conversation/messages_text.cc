@@ -99,7 +99,7 @@ class ObjectReader {
     } else if (name == "continue_final_message") {
       ASSIGN_OR_RETURN(continues_, BoolOf(name, value));
     } else {
-      return InvalidArgument("messages." + std::string(name.substr(0, kMaxNameBytes)),
+      return InvalidArgument("messages." + json::ValidText(name.substr(0, kMaxNameBytes)),
                              "is not a member of a conversation; those are messages, tools, "
                              "chat_template_kwargs, add_generation_prompt and "
                              "continue_final_message");

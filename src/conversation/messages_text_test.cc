@@ -158,6 +158,15 @@ TEST_F(MessagesText, WhatIsWrongIsNamed) {
   for (const auto& [text, says] : cases) EXPECT_THAT(TextOf(text), HasSubstr(says)) << text;
 }
 
+TEST_F(MessagesText, AnErrorIsUtf8WhereItCutsAName) {
+  std::string name;
+  for (int i = 0; i < 30; ++i) name += "\xE6\xBC\xA2";  // 64 bytes end within the 22nd
+  std::string shown(name, 0, 63);
+  shown += "\xEF\xBF\xBD: is not a member";
+  EXPECT_THAT(TextOf("{\"" + name + "\": 1}"), HasSubstr("messages." + shown));
+  EXPECT_THAT(TextOf("[{\"" + name + "\": 1}]"), HasSubstr("messages[0]." + shown));
+}
+
 TEST(NoTemplate, SaysTheRemedy) {
   EXPECT_EQ(NoTemplate(NotFound("none"), "text_input").message(),
             "messages: this model has no chat template; use text_input, or start the server with "
