@@ -55,7 +55,7 @@ Status AddedTokens::Add(AddedToken token, const Vocab& vocab, const Normalizer& 
   (token.normalized ? normalized_ : raw_).Add(decoder_form, *id);
   ids_[token.content] = *id;
   if (token.special && special_contents_.insert(token.content).second)
-    specials_[token.content.front()].push_back(token.content);
+    specials_.Add(token.content, *id);
   tokens_[*id] = {std::move(token), std::move(decoder_form)};
   return Status::Ok();
 }
@@ -106,14 +106,8 @@ void AddedTokens::Split(const StringMatcher& matcher, std::string_view text,
 
 std::vector<size_t> AddedTokens::FindSpecial(std::string_view text) const {
   std::vector<size_t> found;
-  if (specials_.empty()) return found;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto it = specials_.find(text[i]);
-    if (it == specials_.end()) continue;
-    const std::string_view rest = text.substr(i);
-    if (std::ranges::any_of(it->second, [&](const auto& token) { return rest.starts_with(token); }))
-      found.push_back(i);
-  }
+  for (size_t i = 0; i < text.size(); ++i)
+    if (specials_.LongestAt(text, i)) found.push_back(i);
   return found;
 }
 

@@ -81,8 +81,7 @@ class AddedTokens {
   std::map<TokenId, Entry> tokens_;
   std::unordered_map<std::string, TokenId> ids_;
   std::unordered_set<std::string> special_contents_;
-  std::map<char, std::vector<std::string>> specials_;  // by their first bytes
-  StringMatcher raw_, normalized_;
+  StringMatcher raw_, normalized_, specials_;
 };
 
 }  // namespace inflight::tokenizer

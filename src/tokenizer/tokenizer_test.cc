@@ -86,6 +86,13 @@ TEST(Encode, NoSpecialTokenBeginsWhereTextIsToStayPlain) {
   EXPECT_THAT(*plain->Encode("ab", false, plain_at), ElementsAre(1, 2));
 }
 
+TEST(Encode, SpecialTokensAreFoundAlsoWithinEachOther) {
+  auto json = ByteLevelJson();
+  json["added_tokens"][0]["content"] = "aa";
+  const auto t = MustLoad(json);
+  EXPECT_THAT(t->FindSpecialTokens("aaaba aa"), ElementsAre(0, 1, 6));
+}
+
 TEST(Encode, NoSpecialTokenOfNormalizedTextBeginsThereEither) {
   auto json = Llama2Json();
   json["added_tokens"][1]["normalized"] = true;
