@@ -125,6 +125,9 @@ TEST(AnswerParserTest, PythonicCalls) {
                   Calls("get_weather"), With("{}")));
   EXPECT_THAT(PartsOf(how, "<|python_start|>[add(a=True)]<|python_end|>"),
               ElementsAre(Calls("add"), With(R"({"a": true})")));
+  EXPECT_THAT(
+      PartsOf(how, R"(<|python_start|>[add(a="<|python_end|>", b='"<|python_tag|>')])"),
+      ElementsAre(Calls("add"), With(R"({"a": "<|python_end|>", "b": "\"<|python_tag|>"})")));
   EXPECT_THAT(PartsOf(how, "[add(a=1E+5, b=-2e+3)]"),
               ElementsAre(Calls("add"), With(R"({"a": 1E+5, "b": -2e+3})")));
   for (const std::string_view text :

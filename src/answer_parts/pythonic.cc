@@ -231,11 +231,14 @@ class PythonicReader final : public CallReader {
 
   void Add(char c, Parts& out) override {
     std::string passed;
-    const bool is_marker = scan_.Add(c, passed).has_value();
+    const auto marker = scan_.Add(c, passed);
     for (const char one : passed) AddOne(one, out);
-    if (is_marker && state_ == State::kText) {
+    if (!marker) return;
+    if (state_ == State::kText) {
       state_ = State::kBegin;
       list_.clear();
+    } else if (quote_ != 0) {  // it is of a string
+      for (const char one : *marker) AddOne(one, out);
     }
   }
 
