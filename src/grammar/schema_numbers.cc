@@ -46,6 +46,29 @@ NodeId DistinctDoubles(Grammar& grammar) {
   return grammar.Sequence({grammar.Optional(grammar.Char('-')), grammar.Choice(choices)});
 }
 
+// Leaves those out that are read as a double which is an exclusive bound's: integers, and bounds,
+// of more digits than DistinctDoubles tells apart.
+Status LeaveOutBounds(const Conjunction& all, Dfa& numbers, Budget& budget) {
+  constexpr double kLeast = 1e-14;  // of those below, some need more than kMaxNumberDigits digits
+  for (const Conjunct& one : all) {
+    for (const BoundEntry& entry : kBounds) {
+      const auto& value = (*one.schema)[entry.keyword];
+      if (!value || !entry.is_exclusive) continue;
+      ASSIGN_OR_RETURN(const double bound, value->AsDouble());
+      if (std::abs(bound) < kLeast) continue;
+      const double next = std::nextafter(bound, entry.is_from ? HUGE_VAL : -HUGE_VAL);
+      const auto inclusive = ParseDecimal(fmt::format("{}", next));
+      if (!inclusive.ok())
+        return SchemaError(*one.schema, entry.keyword, inclusive.status().message());
+      ASSIGN_OR_RETURN(const Dfa side,
+                       entry.is_from ? NumbersFrom(*inclusive, /*is_exclusive=*/false, budget)
+                                     : NumbersUpTo(*inclusive, /*is_exclusive=*/false, budget));
+      ASSIGN_OR_RETURN(numbers, Intersect(numbers, side, budget));
+    }
+  }
+  return Status::Ok();
+}
+
 Result<Dfa> Multiples(const Schema& schema) {
   const auto divisor = schema[Keyword::kMultipleOf]->AsDouble();
   if (!divisor.ok() || !(*divisor >= 1) || *divisor > kMaxDivisor ||
@@ -100,6 +123,7 @@ Result<NodeId> SchemaTranslator::NumberNode(const Conjunction& all, bool are_int
     Grammar grammar;
     ASSIGN_OR_RETURN(const Dfa distinct, DfaOf(grammar, DistinctDoubles(grammar)));
     ASSIGN_OR_RETURN(numbers, Intersect(*numbers, distinct, budget_));
+    RETURN_IF_ERROR(LeaveOutBounds(all, *numbers, budget_));
   }
   return grammar_.Call(grammar_.AddRule(fmt::format("of numbers at {}", all[0].schema->pointer),
                                         std::make_shared<const Dfa>(*std::move(numbers))));
