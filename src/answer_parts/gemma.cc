@@ -20,7 +20,7 @@ constexpr std::array<GemmaMarkers, 2> kGemmaMarkers = {{
 }};
 constexpr std::string_view kGemmaCall = "call:";
 constexpr size_t kMaxGemmaHead = 512;
-constexpr size_t kMaxGemmaDepth = 256;
+constexpr size_t kMaxGemmaDepth = 1024;  // guides write up to 512
 
 class GemmaReader final : public CallReader {
  public:

@@ -7,7 +7,7 @@
 namespace inflight::answer_parts {
 namespace {
 
-constexpr size_t kMaxDepth = 256;
+constexpr size_t kMaxDepth = 1024;  // guides write up to 512
 constexpr size_t kMaxWordBytes = 512;
 
 bool IsHex(char c) {

@@ -35,7 +35,7 @@ class ListParser {
   }
 
  private:
-  static constexpr int kMaxDepth = 256;
+  static constexpr int kMaxDepth = 1024;  // guides write up to 512
 
   void SkipBlanks() {
     while (at_ < text_.size() && IsBlank(text_[at_])) ++at_;

@@ -220,6 +220,23 @@ def test_texts_without_quotes_keep_to_their_schemas(driver):
     assert given == [{"p": 'a"'}, {"e": "x\ny"}, {"u": "<|"}, {"u": None}]
 
 
+@pytest.mark.parametrize(("name", "text"), [
+    ("hermes", '<tool_call>\n{{"name": "f", "arguments": {{"x": {}}}}}\n</tool_call>'),
+    ("gemma", "<|tool_call>call:f{{x:{}}}<tool_call|>"),
+    ("qwen_coder", "<tool_call>\n<function=f>\n<parameter=x>\n{}\n</parameter>\n</function>\n</tool_call>"),
+    ("pythonic", "[f(x={})]"),
+])  # fmt: skip
+def test_what_a_guide_lets_nest_is_read(driver, name, text):
+    driver.calls(FORMATS[name][0], [("f", {"type": "object", "properties": {"x": {"type": "array"}}}, [])])
+    nested = ["[" * depth + "]" * depth for depth in (200, 300, 400, 500, 600)]
+    texts = [text.format(one) for one in nested]
+    written = driver.matches(texts)
+    assert written[0] and not written[-1]
+    for one, is_written, (_, _, calls) in zip(nested, written, driver.read(texts), strict=True):
+        if is_written:
+            assert [(n, "".join(a.split())) for n, a in calls] == [("f", f'{{"x":{one}}}')]
+
+
 def test_choices_of_texts_within_each_other_have_a_bound(driver):
     def chain(length):
         one = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}]} for i in range(length)}
