@@ -279,6 +279,25 @@ TEST_F(FlightRecorderTest, WithoutItsBeginningOutputsAreComparedFromAnIdleTurnOn
   EXPECT_THAT(forged->difference, HasSubstr("request " + std::to_string(last.request)));
 }
 
+TEST_F(FlightRecorderTest, TurnsThatFoundNoRoomAreCountedAtTheEndToo) {
+  auto recorder = Record({.file = file_, .keeps_prompts = true}, HeaderOf(SmallInfo(2)));
+  ASSERT_TRUE(recorder.ok()) << recorder.status().ToString();
+  Request request;
+  request.input_ids.resize((size_t{16} << 20) / sizeof(TokenId));  // more than may wait
+  const auto active = executor::MakeActiveRequest(1, request, nullptr, 0);
+  (*recorder)->OnTime(5);
+  (*recorder)->OnArrival(*active);
+  (*recorder)->OnTurnEnd(/*has_collected=*/false, /*is_idle=*/false);
+  recorder->reset();
+  auto journal = Journal::Open(file_);
+  ASSERT_TRUE(journal.ok()) << journal.status().ToString();
+  TurnRecord turn;
+  uint64_t num_lost = 0;
+  EXPECT_EQ(*journal->Next(&turn, &num_lost), Journal::Item::kGap);
+  EXPECT_EQ(num_lost, 1U);
+  EXPECT_EQ(*journal->Next(&turn, &num_lost), Journal::Item::kEnd);
+}
+
 TEST_F(FlightRecorderTest, AnEarlierRunsJournalIsKeptAndAnotherWritersIsLeftAlone) {
   ASSERT_NO_FATAL_FAILURE(RecordLoad(5, {.keeps_prompts = true}));
   const std::string first = Bytes();

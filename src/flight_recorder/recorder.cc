@@ -147,6 +147,10 @@ class Recorder : public TurnBuilder {
     is_stopping_.store(true);
     WakeWriter();
     thread_.join();
+    if (num_lost_ == 0) return;
+    frames_.clear();
+    AppendGap();
+    Write(frames_);
   }
 
  protected:
@@ -154,15 +158,19 @@ class Recorder : public TurnBuilder {
     record_.clear();
     AppendTurn(turn, &record_);
     frames_.clear();
-    if (num_lost_ > 0)
-      AppendFrame(RecordKind::kGap, {reinterpret_cast<const char*>(&num_lost_), sizeof(num_lost_)},
-                  &frames_);
+    if (num_lost_ > 0) AppendGap();
     AppendFrame(RecordKind::kTurn, record_, &frames_);
     num_lost_ = ring_.Push(frames_) ? 0 : num_lost_ + 1;
     if (is_sleeping_.load() != 0) WakeWriter();
   }
 
  private:
+  // Of the turns for which there was no room.
+  void AppendGap() {
+    AppendFrame(RecordKind::kGap, {reinterpret_cast<const char*>(&num_lost_), sizeof(num_lost_)},
+                &frames_);
+  }
+
   void WakeWriter() {
     is_sleeping_.store(0);
     is_sleeping_.notify_one();
@@ -171,15 +179,11 @@ class Recorder : public TurnBuilder {
   void Run() {
     NameThisThread("inflight-record");
     std::string frames;
-    bool is_broken = false;
     while (true) {
       const bool is_last = is_stopping_.load();
       frames.clear();
       ring_.Take(&frames);
-      if (const Status written = is_broken ? Status::Ok() : file_.Write(frames); !written.ok()) {
-        is_broken = true;
-        logging::Error("the journal ends: it cannot be written", {{"status", written.ToString()}});
-      }
+      Write(frames);
       if (is_last) return;
       if (!frames.empty()) {
         std::this_thread::sleep_for(kPause);
@@ -192,7 +196,16 @@ class Recorder : public TurnBuilder {
     }
   }
 
-  JournalFile file_;  // the thread's
+  void Write(std::string_view frames) {
+    if (is_broken_) return;
+    const Status written = file_.Write(frames);
+    if (written.ok()) return;
+    is_broken_ = true;
+    logging::Error("the journal ends: it cannot be written", {{"status", written.ToString()}});
+  }
+
+  JournalFile file_;  // the thread's, as long as it runs
+  bool is_broken_ = false;
   ByteRing ring_;
   std::string record_, frames_;
   uint64_t num_lost_ = 0;
