@@ -375,6 +375,12 @@ TEST_F(FlightRecorderTest, WrongMembersOfAHeaderAreNamed) {
               HasSubstr("'scheduler_policy': got 3, must be in [0, 2]"));
   EXPECT_THAT(with("\"shape\"", "\"shop\""), HasSubstr("lacks 'shape'"));
   EXPECT_THAT(with("\"part\":0", "\"part\":-1"), HasSubstr("'part'"));
+  EXPECT_THAT(with("\"least_step_ns\":0", "\"least_step_ns\":-9223372036854775808"),
+              HasSubstr("'least_step_ns'"));
+  EXPECT_THAT(with("\"max_queue_delay_us\":300", "\"max_queue_delay_us\":9223372036854775807"),
+              HasSubstr("'max_queue_delay_us'"));
+  EXPECT_THAT(with("\"step_time_goal_ms\":", "\"step_time_goal_ms\":1e300,\"was\":"),
+              HasSubstr("'step_time_goal_ms'"));
   EXPECT_THAT(with("{", "["), HasSubstr("header"));
 }
 

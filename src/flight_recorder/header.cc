@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <type_traits>
@@ -199,6 +201,22 @@ class FieldReader {
   Status status_;
 };
 
+// What a step loop reckons with, of which nobody else asks whether it is a time.
+Status CheckTimes(const Header& header) {
+  constexpr double kMostNs = 7.2e12;  // more than any option may say
+  const ExecutorOptions& executor = header.open.executor;
+  const std::array<std::pair<const char*, double>, 3> times = {{
+      {"least_step_ns", static_cast<double>(header.least_step_ns)},
+      {"max_queue_delay_us", static_cast<double>(executor.max_queue_delay_us) * 1e3},
+      {"step_time_goal_ms", std::abs(executor.step_time_goal_ms) * 1e6},  // below 0: none
+  }};
+  for (const auto& [name, ns] : times)
+    if (!(ns >= 0 && ns <= kMostNs))
+      return DataLoss(
+          fmt::format("a journal's header: '{}': is {} ns, must be in [0, {}]", name, ns, kMostNs));
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::string HeaderText(const Header& header) {
@@ -236,6 +254,7 @@ Result<Header> ParseHeader(std::string_view text) {
   FieldReader fields(members);
   VisitHeader(fields, header);
   RETURN_IF_ERROR(fields.status());
+  RETURN_IF_ERROR(CheckTimes(header));
   return header;
 }
 
