@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "answer_parts/part.h"
 #include "base/status_macros.h"
@@ -399,11 +400,31 @@ Result<Conversation> Read(const Said& said, const TemplateVariables& variables,
 
 namespace {
 
+// Where `part`, which is not empty, stands in `text` for the last time, as rfind: but in a time
+// that grows with their bytes alone, whatever clients repeat in them (Knuth, Morris and Pratt 1977,
+// from the end).
+size_t LastOf(std::string_view text, std::string_view part) {
+  const auto from_end = [part](size_t i) { return part[part.size() - 1 - i]; };
+  std::vector<uint32_t> borders(part.size());
+  for (size_t i = 1, length = 0; i < part.size(); ++i) {
+    while (length > 0 && from_end(i) != from_end(length)) length = borders[length - 1];
+    if (from_end(i) == from_end(length)) ++length;
+    borders[i] = static_cast<uint32_t>(length);
+  }
+  size_t length = 0;  // of the end of `part` that begins at text[i]
+  for (size_t i = text.size(); i-- > 0;) {
+    while (length > 0 && text[i] != from_end(length)) length = borders[length - 1];
+    if (text[i] == from_end(length)) ++length;
+    if (length == part.size()) return i;
+  }
+  return std::string::npos;
+}
+
 // The text up to the end of what is continued, as transformers' continue_final_message has it: a
 // template may have taken the blanks around it away.
 Status CutBehind(const std::string& continued, std::string& rendered) {
   const std::string_view trimmed = answer_parts::Trimmed(continued);
-  const size_t begin = trimmed.empty() ? std::string::npos : rendered.rfind(trimmed);
+  const size_t begin = trimmed.empty() ? std::string::npos : LastOf(rendered, trimmed);
   if (begin == std::string::npos)
     return Status(StatusCode::kFailedPrecondition,
                   "messages: the model's chat template does not show the text that is to be "

@@ -73,6 +73,22 @@ TEST_F(MessagesText, AnObjectHasWhatElseATemplateTakes) {
             "look ");
 }
 
+TEST_F(MessagesText, WhatIsContinuedIsTheLastOfItsKind) {
+  const auto continued = [&](const std::string& before, const std::string& text) {
+    return TextOf(R"({"continue_final_message": true, "messages": [{"role": "user", "content": ")" +
+                  before + R"("}, {"role": "assistant", "content": ")" + text + R"("}]})");
+  };
+  SetTemplate("{% for m in messages %}{{ m.content }}|{% endfor %}");
+  EXPECT_EQ(continued("abab", "abab"), "abab|abab");
+  EXPECT_EQ(continued("aabaa", "aa"), "aabaa|aa");
+  SetTemplate("{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}");
+  EXPECT_EQ(continued("b", "aba"), "bbabaaba");
+  EXPECT_EQ(continued("a", "aa"), "aaaaaa");
+  SetTemplate("{{ messages[0].content }}{{ messages[1].content[1:] }}");
+  EXPECT_THAT(continued("aaaaaaaa", "caab"), HasSubstr("does not show the text"));
+  EXPECT_EQ(continued("caabaacaa", "aa"), "caabaacaaa");
+}
+
 TEST_F(MessagesText, ASpecialTokenInATextIsText) {
   const auto made = Made(R"([{"role": "user", "content": "a<s>b"}])");
   ASSERT_TRUE(made.ok());
