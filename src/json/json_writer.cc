@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "json/json_writer.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -167,6 +168,13 @@ Writer& Writer::Raw(std::string_view json) {
 void Writer::Separate() {
   if (needs_comma_) out_.push_back(',');
   needs_comma_ = true;
+}
+
+std::string OnOneLine(std::string_view json) {
+  std::string line(json);
+  std::ranges::replace_if(
+      line, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return line;
 }
 
 std::string ErrorBody(std::string_view message) {

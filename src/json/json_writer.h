@@ -41,6 +41,10 @@ class Writer {
   bool needs_comma_ = false;
 };
 
+// `json` on one line, as events have it: line ends stand between its values alone, and become
+// blanks.
+std::string OnOneLine(std::string_view json);
+
 // {"error":"<message>"}
 std::string ErrorBody(std::string_view message);
 

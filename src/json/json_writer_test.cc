@@ -82,6 +82,10 @@ TEST(JsonWriterTest, CommasStandBetweenValues) {
   EXPECT_EQ(text, R"({"a":[-1,2,[],true],"b":{},"c":"x","d":1.0,"e":null})");
 }
 
+TEST(JsonWriterTest, ValuesOfSeveralLinesAreWrittenOnOne) {
+  EXPECT_EQ(OnOneLine("{\r\n\"a\\n\":\n[1]}"), R"({  "a\n": [1]})");
+}
+
 TEST(JsonWriterTest, ErrorBodyHasOneMember) {
   EXPECT_EQ(ErrorBody("a \"b\""), R"({"error":"a \"b\""})");
 }

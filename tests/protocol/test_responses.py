@@ -292,6 +292,19 @@ def test_a_long_conversation_begins_later_where_it_is_asked_to(api):
     assert short.usage.input_tokens == ask(api, "thinks", input=[system, last], **options).usage.input_tokens
 
 
+def test_events_are_lines_however_a_request_is_written(talker):
+    fields = {"model": MODEL, "input": QUESTION, "tools": TOOLS, "metadata": {"a": "b"}, "stream": True}
+    body = json.dumps({**fields, "chat_template_kwargs": {"script": "thinks"}}, indent=1)
+    headers = {"Authorization": "Bearer key-a", "Content-Type": "application/json"}
+    answer = requests.post(f"http://{talker.http}/v1/responses", data=body, headers=headers, timeout=60)
+    assert answer.status_code == 200, answer.text
+    lines = answer.content.decode().split("\n")
+    assert all(not line or line.startswith(("event: ", "data: ")) for line in lines)
+    events = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
+    assert events[0]["response"]["tools"] == TOOLS
+    assert events[-1]["type"] == "response.completed"
+
+
 def test_what_is_not_to_be_kept_is_not(api):
     answer = ask(api, "thinks", store=False)
     with pytest.raises(openai.NotFoundError):

@@ -54,7 +54,7 @@ class BodyReader {
     errors_.push_back({std::move(location), std::move(message), type, std::move(context)});
   }
   void Echo(std::string_view name, std::string_view json) {
-    request_.echoed.emplace_back(name, json);
+    request_.echoed.emplace_back(name, json::OnOneLine(json));
   }
 
   // One that is missing is an empty one.

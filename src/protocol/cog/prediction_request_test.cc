@@ -34,10 +34,12 @@ TEST(NormalizeTimeTest, WhatIsNoTime) {
 TEST(PredictionRequestTest, MembersOfTheObjectItselfAreNotEchoed) {
   std::vector<FieldError> errors;
   const auto request = ParsePredictionRequest(
-      R"({"input":{"prompt":"a"},"status":"x","output":1,"mine":{"a":[1]},"id":"i"})", {}, errors);
+      R"({"input":{"prompt":"a"},"status":"x","output":1,"mine":{"a":
+[1]},"id":"i"})",
+      {}, errors);
   EXPECT_TRUE(errors.empty());
   ASSERT_EQ(request.echoed.size(), 4);
-  EXPECT_EQ(request.echoed.back(), std::pair(std::string("mine"), std::string(R"({"a":[1]})")));
+  EXPECT_EQ(request.echoed.back(), std::pair(std::string("mine"), std::string(R"({"a": [1]})")));
   EXPECT_EQ(request.events, kAllEvents);
 }
 

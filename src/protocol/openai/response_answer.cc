@@ -324,7 +324,7 @@ std::vector<std::pair<std::string_view, std::string>> EchoOf(const Asked& asked)
   std::vector<std::pair<std::string_view, std::string>> echo;
   const auto raw = [&](std::string_view name, const std::optional<json::Value>& value,
                        std::string_view otherwise) {
-    echo.emplace_back(name, value ? value->text() : otherwise);
+    echo.emplace_back(name, json::OnOneLine(value ? value->text() : otherwise));
   };
   raw("instructions", asked.instructions, "null");
   raw("metadata", asked.metadata, "{}");
