@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Journals of executors over the fake device, whose tokens are a function of seed and text: what
 // was recorded repeats, whatever is changed in between is found, and broken files are told by name.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <random>
 
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "executor/executor.h"
 #include "flight_recorder/recorder.h"
@@ -309,6 +313,18 @@ TEST_F(FlightRecorderTest, AnEarlierRunsJournalIsKeptAndAnotherWritersIsLeftAlon
   EXPECT_EQ(Record({.file = file_}, header).status().code(), StatusCode::kAlreadyExists);
   header.owner = "fake/1";  // the model is loaded once more
   EXPECT_TRUE(Record({.file = file_}, header).ok());
+}
+
+TEST_F(FlightRecorderTest, AJournalOfAnotherContainersProcessIsLeftAlone) {
+  Header header = HeaderOf(SmallInfo(2));
+  header.process = getpid();  // which may be this one's, too
+  std::string bytes(kMagic);
+  AppendFrame(RecordKind::kHeader, HeaderText(header), &bytes);
+  ASSERT_TRUE(WriteFile(file_, bytes).ok());
+  const Descriptor other(open(file_.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(flock(other.get(), LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(Record({.file = file_}, header).status().code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(Bytes(), bytes);
 }
 
 TEST_F(FlightRecorderTest, AnotherFileIsNotOverwritten) {

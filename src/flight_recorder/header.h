@@ -20,7 +20,7 @@ struct Header {
   std::string owner;    // "ensemble/1"; what the server calls the model
   std::string model;    // its directory
   std::string device;   // "cpu", "cuda:0"
-  int64_t process = 0;  // its id
+  int64_t process = 0;  // at random, for process ids are alike in containers
   int64_t began_unix_ms = 0;
   bool has_prompts = false;
   std::string shape;          // ShapeOf the backend

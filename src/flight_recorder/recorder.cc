@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -219,13 +218,21 @@ std::string RandomName() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
+int64_t NumberOfThisProcess() {
+  static const int64_t number = [] {
+    std::random_device random;
+    return static_cast<int64_t>((uint64_t{random()} << 31) | (random() >> 1));
+  }();
+  return number;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<executor::LoopWatcher>> Record(const RecordOptions& options, Header header) {
   header.version = kVersion;
   header.run = RandomName();
   header.part = 0;
-  header.process = getpid();
+  header.process = NumberOfThisProcess();
   header.has_prompts = options.keeps_prompts;
   header.began_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
                              std::chrono::system_clock::now().time_since_epoch())
