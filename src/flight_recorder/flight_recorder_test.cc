@@ -332,6 +332,10 @@ TEST_F(FlightRecorderTest, AnotherFileIsNotOverwritten) {
   const auto writer = Record({.file = file_}, HeaderOf(SmallInfo(2)));
   EXPECT_EQ(writer.status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Bytes(), "precious");
+  fs::rename(file_, EarlierPart(file_));
+  EXPECT_EQ(Record({.file = file_}, HeaderOf(SmallInfo(2))).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(*ReadFile(EarlierPart(file_)), "precious");
 }
 
 TEST_F(FlightRecorderTest, AJournalThatIsCutAnywhereRepeatsUpToThere) {

@@ -101,8 +101,21 @@ class JournalFile {
            own.st_dev == named.st_dev && own.st_ino == named.st_ino;
   }
 
+  // What is no journal keeps its name.
+  static Status CheckJournal(const fs::path& path) {
+    std::error_code error;
+    if (!fs::exists(fs::symlink_status(path, error))) return Status::Ok();
+    ASSIGN_OR_RETURN(const MappedFile bytes, MappedFile::Open(path));
+    const std::string_view begin(reinterpret_cast<const char*>(bytes.bytes().data()),
+                                 std::min(bytes.bytes().size(), kMagic.size()));
+    if (kMagic.starts_with(begin)) return Status::Ok();
+    return InvalidArgument(
+        fmt::format("--record: {} is there and is no journal; name another", path.string()));
+  }
+
   // What is at FILE becomes FILE.1, where it is a journal that nobody else writes.
   Status MakeRoom() {
+    RETURN_IF_ERROR(CheckJournal(EarlierPart(options_.file)));
     if (!file_.ok()) {
       std::error_code error;
       if (!fs::exists(fs::symlink_status(options_.file, error))) return Status::Ok();
@@ -113,12 +126,7 @@ class JournalFile {
             "--record: {} is written for another model or by another server; with {{model}} in "
             "the name each model has a file",
             options_.file.string()));
-      ASSIGN_OR_RETURN(const MappedFile bytes, MappedFile::Open(options_.file));
-      const std::string_view begin(reinterpret_cast<const char*>(bytes.bytes().data()),
-                                   std::min(bytes.bytes().size(), kMagic.size()));
-      if (!kMagic.starts_with(begin))
-        return InvalidArgument(fmt::format("--record: {} is there and is no journal; name another",
-                                           options_.file.string()));
+      RETURN_IF_ERROR(CheckJournal(options_.file));
     }
     if (file_.ok() && !HasName())
       return FailedPrecondition(options_.file.string() + " is another file by now");
