@@ -155,3 +155,9 @@ def test_without_prompts_it_says_what_it_cannot(tmp_path):
     assert "prompt" not in asked
     assert asked["prompt_tokens"] == len(Tokenizer.from_file(str(DEMO / "tokenizer.json")).encode("secret").ids)
     assert "--record-prompts" in error("replay", written)
+
+
+def test_prompts_of_no_journal_are_refused():
+    done = run("serve", DEMO, "--record-prompts", check=False)
+    assert done.returncode != 0
+    assert "--record-prompts is of the journal of --record, needed with it" in done.stderr

@@ -312,6 +312,8 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   }
   if (options.admin_address && !options.admin_port)
     return UsageError(kUsage, "--admin-address is that of --admin-port, which is needed with it");
+  if (options.server.recording.keeps_prompts && options.server.recording.file.empty())
+    return UsageError(kUsage, "--record-prompts is of the journal of --record, needed with it");
   options.server.auto_complete =
       !options.disable_auto_complete_config && !options.strict_model_config.value_or(false);
   RETURN_IF_ERROR(SetControlMode(options));
