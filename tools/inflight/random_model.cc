@@ -15,7 +15,39 @@
 namespace inflight::tool {
 namespace {
 
+// config.json of openai/gpt-oss-20b.
+model::ModelConfig GptOss20b() {
+  model::ModelConfig config;
+  config.architecture = "GptOssForCausalLM";
+  config.vocab_size = 201088;
+  config.hidden_size = 2880;
+  config.num_layers = 24;
+  config.num_heads = 64;
+  config.num_kv_heads = 8;
+  config.head_dim = 64;
+  config.intermediate_size = 2880;
+  config.max_position_embeddings = 131072;
+  config.norm_eps = 1e-5F;
+  config.rope_theta = 150000;
+  config.rope_scaling = {.kind = model::RopeScaling::Kind::kYarn,
+                         .factor = 32,
+                         .original_max_position_embeddings = 4096,
+                         .truncate = false};
+  config.qkv_bias = config.dense_bias = true;
+  config.has_attention_sinks = true;
+  config.sliding_window = 128;
+  for (int layer = 0; layer < config.num_layers; ++layer)
+    config.sliding_layers.push_back(layer % 2 == 0);
+  config.num_experts = 32;
+  config.experts_per_token = 4;
+  config.expert_intermediate_size = 2880;
+  config.has_expert_biases = true;
+  config.expert_limit = 7;
+  return config;
+}
+
 model::ModelConfig ShapeByName(const std::string& name) {
+  if (name == "gpt-oss-20b") return GptOss20b();
   model::ModelConfig config;
   config.architecture = "LlamaForCausalLM";
   config.vocab_size = 128256;

@@ -13,8 +13,13 @@
 
 namespace inflight::tool {
 
-inline const std::vector<std::string> kShapeNames = {
-    "", "llama-3.2-1b", "llama-3-8b", "llama-3-70b", "qwen3-30b-a3b", "mixtral-8x7b"};
+inline const std::vector<std::string> kShapeNames = {"",
+                                                     "llama-3.2-1b",
+                                                     "llama-3-8b",
+                                                     "llama-3-70b",
+                                                     "gpt-oss-20b",
+                                                     "qwen3-30b-a3b",
+                                                     "mixtral-8x7b"};
 
 // Declares --shape, which Options have as `shape`.
 template <typename Options>
