@@ -16,7 +16,7 @@ export INFLIGHT_SIMULATION_ARRIVALS=30000 INFLIGHT_SERVER_SIMULATION_ARRIVALS=30
 suites=(unit simulation python)
 cmake --preset "$preset"
 if [ "$preset" = tsan ]; then
-  targets=(inflight base_test comm_test executor_test grpc_listener_test http_listener_test kserve_http_test otlp_test serving_tests
+  targets=(inflight base_test comm_test executor_test flight_recorder_test grpc_listener_test http_listener_test kserve_http_test otlp_test serving_tests
     ranks_test tensor_test tokenizer_test)
   export INFLIGHT_PYTHON_TESTS="tests/load tests/protocol/test_batches.py tests/protocol/test_beams.py
     tests/protocol/test_concurrency.py tests/protocol/test_grpc_stream.py tests/protocol/test_http.py tests/protocol/test_loading.py
