@@ -149,12 +149,14 @@ def test_clients_get_the_old_server_s_answers_and_are_recorded(servers, tmp_path
     port = int(re.fullmatch(r"listening at 127\.0\.0\.1:(\d+)\n", process.stdout.readline()).group(1))
     url = f"http://127.0.0.1:{port}"
     assert requests.get(f"{url}/nowhere", timeout=30).status_code == 502  # where the servers close the connection
+    told = [process.stdout.readline() for _ in range(2)]  # before the next one, since what ends first is told first
     answer = requests.post(f"{url}/text", data=b"\xff\x00", headers={"X-Key": "k"}, timeout=30)
     assert answer.json() == {"text_output": "The capital of France is Paris."}
     assert answer.headers["Content-Type"] == "application/json"
+    told.append(process.stdout.readline())
     stream = requests.get(f"{url}/stream", timeout=30)
     assert stream.text == "".join(ANSWERS["/stream"][2])
-    told = [process.stdout.readline() for _ in range(5)]
+    told += [process.stdout.readline() for _ in range(2)]
     process.send_signal(signal.SIGTERM)
     out = "".join(told) + process.stdout.read()
     assert process.wait(60) == 1
