@@ -247,7 +247,7 @@ def test_choices_of_texts_within_each_other_have_a_bound(driver):
     begin = "<tool_call>\n<function=f>\n<parameter=x>\n"
     end = "\n</parameter>\n</function>\n</tool_call>"
     assert driver.matches([begin + "ab" + end, begin + "abc" + end]) == [True, False]
-    with pytest.raises(Refused, match="INVALID_ARGUMENT.*anyOf and oneOf of a text lead through more than 200"):
+    with pytest.raises(Refused, match=r"INVALID_ARGUMENT.*anyOf and oneOf of a text lead through more than 200"):
         driver.calls(FORMATS["qwen_coder"][0], [function("f", chain(1000))])
 
 
