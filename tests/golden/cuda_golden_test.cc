@@ -18,36 +18,17 @@ namespace inflight::golden {
 namespace {
 
 // Those whose head sizes and widths the CUDA kernels have (docs/cuda.md).
-constexpr const char* kModels[] = {"gpt2_gelu",
-                                   "gpt2_head64",
-                                   "llama_head64",
-                                   "llama_head80",
-                                   "llama_head96",
-                                   "llama_head128",
-                                   "llama_head256",
-                                   "mistral_head64",
-                                   "qwen2_head64",
-                                   "qwen3_head128",
-                                   "phi3_head64",
-                                   "starcoder2_head64",
-                                   "llama_yarn_mscale",
-                                   "gpt_neox_head64",
-                                   "opt_head64",
-                                   "falcon_head64",
-                                   "mixtral_head64",
-                                   "qwen2_moe_ranks",
-                                   "qwen3_moe_renormalized",
-                                   "olmoe_head64",
-                                   "granitemoe_head64",
-                                   "gpt_oss_mxfp4",
-                                   "gemma_head64",
-                                   "gemma2_head64",
-                                   "gemma3_head64",
-                                   "olmo2_head64",
-                                   "granite_head64",
-                                   "smollm3_head64",
-                                   "gptj_head64",
-                                   "gpt_neox_parallel64"};
+constexpr const char* kExpertModels[] = {"mixtral_head64",         "qwen2_moe_ranks",
+                                         "qwen3_moe_renormalized", "olmoe_head64",
+                                         "granitemoe_head64",      "gpt_oss_mxfp4"};
+
+constexpr const char* kModels[] = {
+    "gpt2_gelu",         "gpt2_head64",     "llama_head64",  "llama_head80",
+    "llama_head96",      "llama_head128",   "llama_head256", "mistral_head64",
+    "qwen2_head64",      "qwen3_head128",   "phi3_head64",   "starcoder2_head64",
+    "llama_yarn_mscale", "gpt_neox_head64", "opt_head64",    "falcon_head64",
+    "gemma_head64",      "gemma2_head64",   "gemma3_head64", "olmo2_head64",
+    "granite_head64",    "smollm3_head64",  "gptj_head64",   "gpt_neox_parallel64"};
 
 // Which experts each token of a text has: as one table of operators chose them, for another that is
 // given them. With experts given, logits follow weights without a jump. Operators are plain
@@ -214,10 +195,11 @@ TEST_P(CudaGoldenTest, LogitsOfWholePromptsAndOfChunksStayNearTransformers) {
   }
 }
 
+class CudaExpertsGoldenTest : public CudaGoldenTest {};
+
 // With the experts that float32 chooses, whose logits golden_test holds to transformers, nothing
 // jumps.
-TEST_P(CudaGoldenTest, LogitsOfTheReferencesExpertsStayNearTransformersEverywhere) {
-  if (engine_->config.num_experts == 0) GTEST_SKIP() << "a model without experts";
+TEST_P(CudaExpertsGoldenTest, LogitsOfTheReferencesExpertsStayNearTransformersEverywhere) {
   const std::unique_ptr<Device> cpu = Device::Cpu(2);
   const auto reference = builder::Open(dir_, *cpu, {.dtype = DType::kF32, .limits = std::nullopt});
   ASSERT_TRUE(reference.ok()) << reference.status().ToString();
@@ -282,13 +264,19 @@ TEST_P(CudaGoldenTest, DecodeStepsFollowTheGreedyPath) {
   }
 }
 
+const auto kDTypes = testing::Values(DType::kBF16, DType::kF16);
+
+std::string NameOf(const testing::TestParamInfo<CudaGoldenTest::ParamType>& info) {
+  return std::string(std::get<0>(info.param)) + "_" +
+         std::string(DTypeName(std::get<1>(info.param)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenTest,
-                         testing::Combine(testing::ValuesIn(kModels),
-                                          testing::Values(DType::kBF16, DType::kF16)),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) + "_" +
-                                  std::string(DTypeName(std::get<1>(info.param)));
-                         });
+                         testing::Combine(testing::ValuesIn(kModels), kDTypes), NameOf);
+INSTANTIATE_TEST_SUITE_P(Experts, CudaGoldenTest,
+                         testing::Combine(testing::ValuesIn(kExpertModels), kDTypes), NameOf);
+INSTANTIATE_TEST_SUITE_P(Experts, CudaExpertsGoldenTest,
+                         testing::Combine(testing::ValuesIn(kExpertModels), kDTypes), NameOf);
 
 }  // namespace
 }  // namespace inflight::golden
