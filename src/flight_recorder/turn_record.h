@@ -61,7 +61,7 @@ struct TurnRecord {
 
 void AppendTurn(const TurnRecord& turn, std::string* out);
 // kDataLoss says which part is wrong, and then `turn` is unspecified.
-Status ParseTurn(std::string_view bytes, TurnRecord* turn);
+Status ParseTurn(std::string_view text, TurnRecord* turn);
 
 // What of a request no journal holds. It is not repeated.
 enum Lack : uint8_t {
@@ -86,7 +86,7 @@ struct Arrival {
   Request request;
 };
 void AppendArrival(const executor::ActiveRequest& request, bool keeps_ids, std::string* out);
-Status ParseArrivals(std::string_view bytes, uint32_t count, std::vector<Arrival>* arrivals);
+Status ParseArrivals(std::string_view text, uint32_t count, std::vector<Arrival>* arrivals);
 
 PlanRecord& SetPlan(const scheduler::StepPlan& plan,
                     std::span<scheduler::SequenceState* const> rows, int num_paused,

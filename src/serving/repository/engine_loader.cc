@@ -61,7 +61,7 @@ Result<EngineLoader> LocalEngineLoader(OpenOptions options,
   if (options.devices == nullptr) {
     ASSIGN_OR_RETURN(options.devices, FindDevices(options.device, options.num_threads));
   }
-  return EngineLoader([options, orchestrator, recording](
+  return EngineLoader([options, orchestrator, recording = std::move(recording)](
                           const std::filesystem::path& dir, const std::string& owner,
                           const ExecutorOptions& executor,
                           const AskedPlace& place) -> Result<LoadedEngine> {
