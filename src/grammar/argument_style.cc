@@ -12,7 +12,7 @@ bool ArgumentStyle::Members::MayName(std::string_view name) const {
 }
 
 Result<ArgumentStyle> ArgumentStyleNamed(std::string_view name) {
-  const auto marked = [](std::string mark) {
+  const auto marked = [](const std::string& mark) {
     return ArgumentStyle{.values = {.quote = mark,
                                     .never = mark,
                                     .is_raw = true,

@@ -71,7 +71,7 @@ NodeId JsonText::StringChar() {
       {digits(d), digits(high), two, grammar_.Bytes("\\u"), digits(d), digits(low), two});
   const NodeId unicode = grammar_.Sequence(
       {grammar_.Char('u'), style_.is_python ? plain : grammar_.Choice({plain, pair})});
-  const uint32_t slash = style_.is_python ? '"' : '/';  // Python would keep the backslash
+  const uint32_t slash = style_.is_python ? U'"' : U'/';  // Python would keep the backslash
   const CharSet short_ones({{'"', '"'},
                             {'\\', '\\'},
                             {slash, slash},

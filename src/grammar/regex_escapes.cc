@@ -20,7 +20,7 @@ bool IsAsciiLetterOrDigit(char c) {
 Result<uint32_t> TakeUnicodeDigits(std::string_view& rest) {
   if (rest.starts_with('{')) {
     const size_t end = rest.find('}');
-    std::string_view digits = rest.substr(1, end == rest.npos ? 0 : end - 1);
+    std::string_view digits = rest.substr(1, end == std::string_view::npos ? 0 : end - 1);
     const uint32_t c = digits.size() > 6 ? kNoChar : TakeHex(digits, digits.size());
     if (c == kNoChar || c > kMaxChar) {
       return InvalidArgument("\\u{...} needs one to six hexadecimal digits of a character");

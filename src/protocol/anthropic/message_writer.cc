@@ -223,7 +223,8 @@ class MessageEvents final : public openai::MessageWriter {
 
 openai::MakeWriter WriteMessage(bool is_stream, std::string model,
                                 std::shared_ptr<HttpResponder> responder) {
-  return [=](const Started& started) -> std::unique_ptr<openai::MessageWriter> {
+  return [is_stream, model = std::move(model), responder = std::move(responder)](
+             const Started& started) -> std::unique_ptr<openai::MessageWriter> {
     if (is_stream) return std::make_unique<MessageEvents>(started, model, responder);
     return std::make_unique<WholeMessage>(started, model, responder);
   };

@@ -146,10 +146,11 @@ Status ForEachInQuery(
   return Status::Ok();
 }
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): endpoints have one signature
+// NOLINTBEGIN(performance-unnecessary-value-param): endpoints have one signature
 void HandleInputItems(const Context& context, const std::string& id,
                       const http_listener::HttpRequest& request,
                       std::shared_ptr<http_listener::HttpResponder> responder) {
+  // NOLINTEND(performance-unnecessary-value-param)
   const auto page = ReadPage(request.target);
   if (!page.ok()) return responder->Send(Error(page.status()));
   const auto found = context.responses == nullptr
