@@ -28,7 +28,7 @@ SUITES = {"simulation_test": "simulation", "server_simulation_test": "simulation
           "cuda_ranks_test": "cuda", "decoding_cuda_test": "cuda"}  # others are `unit`
 TIMEOUT_S = 900
 AT_ONCE = 2
-SHARDED_S = 150  # a binary that takes longer is run in two halves beside each other, so that no core waits for it at the end
+SHARDED_S = 150  # a binary that takes longer runs in two halves beside each other: no core waits for it at the end
 LONGEST = {"simulation_test", "golden_test", "decoding_test", "artifact_test"}  # these first, where durations are unknown
 DURATIONS = ROOT / "tests/durations.json"  # seconds by name of a binary or path of a file; tests/conftest.py reads it too
 FILES_AT_ONCE = ["-n", os.environ.get("INFLIGHT_TEST_FILES_AT_ONCE", str(AT_ONCE)), "--dist", "loadfile"]

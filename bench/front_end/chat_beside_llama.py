@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time that a streamed event of /v1/chat/completions takes the server, ours and llama.cpp's, by one client in turns.
+"""CPU time that a streamed event of /v1/chat/completions takes the server, ours and llama.cpp's, by one client in
+turns.
 
 usage: .venv/bin/python bench/front_end/chat_beside_llama.py BUILD_DIR [--streams 64 1024] [--repeats 3] [--seconds 4]
 
-BUILD_DIR has bin/front_end_chat_server (preset `bench`): our front end over a model without weights. llama.cpp's server is
-that of the package xllamacpp, which has its native code (`pip install xllamacpp`); its model has one layer of 64 and 512
-tokens, and says the same word at each step. It has 256 slots at most; what is more waits. What that model takes itself is
-told by whole answers, which have the same tokens and no events. Prints CSV: medians, and (largest - smallest) / median.
+BUILD_DIR has bin/front_end_chat_server (preset `bench`): our front end over a model without weights. llama.cpp's server
+is that of the package xllamacpp, which has its native code (`pip install xllamacpp`); its model has one layer of 64 and
+512 tokens, and says the same word at each step. It has 256 slots at most; what is more waits. What that model takes
+itself is told by whole answers, which have the same tokens and no events. Prints CSV: medians, and (largest - smallest)
+/ median.
 """
 
 import argparse
@@ -17,13 +19,14 @@ import pathlib
 import selectors
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
+from server_process import cpu_seconds, start
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PORT, START_TIMEOUT_S, WARMUP_S = 18400, 60, 1
+PORT, WARMUP_S = 18400, 1
 NUM_TOKENS, MOST_SLOTS, SLOT_TOKENS = 200, 256, 512
 HIDDEN, VOCAB = 64, 512
 WHOLE_END, STREAM_END = b'"usage"', b"[DONE]"
@@ -88,11 +91,6 @@ def serve_llama(model, slots):
         time.sleep(1)
 
 
-def cpu_seconds(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def measure(pid, streams, seconds, is_stream):
     """(microseconds of the server for an event, or for a token of whole answers; how many a second)"""
     body = {"messages": [{"role": "user", "content": "word"}], "stream": is_stream, "max_tokens": NUM_TOKENS}
@@ -130,21 +128,6 @@ def measure(pid, streams, seconds, is_stream):
     return cpu / max(count, 1) * 1e6, count / seconds
 
 
-def start(command, log):
-    process = subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", PORT), timeout=1).close()
-            time.sleep(0.5)  # a model may load
-            return process
-        except OSError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                process.kill()
-                sys.exit(f"{command[0]} did not start; see {log.name}")
-            time.sleep(0.1)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -170,7 +153,7 @@ def main():
             for name, command, kinds in (("inflight", ours, (True,)), ("llama.cpp", theirs, (True, False))):
                 for is_stream in kinds:
                     with open(work / f"{name}.log", "ab") as log:
-                        process = start(command, log)
+                        process = start(command, {}, log, f"http://127.0.0.1:{PORT}/health")
                         of = measure(process.pid, streams if is_stream else slots, args.seconds, is_stream)
                         rows.setdefault((name, "events" if is_stream else "whole"), []).append(of)
                         process.kill()

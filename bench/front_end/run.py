@@ -23,10 +23,10 @@ import resource
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
+
+from server_process import cpu_seconds, start
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
@@ -47,10 +47,11 @@ model_transaction_policy { decoupled: true }
 parameters { key: "kind" value: { string_value: "mock_llm" } }
 """
 HTTP_PORT, GRPC_PORT = 18400, 18401
+HTTP = f"http://127.0.0.1:{HTTP_PORT}"
+READY = f"{HTTP}/v2/health/ready"
 FLOOR = "floor"
 NUM_HELD = 10_000  # or as many as descriptors allow
 HELD_S = 3
-START_TIMEOUT_S = 60
 
 # load, model, concurrency, responses a request, seconds between them
 CASES = [
@@ -101,22 +102,6 @@ def chat(build, repository, work, delay=0):
     return [build / "bin/front_end_chat_server", HTTP_PORT, ROOT / "models/demo", delay], {}
 
 
-def start(command, environment, log, path="/v2/health/ready"):
-    process = subprocess.Popen(
-        [str(c) for c in command], env=os.environ | environment, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
-    )  # fmt: skip
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{HTTP_PORT}{path}", timeout=1):
-                return process
-        except OSError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                process.kill()
-                sys.exit(f"{command[0]} did not start; see {log.name}")
-            time.sleep(0.1)
-
-
 def measure(load, pid, case, seconds):
     kind, model, concurrency, repetition, delay = case
     port = GRPC_PORT if kind.startswith("grpc") else HTTP_PORT
@@ -130,11 +115,6 @@ def measure(load, pid, case, seconds):
 
 def resident_kib(pid):
     return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1))
-
-
-def cpu_seconds(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def answers(connection, sent, expected):
@@ -195,7 +175,7 @@ def report_chat(build, args, work):
     """CPU time of an event of /v1/chat/completions, as the rows above."""
     for delay in (0, 0.02):
         with open(work / "chat.log", "ab") as log:
-            process = start(*chat(build, None, work, delay), log, "/health")
+            process = start(*chat(build, None, work, delay), log, f"{HTTP}/health")
             for count in (64, 1024):
                 case = ("chat-stream", "mock_llm", count, 200, delay)
                 label = label_of(case)
@@ -216,7 +196,7 @@ def report_chat(build, args, work):
 
 def report_held(name, command, environment, log):
     for kind in ("http", "grpc"):
-        process = start(command, environment, log)
+        process = start(command, environment, log, READY)
         opened, num_answered, kib, busy = hold(process.pid, kind)
         print(
             f"# {name}: {kind} connections: {opened} opened, {num_answered} answer after {HELD_S} s, {kib:.1f} KiB each, "
@@ -227,7 +207,7 @@ def report_held(name, command, environment, log):
 
 
 def report_without_model(name, command, environment, log):
-    process = start([*command, "--model-control-mode", "explicit"], environment, log)
+    process = start([*command, "--model-control-mode", "explicit"], environment, log, READY)
     time.sleep(1)
     print(f"# {name}: {resident_kib(process.pid) / 1024:.1f} MiB resident without a model")
     process.kill()
@@ -260,7 +240,7 @@ def main():
     for _ in range(args.repeats if asked else 0):
         for name, (make, where) in servers.items():
             with open(work / f"{name.split()[0]}.log", "ab") as log:
-                process = start(*make(where, repository, work), log)
+                process = start(*make(where, repository, work), log, READY)
                 resident[name].append(resident_kib(process.pid))
                 for case in asked:
                     if name != FLOOR or case[0] == "http-infer":

@@ -422,10 +422,8 @@ TEST_F(FlightRecorderTest, HugeCountsTakeNoMemory) {
   EXPECT_LE(arrivals.size(), 1U);
 }
 
-TEST_F(FlightRecorderTest, ARequestThatIsNotValidIsRefusedByName) {
-  Request request;
-  request.input_ids = {5000};
-  request.max_tokens = 3;
+// The record of a journal's first turn, in which `request` arrives as number 12.
+std::string FirstTurnWith(const Request& request) {
   const auto active = executor::MakeActiveRequest(12, request, nullptr, 0);
   TurnRecord turn;
   turn.number = 1;
@@ -434,7 +432,14 @@ TEST_F(FlightRecorderTest, ARequestThatIsNotValidIsRefusedByName) {
   AppendArrival(*active, /*keeps_ids=*/true, &turn.arrivals);
   std::string record;
   AppendTurn(turn, &record);
-  ASSERT_NO_FATAL_FAILURE(WriteTurn(record));
+  return record;
+}
+
+TEST_F(FlightRecorderTest, ARequestThatIsNotValidIsRefusedByName) {
+  Request request;
+  request.input_ids = {5000};
+  request.max_tokens = 3;
+  ASSERT_NO_FATAL_FAILURE(WriteTurn(FirstTurnWith(request)));
   const auto report = ReplayIt();
   EXPECT_EQ(report.status().code(), StatusCode::kDataLoss);
   EXPECT_THAT(report.status().message(), HasSubstr("request 12"));
@@ -445,15 +450,7 @@ TEST_F(FlightRecorderTest, WhatNoJournalHoldsEndsTheReplayBeforeIt) {
   request.input_ids = {5};
   request.max_tokens = 3;
   request.embedding_bias = std::make_shared<std::vector<float>>(97);
-  const auto active = executor::MakeActiveRequest(12, request, nullptr, 0);
-  TurnRecord turn;
-  turn.number = 1;
-  turn.times = {5};
-  turn.num_arrivals = 1;
-  AppendArrival(*active, /*keeps_ids=*/true, &turn.arrivals);
-  std::string record;
-  AppendTurn(turn, &record);
-  ASSERT_NO_FATAL_FAILURE(WriteTurn(record));
+  ASSERT_NO_FATAL_FAILURE(WriteTurn(FirstTurnWith(request)));
   const auto report = ReplayIt();
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_THAT(report->stopped, HasSubstr("request 12 has a bias of logits"));

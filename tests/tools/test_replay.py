@@ -21,7 +21,7 @@ from command import DEMO, ROOT, error, run
 from tokenizers import Tokenizer
 
 sys.path.insert(0, str(ROOT / "tests/protocol"))
-from live_server import DEVICE, start_server
+from live_server import start_server
 
 NUM_REQUESTS = int(os.environ.get("INFLIGHT_TEST_RECORDED_REQUESTS", 100))
 TEXTS = ("Once upon a time", "The quick brown fox", "2 + 3 =", "A field of computer science that", "In the beginning")
@@ -139,7 +139,6 @@ def test_what_is_no_journal_is_told(tmp_path):
     assert "No such file" in error("replay", tmp_path / "missing")
 
 
-@pytest.mark.skipif(DEVICE != "cpu", reason="one device suffices")
 def test_without_prompts_it_says_what_it_cannot(tmp_path):
     file = tmp_path / "journal-{model}"
     server = start_server(tmp_path, DEMO, "--record", file)

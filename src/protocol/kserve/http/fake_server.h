@@ -72,6 +72,8 @@ class FakeServer : public serving::Server {
   std::vector<serving::ExecutorGauges> executor_gauges(bool) const override { return gauges; }
   void Infer(std::shared_ptr<serving::Model> model, serving::Request request,
              serving::ResponseHandler handler) override {
+    // Held no longer than the answer takes, or a client that has it would still see them used.
+    request.regions.clear();
     Status status = serving::ValidateRequest(model->config(), request);
     if (status.ok()) return model->Infer(std::move(request), std::move(handler));
     handler({.status = std::move(status), .is_final = true});
