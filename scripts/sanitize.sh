@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds with a sanitizer preset and runs its tests.
 #   asan  AddressSanitizer and UBSan: unit tests and simulations, but for those of arithmetic, whose kernels are not instrumented
-#         here (tests of operators, golden models), and of ranks, which tsan runs; of the Python tests those of a server that
-#         clients talk to. The rest gives the same commands to the same code, or the fuzzers run it. Of the matrix three roads
-#         of 24 see every parameter.
+#         here (tests of operators, golden models), of ranks, which tsan runs, and of small folders that the server of the
+#         Python tests goes through; of the Python tests those of a server that clients talk to. The rest gives the same
+#         commands to the same code, or the fuzzers run it. Of the matrix three roads of 24 see every parameter.
 #   tsan  ThreadSanitizer, without the client of gRPC (Debian's is not instrumented): what has more than one thread, and the
 #         Python tests with crowds
 set -euo pipefail
@@ -25,13 +25,16 @@ if [ "$preset" = tsan ]; then
     tests/protocol/test_stop.py tests/protocol/test_structured_output.py tests/protocol/test_trace.py"
 else
   targets=(inflight $(ninja -C build/asan -t targets all | sed -nE 's@^bin/([a-z0-9_]+_test): .*@\1@p' |
-    grep -vxE 'golden_test|ops_test|ranks_test'))
+    grep -vxE 'golden_test|ops_test|ranks_test|bench_(load|tensors)_test|(cog|config|contract|doctor|launch|metrics|page|parameters)_test' |
+    grep -vxE '(sagemaker|shadow|vertex_ai)_test|serving_(configuration|statistics|trace)_test'))
   export GTEST_FILTER="-DistributionTest.AMillionDraws*"
   roads="http-bls-stream-3 or http-tensorrt_llm-whole-1 or grpc-ensemble-stream-1"
   export INFLIGHT_PYTHON_TESTS="tests/demo tests/load tests/object_store tests/protocol"
   export PYTEST_ADDOPTS="-m 'not arithmetic' -k 'not test_matrix or $roads' --ignore=tests/protocol/test_rank_engines.py
     --ignore=tests/protocol/test_ranks.py --ignore=tests/protocol/test_medusa.py --ignore=tests/protocol/test_page.py
-    --ignore=tests/protocol/test_openai_programs.py --ignore=tests/protocol/recorded/test_record.py"
+    --ignore=tests/protocol/test_openai_programs.py --ignore=tests/protocol/recorded/test_record.py
+    --ignore=tests/protocol/test_bans.py --ignore=tests/protocol/test_file_keys.py --ignore=tests/protocol/test_orchestrator.py
+    --ignore=tests/protocol/test_release_profiles.py --ignore=tests/protocol/test_two_models.py"
 fi
 started=$SECONDS
 scripts/build.sh "build/$preset" "${targets[@]}"
