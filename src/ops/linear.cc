@@ -6,11 +6,13 @@
 
 namespace inflight::ops {
 
-// Rows padded to 64 bytes, then a scale and a sum for each.
-size_t LinearScratchBytes(DType weight_dtype, int64_t num_tokens, int64_t in_features) {
+// Rows padded to 64 bytes, then a scale and a sum for each, or for each of their groups.
+size_t LinearScratchBytes(DType weight_dtype, int64_t num_tokens, int64_t in_features,
+                          int64_t group_size) {
   if (!IsInteger(weight_dtype)) return 0;
   const int64_t row_bytes = (in_features + 63) / 64 * 64;
-  const auto info_bytes = static_cast<int64_t>(sizeof(float) + sizeof(int32_t));
+  const int64_t num_groups = group_size == 0 ? 1 : in_features / group_size;
+  const auto info_bytes = num_groups * static_cast<int64_t>(sizeof(float) + sizeof(int32_t));
   return static_cast<size_t>(num_tokens * (row_bytes + info_bytes));
 }
 

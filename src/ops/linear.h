@@ -32,6 +32,17 @@ enum class ActivationKind : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 // A row of zeros, and one so small that r overflows, gives zeros; one that holds infinity or NaN
 // gives NaN.
 //
+// With groups (Weight::group_size) activations have a scale per token and group, and sums of groups
+// are added up in float32, in order:
+//
+//   r[t, g] = 127 / max_k |x[t, k]|            s_x[t, g] = max_k |x[t, k]| / 127      k of group g
+//   a[t, n] = fma(float32(sum_k q[t, k] w[n, k]), s_x[t, g] * s_w[n, g], a[t, n])     g = 0, 1, ...
+//   a[t, n] = fma(float32(sum_k q[t, k]) * s_x[t, g], offset[n, g], a[t, n])
+//   y[t, n] = a[t, n] + bias[n]
+//
+// A group of zeros, and one so small that r overflows, adds nothing; one that holds infinity or NaN
+// makes the row NaN.
+//
 // On CUDA they are rounded to the model's dtype before each product, and
 // multiply unrounded activations. FP8 weights (a scale per row) read FP8 activations (a scale per
 // token), with sums in float32:
@@ -39,7 +50,9 @@ enum class ActivationKind : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 //   y[t, n] = (sum_k x[t, k] w[n, k]) * s_x[t] * s_w[n] + bias[n]
 
 // Bytes of scratch that a linear needs for the rounded activations; 0 for float weights.
-size_t LinearScratchBytes(DType weight_dtype, int64_t num_tokens, int64_t in_features);
+// `group_size` is the weight's.
+size_t LinearScratchBytes(DType weight_dtype, int64_t num_tokens, int64_t in_features,
+                          int64_t group_size = 0);
 
 // The widest row of int8 activations whose sum cannot leave int32: 127 * 128 * 2^17 < 2^31.
 inline constexpr int64_t kMaxInt8Features = int64_t{1} << 17;

@@ -63,9 +63,20 @@ Status ExpectWeight(const char* field, const Weight& weight) {
                   weight.out_features, weight.in_features, weight.data));
 }
 
-// Of a linear: float weights, or integers with a scale for each row.
+// Groups are whole steps that divide the columns; offsets are of groups.
+Status ExpectGroups(const char* field, const Weight& weight) {
+  const int64_t size = weight.group_size;
+  if (size == 0 && weight.offsets == nullptr) return Status::Ok();
+  if (size > 0 && size % kGroupStep == 0 && weight.in_features % size == 0) return Status::Ok();
+  return InvalidArgument(
+      fmt::format("{}.group_size: got {} of {} columns, needed a multiple of {} that divides them",
+                  field, size, weight.in_features, kGroupStep));
+}
+
+// Of a linear: float weights, or integers with a scale for each row or group.
 Status ExpectLinearWeight(const char* field, const Weight& weight) {
   if (!IsInteger(weight.dtype)) return ExpectWeight(field, weight);
+  RETURN_IF_ERROR(ExpectGroups(field, weight));
   const bool layout_ok =
       weight.layout == WeightLayout::kRowMajor || weight.layout == CpuWeightLayout(weight.dtype);
   const bool is_int4 = weight.dtype == DType::kI4;
@@ -82,7 +93,8 @@ Status ExpectLinearWeight(const char* field, const Weight& weight) {
 }
 
 Status ExpectScratch(const TensorView& scratch, const Weight& weight, int64_t num_tokens) {
-  const size_t needed = LinearScratchBytes(weight.dtype, num_tokens, weight.in_features);
+  const size_t needed =
+      LinearScratchBytes(weight.dtype, num_tokens, weight.in_features, weight.group_size);
   if (needed == 0 ||
       (!scratch.empty() && scratch.dtype == DType::kU8 && scratch.num_bytes() >= needed &&
        reinterpret_cast<uintptr_t>(scratch.data) % 64 == 0))

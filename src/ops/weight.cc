@@ -2,6 +2,7 @@
 #include "ops/weight.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -191,7 +192,9 @@ void ForEachOfRow(const Weight& weight, int64_t row, const Use& use) {
     case DType::kI8:
     case DType::kI4:
       return ForEachInteger(weight, row, [&](int64_t k, int8_t value) {
-        use(k, static_cast<float>(value) * weight.scales[row]);
+        const int64_t group = ScaleIndex(weight, row, k);
+        const float offset = weight.offsets == nullptr ? 0.0F : weight.offsets[group];
+        use(k, std::fma(static_cast<float>(value), weight.scales[group], offset));
       });
     default:
       CHECK(false);
@@ -247,13 +250,44 @@ WeightLayout CpuWeightLayout(DType dtype) {
   }
 }
 
+int64_t NumScales(WeightLayout layout, int64_t out_features, int64_t in_features,
+                  int64_t group_size) {
+  if (group_size == 0) return out_features;
+  const int64_t rows = layout == WeightLayout::kRowMajor
+                           ? out_features
+                           : (out_features + kPanelRows - 1) / kPanelRows * kPanelRows;
+  return rows * (in_features / group_size);
+}
+
+int64_t ScaleIndex(const Weight& weight, int64_t n, int64_t k) {
+  if (weight.group_size == 0) return n;
+  const int64_t group = k / weight.group_size;
+  if (weight.layout == WeightLayout::kRowMajor) return n * weight.num_groups() + group;
+  return (n / kPanelRows * weight.num_groups() + group) * kPanelRows + n % kPanelRows;
+}
+
+void PackScales(const float* source, int64_t out_features, int64_t num_groups, WeightLayout layout,
+                float* target) {
+  if (layout == WeightLayout::kRowMajor) {
+    std::copy_n(source, out_features * num_groups, target);
+    return;
+  }
+  const int64_t padded = (out_features + kPanelRows - 1) / kPanelRows * kPanelRows;
+  for (int64_t n = 0; n < padded; ++n)
+    for (int64_t g = 0; g < num_groups; ++g)
+      target[(n / kPanelRows * num_groups + g) * kPanelRows + n % kPanelRows] =
+          n < out_features ? source[n * num_groups + g] : 0.0F;
+}
+
 Weight RowsOf(const Weight& weight, int64_t first, int64_t num_rows) {
   CHECK(weight.layout == WeightLayout::kRowMajor || first % kPanelRows == 0);
   Weight rows = weight;
   rows.data = static_cast<const std::byte*>(weight.data) +
               WeightBytes(weight.dtype, weight.layout, first, weight.in_features);
   rows.out_features = num_rows;
-  if (weight.scales != nullptr) rows.scales = weight.scales + first;
+  // `first` is a whole number of panels where there are any, so that groups lie in a row with it.
+  if (weight.scales != nullptr) rows.scales = weight.scales + first * weight.num_groups();
+  if (weight.offsets != nullptr) rows.offsets = weight.offsets + first * weight.num_groups();
   return rows;
 }
 

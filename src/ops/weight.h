@@ -24,6 +24,9 @@
 
 namespace inflight::ops {
 
+// Of sizes of groups (Weight::group_size): two steps of the CPU's kernels, one of a tensor core.
+inline constexpr int64_t kGroupStep = 16;
+
 enum class WeightLayout : uint8_t {
   kRowMajor,
   kPanel64,
@@ -48,12 +51,36 @@ struct Weight {
   WeightLayout layout = WeightLayout::kRowMajor;
   int64_t out_features = 0;
   int64_t in_features = 0;
-  // Of int8, int4 and f8e4m3 weights: element k of row n stands for element * scales[n]. Null for
+  // Of int8, int4 and f8e4m3 weights: element k of row n stands for element * scale[n]. Null for
   // others.
-  const float* scales = nullptr;  // [out_features]
+  //
+  // With groups, of int8 and int4 alone, element k stands for
+  //
+  //   element * scale[n, g] + offset[n, g]      g = k / group_size
+  //
+  // in float32: AWQ's and GPTQ's (q - z) s is q s + (-z s), and a block d q + m of GGUF is one as
+  // it is. Scales and offsets are [out_features][in_features / group_size] beside kRowMajor, and
+  // [out_features / 64][in_features / group_size][64] beside panels, padded with zeros as they are.
+  const float* scales = nullptr;   // [out_features], or of groups
+  const float* offsets = nullptr;  // of groups; null: all are 0
+  int64_t group_size = 0;  // a multiple of kGroupStep that divides in_features; 0: no groups
 
   bool empty() const { return data == nullptr; }
+  int64_t num_groups() const { return group_size == 0 ? 1 : in_features / group_size; }
 };
+
+// Elements of the scales, and of the offsets, of a [out_features, in_features] weight in `layout`,
+// padding included; without groups [out_features].
+int64_t NumScales(WeightLayout layout, int64_t out_features, int64_t in_features,
+                  int64_t group_size);
+
+// Where the scale, and the offset, of element k of row n stands in them.
+int64_t ScaleIndex(const Weight& weight, int64_t n, int64_t k);
+
+// Writes row-major scales or offsets [out_features][in_features / group_size] into `target`
+// (NumScales long) as `layout` has them.
+void PackScales(const float* source, int64_t out_features, int64_t num_groups, WeightLayout layout,
+                float* target);
 
 // The rows [first, first + num_rows) of a weight, `first` a multiple of 64 in packed layouts.
 Weight RowsOf(const Weight& weight, int64_t first, int64_t num_rows);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/reference/weight_element.h"
 
+#include <cmath>
+
 #include "base/check.h"
 #include "tensor/element.h"
 
@@ -39,8 +41,11 @@ int8_t IntegerAt(const Weight& weight, int64_t n, int64_t k) {
 }
 
 float ElementAt(const Weight& weight, int64_t n, int64_t k) {
-  if (IsInteger(weight.dtype))
-    return static_cast<float>(IntegerAt(weight, n, k)) * weight.scales[n];
+  if (IsInteger(weight.dtype)) {
+    const int64_t group = ScaleIndex(weight, n, k);
+    const float offset = weight.offsets == nullptr ? 0.0F : weight.offsets[group];
+    return std::fma(static_cast<float>(IntegerAt(weight, n, k)), weight.scales[group], offset);
+  }
   switch (weight.layout) {
     case WeightLayout::kRowMajor:
       return LoadFloat(weight.data, weight.dtype, n * weight.in_features + k);
