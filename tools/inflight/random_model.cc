@@ -11,106 +11,21 @@
 #include "builder/rank_source.h"
 #include "loader/streaming.h"
 #include "model/limits.h"
+#include "published_shapes.h"
 
 namespace inflight::tool {
 namespace {
-
-// config.json of openai/gpt-oss-20b.
-model::ModelConfig GptOss20b() {
-  model::ModelConfig config;
-  config.architecture = "GptOssForCausalLM";
-  config.vocab_size = 201088;
-  config.hidden_size = 2880;
-  config.num_layers = 24;
-  config.num_heads = 64;
-  config.num_kv_heads = 8;
-  config.head_dim = 64;
-  config.intermediate_size = 2880;
-  config.max_position_embeddings = 131072;
-  config.norm_eps = 1e-5F;
-  config.rope_theta = 150000;
-  config.rope_scaling = {.kind = model::RopeScaling::Kind::kYarn,
-                         .factor = 32,
-                         .original_max_position_embeddings = 4096,
-                         .truncate = false};
-  config.qkv_bias = config.dense_bias = true;
-  config.has_attention_sinks = true;
-  config.sliding_window = 128;
-  for (int layer = 0; layer < config.num_layers; ++layer)
-    config.sliding_layers.push_back(layer % 2 == 0);
-  config.num_experts = 32;
-  config.experts_per_token = 4;
-  config.expert_intermediate_size = 2880;
-  config.has_expert_biases = true;
-  config.expert_limit = 7;
-  return config;
-}
-
-model::ModelConfig ShapeByName(const std::string& name) {
-  if (name == "gpt-oss-20b") return GptOss20b();
-  model::ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.vocab_size = 128256;
-  config.num_kv_heads = 8;
-  config.num_heads = 32;
-  config.max_position_embeddings = 131072;
-  config.rope_theta = 500000;
-  if (name == "llama-3.2-1b") {
-    config.hidden_size = 2048;
-    config.num_layers = 16;
-    config.head_dim = 64;
-    config.intermediate_size = 8192;
-    config.tied_embeddings = true;
-  } else if (name == "llama-3-70b") {
-    config.hidden_size = 8192;
-    config.num_layers = 80;
-    config.num_heads = 64;
-    config.head_dim = 128;
-    config.intermediate_size = 28672;
-  } else if (name == "qwen3-30b-a3b") {
-    config.architecture = "Qwen3MoeForCausalLM";
-    config.vocab_size = 151936;
-    config.hidden_size = 2048;
-    config.num_layers = 48;
-    config.num_kv_heads = 4;
-    config.head_dim = 128;
-    config.intermediate_size = 6144;  // of dense layers, of which it has none
-    config.max_position_embeddings = 40960;
-    config.rope_theta = 1000000;
-    config.qk_norm = true;
-    config.num_experts = 128;
-    config.experts_per_token = 8;
-    config.expert_intermediate_size = 768;
-  } else if (name == "mixtral-8x7b") {
-    config.architecture = "MixtralForCausalLM";
-    config.vocab_size = 32000;
-    config.hidden_size = 4096;
-    config.num_layers = 32;
-    config.head_dim = 128;
-    config.intermediate_size = 14336;
-    config.max_position_embeddings = 32768;
-    config.rope_theta = 1000000;
-    config.num_experts = 8;
-    config.experts_per_token = 2;
-    config.expert_intermediate_size = 14336;
-  } else {  // llama-3-8b
-    config.hidden_size = 4096;
-    config.num_layers = 32;
-    config.head_dim = 128;
-    config.intermediate_size = 14336;
-  }
-  return config;
-}
 
 Result<std::shared_ptr<const model::Engine>> RandomDraft(const std::string& shape,
                                                          const model::ModelConfig& of_model,
                                                          const model::EngineLimits& limits,
                                                          Device& device) {
-  if (std::ranges::count(kShapeNames, shape) == 0)
+  const std::vector<std::string> names = ShapeNames();
+  if (shape.empty() || std::ranges::count(names, shape) == 0)
     return InvalidArgument(fmt::format(
         "--draft-model: got '{}', with --shape it is the name of a shape too: random weights",
         shape));
-  model::ModelConfig config = ShapeByName(shape);
+  ASSIGN_OR_RETURN(model::ModelConfig config, ShapeByName(shape));
   config.dtype = of_model.dtype;
   return builder::Random(config, limits, /*seed=*/2, device, /*tune=*/false);
 }
@@ -143,7 +58,7 @@ Result<loader::Loaded> OpenRandomRanks(const std::shared_ptr<Device>& device,
 }  // namespace
 
 Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOptions& options) {
-  model::ModelConfig config = ShapeByName(shape);
+  ASSIGN_OR_RETURN(model::ModelConfig config, ShapeByName(shape));
   config.dtype = options.dtype == "auto" ? DType::kBF16 : *DTypeFromName(options.dtype);
   ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());
   config.quant_algo = algo.value_or(model::QuantAlgo::kNone);

@@ -10,23 +10,16 @@
 #include "model/config.h"
 #include "model/engine.h"
 #include "model_options.h"
+#include "published_shapes.h"
 
 namespace inflight::tool {
-
-inline const std::vector<std::string> kShapeNames = {"",
-                                                     "llama-3.2-1b",
-                                                     "llama-3-8b",
-                                                     "llama-3-70b",
-                                                     "gpt-oss-20b",
-                                                     "qwen3-30b-a3b",
-                                                     "mixtral-8x7b"};
 
 // Declares --shape, which Options have as `shape`.
 template <typename Options>
 void AddShape(config::Schema<Options>& schema) {
   schema.Add(
       "shape", [](Options& o) -> auto& { return o.shape; },
-      "Random weights in this shape instead of a directory.", config::OneOf(kShapeNames));
+      "Random weights in this shape instead of a directory.", config::OneOf(ShapeNames()));
 }
 
 // Declares those options of ModelOptions `model` that every kind of bench has.
