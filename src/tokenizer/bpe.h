@@ -62,6 +62,12 @@ struct BpeScratch final : ModelScratch {
   std::vector<Node> nodes;
   std::vector<uint64_t> heap;  // rank << 32 | position, least first
   std::string spelled;
+
+  size_t grown_bytes() const override {
+    return ids.capacity() * sizeof(ids[0]) + merges.capacity() * sizeof(merges[0]) +
+           nodes.capacity() * sizeof(nodes[0]) + heap.capacity() * sizeof(heap[0]) +
+           spelled.capacity();
+  }
 };
 
 struct BpeConfig {

@@ -4,6 +4,7 @@
 // Threads: a Model is immutable; a ModelScratch belongs to one call at a time.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,8 @@ namespace inflight::tokenizer {
 // Working memory of Encode, reused from call to call.
 struct ModelScratch {
   virtual ~ModelScratch() = default;
+  // Of what the longest text so far made it grow by; it does not shrink.
+  virtual size_t grown_bytes() const = 0;
   bool unk_missing = false;  // set when a character had no token and unk_token is not in the vocab
 };
 

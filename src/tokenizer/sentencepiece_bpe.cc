@@ -53,6 +53,11 @@ struct SentencePieceBpe::Scratch final : ModelScratch {
   // Of unused pieces: the two parts seen last, wherever in the text.
   std::unordered_map<TokenId, std::pair<TokenId, TokenId>> parts;
   bool after_unknown = false;
+
+  size_t grown_bytes() const override {
+    return symbols.capacity() * sizeof(symbols[0]) + heap.capacity() * sizeof(heap[0]) +
+           (bpe == nullptr ? 0 : bpe->grown_bytes());
+  }
 };
 
 struct SentencePieceBpe::Symbols {

@@ -12,6 +12,8 @@ namespace {
 
 constexpr size_t kMaxTextBytes = size_t{1} << 28;  // keeps every offset in 32 bits
 constexpr size_t kMaxFreeScratch = 16;             // of 1 MiB and more each
+// A word of a long text takes some thirty times its bytes, which nobody needs again.
+constexpr size_t kMaxKeptBytes = size_t{4} << 20;
 
 }  // namespace
 
@@ -27,6 +29,7 @@ class TokenizerImpl::ScratchLoan {
     }
   }
   ~ScratchLoan() {
+    if (scratch_->grown_bytes() > kMaxKeptBytes) return;
     const std::lock_guard lock(owner_.scratch_mutex_);
     if (owner_.free_scratch_.size() < kMaxFreeScratch) {
       owner_.free_scratch_.push_back(std::move(scratch_));
@@ -206,6 +209,13 @@ std::optional<TokenId> TokenizerImpl::TokenToId(std::string_view token) const {
 std::string_view TokenizerImpl::IdToToken(TokenId id) const {
   const AddedToken* added = definition_.added.Get(id);
   return added ? std::string_view(added->content) : definition_.model->vocab().Token(id);
+}
+
+size_t TokenizerImpl::KeptScratchBytes() const {
+  const std::lock_guard lock(scratch_mutex_);
+  size_t bytes = 0;
+  for (const auto& scratch : free_scratch_) bytes += scratch->grown_bytes();
+  return bytes;
 }
 
 bool TokenizerImpl::IsSpecial(TokenId id) const {

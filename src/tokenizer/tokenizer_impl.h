@@ -40,6 +40,9 @@ class TokenizerImpl final : public Tokenizer {
   }
   std::optional<TokenId> unk_id() const override { return definition_.unk_id; }
 
+  // What earlier texts made the working memory grow by that waits for the next calls.
+  size_t KeptScratchBytes() const;
+
   DecodeStream StartDecoding() const { return definition_.decoder.Start(); }
   void DecodeInto(std::span<const TokenId> ids, bool skip_special_tokens,
                   std::span<const TokenId> shown, DecodeStream& stream) const;

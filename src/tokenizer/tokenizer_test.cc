@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tokenizer/test_files.h"
+#include "tokenizer/tokenizer_impl.h"
 
 namespace inflight::tokenizer {
 namespace {
@@ -51,6 +52,17 @@ TEST(Encode, LongWordsEqualShortOnes) {
   Ids expected;
   for (int i = 0; i < 200; ++i) text += "abc", expected.push_back(6);
   EXPECT_EQ(Encode(t, text), expected);
+}
+
+TEST(Encode, MemoryThatALongWordTookIsNotKept) {
+  const auto t = MustLoad(ByteLevelJson());
+  const auto impl = std::dynamic_pointer_cast<const TokenizerImpl>(t);
+  ASSERT_NE(impl, nullptr);
+  const std::string word(1 << 20, 'c');
+  EXPECT_EQ(Encode(t, word).size(), word.size());
+  EXPECT_LT(impl->KeptScratchBytes(), word.size());
+  EXPECT_THAT(Encode(t, "abc"), ElementsAre(6));
+  EXPECT_GT(impl->KeptScratchBytes(), 0U);
 }
 
 TEST(Encode, PostProcessorAddsSpecialTokensOnRequest) {

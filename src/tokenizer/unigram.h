@@ -24,6 +24,10 @@ struct UnigramScratch final : ModelScratch {
   };
   std::vector<Node> nodes;  // by offset, [text bytes + 1]
   std::vector<int32_t> ends;
+
+  size_t grown_bytes() const override {
+    return nodes.capacity() * sizeof(nodes[0]) + ends.capacity() * sizeof(ends[0]);
+  }
 };
 
 class UnigramModel final : public Model {
