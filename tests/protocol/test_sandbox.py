@@ -192,6 +192,20 @@ def test_a_model_of_the_hubs_cache_is_read_through_its_links(tmp_path, monkeypat
     assert answer.ok, answer.text
 
 
+@pytest.mark.parametrize("is_of_hub", [False, True])
+def test_a_draft_model_is_read(tmp_path, monkeypatch, is_of_hub):
+    folder = tmp_path / ("hub/models--org--draft/snapshots/c0ffee" if is_of_hub else "draft")
+    shutil.copytree(DEMO, folder)
+    if is_of_hub:
+        (tmp_path / "hub/models--org--draft/refs").mkdir()
+        (tmp_path / "hub/models--org--draft/refs/main").write_text("c0ffee")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    running = start_server(tmp_path, DEMO, "--sandbox", "on", "--draft-model", "org/draft" if is_of_hub else folder)
+    answer = post(running, "models/ensemble/generate", {"text_input": "What is 12 + 30?", "max_tokens": 4})
+    assert running.stop() == 0
+    assert answer.ok, answer.text
+
+
 def test_the_folder_of_the_program_is_not_read(place, monkeypatch):
     """A program may lie in somebody's home."""
     shutil.copy(pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight", place / "elsewhere")

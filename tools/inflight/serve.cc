@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "artifact/hub_cache.h"
 #include "base/clock.h"
 #include "base/crash_trace.h"
 #include "base/file.h"
@@ -301,6 +302,9 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
     options.server.model_dirs.push_back(dir.string());
     options.model_arguments.push_back(argument);
   }
+  // Before the sandbox, from which the names of the hub's cache cannot be read.
+  std::filesystem::path& draft = options.server.open.draft_model;
+  if (auto dir = artifact::ResolveModelDir(draft); dir.ok() && !draft.empty()) draft = *dir;
   AddVertexAiStorage(options);
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");

@@ -72,6 +72,7 @@ std::vector<fs::path> FilesToRead(const ServeOptions& options) {
   for (std::string folder; std::getline(folders, folder, ':');)
     if (!folder.empty()) read.emplace_back(folder);
   for (const std::string& dir : options.server.model_dirs) AddModelDir(dir, read);
+  if (!options.server.open.draft_model.empty()) AddModelDir(options.server.open.draft_model, read);
   for (const std::string& dir : options.server.model_repositories)
     if (!object_store::IsAddress(dir)) read.emplace_back(dir);
   for (const std::string& path : options.sandbox_read) read.emplace_back(path);
