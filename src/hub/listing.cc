@@ -132,6 +132,13 @@ Result<std::vector<HubFile>> ChooseFiles(const HubListing& listing, std::string_
     return !IsInFolder(path) && path.ends_with(".safetensors");
   };
   const bool has_safetensors = has(is_safetensors);
+  // Mistral's models have all their weights twice, once in a form of its own, which is not read.
+  const bool has_model = has([](std::string_view path) {
+    return path == "model.safetensors" || path == "model.safetensors.index.json";
+  });
+  const auto is_double = [&](std::string_view path) {
+    return has_model && path.starts_with("consolidated");
+  };
   std::vector<HubFile> chosen;
   if (!quant.empty() || (!has_safetensors && !has(IsTorchFile))) {
     auto gguf = ChooseGguf(listing, quant);
@@ -141,6 +148,7 @@ Result<std::vector<HubFile>> ChooseFiles(const HubListing& listing, std::string_
   }
   for (const HubFile& file : listing.files) {
     const bool is_weight = has_safetensors ? is_safetensors(file.path) : IsTorchFile(file.path);
+    if (is_double(file.path)) continue;
     if (is_weight || IsNeededText(file.path)) chosen.push_back(file);
   }
   return chosen;
