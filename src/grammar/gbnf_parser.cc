@@ -226,7 +226,7 @@ class GbnfParser {
     if (rest_.starts_with("U")) {
       Take("U");
       c = TakeHex(rest_, 8);
-    } else if (name == 'x' || name == 'u' || !IsNameChar(name)) {
+    } else if (name == 'x' || name == 'u' || name == '-' || name == '_' || !IsNameChar(name)) {
       ASSIGN_OR_RETURN(const CharSet set, TakeRegexEscape(rest_, /*is_in_class=*/true));
       c = set.ranges()[0].first;
     } else if (const size_t known = std::string_view("nrt").find(name);

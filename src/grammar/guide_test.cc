@@ -225,6 +225,13 @@ value ::= [0-9]+ | "(" sum ")" | "\x41\"" | 'it' [^a-z\]] .{1,2}
     EXPECT_FALSE(Matches(*guide, text)) << text;
 }
 
+TEST(GuideTest, BackslashBeforeWhatIsNoLetterOrDigitIsThatCharacter) {
+  const auto guide = GuideOf(Kind::kGrammar, R"gbnf(root ::= [0-9\-\_]+ "\-\_\/")gbnf");
+  ASSERT_NE(guide, nullptr);
+  EXPECT_TRUE(Matches(*guide, "1-_-_/"));
+  EXPECT_FALSE(Matches(*guide, "1\\-_/"));
+}
+
 TEST(GuideTest, GrammarOfBalancedBracketsCounts) {
   const auto guide = GuideOf(Kind::kGrammar, R"gbnf(root ::= ("a" root "b")?)gbnf",
                              BytesAnd({"aa", "bbb", "ab", "aab"}));
