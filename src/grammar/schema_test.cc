@@ -57,6 +57,17 @@ TEST(SchemaTest, SchemasOfOnePlaceHoldTogether) {
         {"0", "3", "9"}, {"12", "-3", "1", "3.0"});
 }
 
+// As tools write what has no bound: the largest number of a type.
+TEST(SchemaTest, CountsThatNoAnswerReachesBoundNothing) {
+  for (const std::string most : {"2147483647", "4294967295", "9223372036854775807", "1e300"}) {
+    const std::string schema = R"({"items": {"type": "string", "minLength": 1, "maxLength": )" +
+                               most + R"(}, "maxItems": )" + most + "}";
+    Check(Kind::kJsonSchema, schema.c_str(), {"[]", R"(["a", "bc"])"}, {R"([""])", "[1]"});
+  }
+  EXPECT_THAT(RefusalOf(Kind::kJsonSchema, R"({"maxItems": 1.5})"),
+              testing::HasSubstr("maxItems: must be an integer, 0 or more"));
+}
+
 TEST(SchemaTest, ItemsHaveTheirPlaces) {
   Check(
       Kind::kJsonSchema,

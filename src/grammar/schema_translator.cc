@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/status_macros.h"
 #include "grammar/translate.h"
@@ -13,12 +14,13 @@ namespace {
 
 // Of a schema in a conjunction, which is kept twice: it bounds their memory.
 constexpr uint64_t kStepsPerConjunct = 16;
+// Of characters or items: no answer has so many, and a bound of as many asks for nothing.
+constexpr uint32_t kBeyondAnswers = uint32_t{1} << 30;
 
 // A count of characters or items: a number without a fraction, not below zero.
 Result<uint32_t> CountOf(const Schema& schema, Keyword keyword) {
   const auto value = schema[keyword]->AsDouble();
-  if (!value.ok() || !(*value >= 0) ||
-      *value != static_cast<double>(static_cast<uint64_t>(std::min(*value, 1e15)))) {
+  if (!value.ok() || !(*value >= 0) || !std::isfinite(*value) || *value != std::floor(*value)) {
     return SchemaError(schema, keyword, "must be an integer, 0 or more");
   }
   return static_cast<uint32_t>(std::min<double>(*value, kUnlimited - 1));
@@ -123,7 +125,7 @@ Result<std::optional<uint32_t>> SchemaTranslator::Smallest(const Conjunction& al
   for (const Conjunct& one : all) {
     if (!(*one.schema)[keyword]) continue;
     ASSIGN_OR_RETURN(const uint32_t count, CountOf(*one.schema, keyword));
-    smallest = std::min(smallest.value_or(count), count);
+    if (count < kBeyondAnswers) smallest = std::min(smallest.value_or(count), count);
   }
   return smallest;
 }
