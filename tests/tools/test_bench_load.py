@@ -85,8 +85,9 @@ def test_no_request_is_sent_before_it_is_due(server):
     assert report["wall_s"] > 0.25  # 100 gaps of 5 ms; a server of any speed cannot be asked earlier
 
 
-def test_as_many_requests_are_under_way_as_asked():
-    concurrency, lock, together = 3, threading.Lock(), threading.Barrier(3)
+@pytest.mark.parametrize(("concurrency", "options"), [(3, ()), (1, ("--request-rate", 500))])
+def test_as_many_requests_are_under_way_as_asked(concurrency, options):
+    lock, together = threading.Lock(), threading.Barrier(concurrency)
     under_way, most = 0, 0
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -123,6 +124,7 @@ def test_as_many_requests_are_under_way_as_asked():
             9,
             "--concurrency",
             concurrency,
+            *options,
         )
         listener.shutdown()
     assert report["num_answered"] == 9

@@ -35,7 +35,7 @@ struct Options {
   std::string input = "auto";
   std::string prompts;
   std::optional<int> num_requests;
-  std::string concurrency = "1";
+  std::optional<std::string> concurrency;
   std::string request_rate = "0";
   int input_len = 128;
   int output_len = 64;
@@ -69,8 +69,8 @@ config::Schema<Options> MakeSchema() {
   schema.Alias("request_count", "num_requests");
   schema.Add(
       "concurrency", [](Options& o) -> auto& { return o.concurrency; },
-      "Requests under way, up to 65536; of prompts with --request-rate at most so many (4096 "
-      "unless given). Of tensors also start:end:step, a load each.");
+      "Requests under way, up to 65536, 1 unless given; of prompts with --request-rate at most so "
+      "many (4096 unless given). Of tensors also start:end:step, a load each.");
   schema.Alias("concurrency_range", "concurrency");
   schema.Add(
       "request_rate", [](Options& o) -> auto& { return o.request_rate; },
@@ -211,7 +211,7 @@ Result<std::vector<LoadPrompt>> MakePrompts(const Options& options) {
 Result<std::string> InputOf(const Options& options, bool is_grpc) {
   if (options.input != "auto") return options.input;
   const bool has_range =
-      (options.concurrency + options.request_rate).find(':') != std::string::npos;
+      (options.concurrency.value_or("") + options.request_rate).find(':') != std::string::npos;
   if (options.tensors.Given() || has_range) return std::string("tensors");
   const std::string& name = options.load.model;
   if (name == "tensorrt_llm") return std::string("ids");
@@ -244,10 +244,10 @@ Status NoPromptOptions(const Options& options) {
 
 // Concurrency and rate of prompts: one number each.
 Status SetPromptLoad(const Options& options, bench::LoadOptions& load) {
-  ASSIGN_OR_RETURN(const std::vector<double> concurrency,
-                   ParseRange("--concurrency", options.concurrency, true));
+  const std::string given = options.concurrency.value_or("1");
+  ASSIGN_OR_RETURN(const std::vector<double> concurrency, ParseRange("--concurrency", given, true));
   if (concurrency.size() != 1)
-    return InvalidArgument("--concurrency: got '" + options.concurrency +
+    return InvalidArgument("--concurrency: got '" + given +
                            "', prompts take one number; ranges are of --input tensors");
   load.concurrency = static_cast<int>(concurrency[0]);
   if (options.request_rate == "0") return Status::Ok();
@@ -257,7 +257,7 @@ Status SetPromptLoad(const Options& options, bench::LoadOptions& load) {
     return InvalidArgument("--request-rate: got '" + options.request_rate +
                            "', prompts take one number; ranges are of --input tensors");
   load.request_rate = rate[0];
-  if (load.concurrency == 1) load.concurrency = 4096;
+  if (!options.concurrency) load.concurrency = 4096;
   return Status::Ok();
 }
 
@@ -278,7 +278,7 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   if (sends_tensors) {
     RETURN_IF_ERROR(NoPromptOptions(options));
     return RunTensorLoad({.load = options.load,
-                          .concurrency = options.concurrency,
+                          .concurrency = options.concurrency.value_or("1"),
                           .request_rate = options.request_rate,
                           .num_requests = options.num_requests,
                           .json = options.json},
