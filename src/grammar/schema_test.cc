@@ -76,6 +76,13 @@ TEST(SchemaTest, ItemsHaveTheirPlaces) {
       {"[]", R"(["b"])", R"(["a", null])", R"(["a", true, null, null])"});
 }
 
+TEST(SchemaTest, ListedNumbersAreBoundedHoweverTheyAreWritten) {
+  Check(Kind::kJsonSchema, R"({"enum": [1e-7, -1e-7, 0.25, 2e2], "minimum": 0})",
+        {"1e-7", "0.25", "200"}, {"-1e-7"});
+  Check(Kind::kJsonSchema, R"({"const": 1e20, "multipleOf": 10})", {"100000000000000000000.0"},
+        {"1"});
+}
+
 TEST(SchemaTest, OneOfTakesSchemasThatNoValueSharesOnly) {
   Check(Kind::kJsonSchema, R"({"oneOf": [{"type": "string"}, {"type": "integer"}]})",
         {"1", R"("a")"}, {"null"});

@@ -9,6 +9,7 @@
 
 #include "base/status_macros.h"
 #include "grammar/dfa_product.h"
+#include "grammar/number_range.h"
 #include "grammar/schema_translator.h"
 #include "json/json_writer.h"
 
@@ -27,6 +28,16 @@ std::string NumberText(const json::Value& value) {
   std::string text;
   json::AppendDouble(text, number);
   return text;
+}
+
+// Without an exponent, as the automata of bounds have numbers, where these have as many digits.
+std::string PlainNumberText(const json::Value& value) {
+  std::string text = NumberText(value);
+  const auto decimal = ParseDecimal(text);
+  if (!decimal.ok()) return text;
+  text = decimal->is_negative ? "-" : "";
+  text += decimal->whole.empty() ? "0" : decimal->whole;
+  return decimal->fraction.empty() ? text : text + "." + decimal->fraction;
 }
 
 void AppendComparable(const json::Value& value, int depth, std::string& out) {
@@ -146,7 +157,8 @@ Result<NodeId> SchemaTranslator::ChoiceOfValues(const Conjunction& all, Types ty
     }
     if (type == kStrings && contents && !Matches(*contents, json_.Content(*value.AsString())))
       continue;
-    if ((type & (kNumbers | kIntegers)) != 0 && numbers && !Matches(*numbers, NumberText(value)))
+    if ((type & (kNumbers | kIntegers)) != 0 && numbers &&
+        !Matches(*numbers, PlainNumberText(value)))
       continue;
     ASSIGN_OR_RETURN(choices.emplace_back(), NodeOfValue(value, 0));
   }
