@@ -28,6 +28,14 @@ def special_token(directory, name):
     return None
 
 
+def model_vocab_size(folder):
+    """What the config.json of an engine or a Hugging Face model says, often more than the tokenizer has; 0 without one."""
+    path = pathlib.Path(folder) / "config.json"
+    config = json.loads(path.read_text()) if folder and path.exists() else {}
+    config = config.get("pretrained_config") or config.get("text_config") or config
+    return config.get("vocab_size") or 0
+
+
 def word_list(rows, encode):
     """Ids of each row's words one after another, and where each word ends; [rows, 2, longest]."""
     ids, ends = [], []
@@ -55,6 +63,8 @@ class TritonPythonModel:
         self.end_id = self.tokenizer.token_to_id(eos) if eos else -1
         pad = special_token(directory, "pad_token") or eos
         self.pad_id = self.tokenizer.token_to_id(pad) if pad else self.end_id
+        folders = (parameter(config, "gpt_model_path"), directory)
+        self.vocab_size = next(filter(None, map(model_vocab_size, folders)), self.tokenizer.get_vocab_size())
         self.types = {each["name"]: pb_utils.triton_string_to_numpy(each["data_type"]) for each in config["output"]}
 
     def execute(self, requests):
@@ -106,9 +116,11 @@ class TritonPythonModel:
             return np.zeros((num_rows, 0), np.float32)
         if words.shape != weights.shape:
             raise ValueError(f"EMBEDDING_BIAS_WEIGHTS: shape {weights.shape}, must be that of the words, {words.shape}")
-        bias = np.zeros((num_rows, self.tokenizer.get_vocab_size()), np.float32)
+        bias = np.zeros((num_rows, self.vocab_size), np.float32)
         for row in range(num_rows):
             for word, weight in zip(words[row], weights[row], strict=True):
                 for token in self.words(word.decode()):
+                    if token >= self.vocab_size:
+                        raise ValueError(f"EMBEDDING_BIAS_WORDS: token {token} is outside of the model's {self.vocab_size}")
                     bias[row, token] += weight
         return bias

@@ -16,7 +16,9 @@ SAME_NAME = (
     "temperature", "repetition_penalty", "min_length", "presence_penalty", "frequency_penalty", "random_seed",
     "return_log_probs", "return_context_logits", "return_generation_logits", "beam_width", "num_return_sequences",
     "early_stopping", "beam_search_diversity_rate", "lora_task_id", "lora_weights", "lora_config",
-    "prompt_embedding_table", "prompt_vocab_size",
+    "prompt_embedding_table", "prompt_vocab_size", "exclude_input_in_output", "return_kv_cache_reuse_stats",
+    "return_perf_metrics", "return_num_input_tokens", "return_num_output_tokens", "guided_decoding_guide_type",
+    "guided_decoding_guide", "min_tokens", "seed",
 )  # fmt: skip
 RENAMED = {
     "top_k": "runtime_top_k", "top_p": "runtime_top_p", "length_penalty": "len_penalty", "stream": "streaming",
@@ -31,7 +33,19 @@ TO_PREPROCESSING = {
     "embedding_bias_words": "EMBEDDING_BIAS_WORDS", "embedding_bias_weights": "EMBEDDING_BIAS_WEIGHTS", "end_id": "END_ID",
     "pad_id": "PAD_ID",
 }  # fmt: skip
-REFUSED = ("num_draft_tokens", "image_input", "image_url_input")
+REFUSED = (
+    "num_draft_tokens", "decoder_text_input", "image_input", "image_bytes_input", "image_url_input", "video_bytes_input",
+)  # fmt: skip
+REUSED = ("kv_cache_reused_blocks", "kv_cache_alloc_new_blocks", "kv_cache_alloc_total_blocks")
+FACTS = {  # outputs that are there where an input asks for them
+    "return_kv_cache_reuse_stats": REUSED,
+    "return_perf_metrics": (
+        *REUSED, "arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns", "last_token_time_ns", "acceptance_rate",
+        "total_accepted_draft_tokens", "total_draft_tokens",
+    ),
+    "return_num_input_tokens": ("num_input_tokens",),
+    "return_num_output_tokens": ("num_output_tokens",),
+}  # fmt: skip
 
 
 def parameter(config, key, default=""):
@@ -70,10 +84,11 @@ class Texts:
         whole = call("postprocessing", {"TOKENS_BATCH": ids, "SEQUENCE_LENGTH": lengths}, ["OUTPUT"])["OUTPUT"]
         if not self.streams or self.accumulates:
             return whole
-        texts = [text.decode(errors="ignore").removesuffix("\ufffd") for text in whole]
+        texts = [text.decode(errors="ignore").rstrip("\ufffd") for text in whole]
         before = self.sent or [""] * len(texts)
-        self.sent = texts
-        return np.array([text[len(old) :].encode() for text, old in zip(texts, before, strict=True)], object)
+        # A tokenizer with byte fallback may have each byte of a run, also what was sent of it, as U+FFFD until it is whole.
+        self.sent = [text if text.startswith(old) else old for text, old in zip(texts, before, strict=True)]
+        return np.array([text[len(old) :].encode() for text, old in zip(self.sent, before, strict=True)], object)
 
 
 class TritonPythonModel:
@@ -130,10 +145,11 @@ class TritonPythonModel:
             raise pb_utils.TritonModelException(f"text_input: got {len(given['text_input'])} rows, must be 1")
         texts = Texts(self.accumulates, bool(given.get("stream", np.zeros(1)).any()))
         passed_on = self.outputs - {"text_output"}
+        asked_for = {fact for name, facts in FACTS.items() if name in given and given[name].any() for fact in facts}
         wanted = [
             "output_ids",
             "sequence_length",
-            *(passed_on & {"cum_log_probs", "output_log_probs", "context_logits", "generation_logits"}),
+            *(passed_on & {"cum_log_probs", "output_log_probs", "context_logits", "generation_logits", *asked_for}),
         ]
         inputs, request_id = self.llm_inputs(given), str(uuid.uuid4())
         answers = self.call_llm(inputs, wanted, request_id)

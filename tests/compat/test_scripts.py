@@ -3,10 +3,16 @@
 
 import json
 import pathlib
+import runpy
+import shutil
 import subprocess
+import sys
+import types
 
+import numpy as np
 import pytest
 from folders import INFLIGHT, install
+from release_repositories import BLS_INPUTS, LLM_INPUTS, RELEASES, names
 from tiny_models import DEMO, make_gpt2
 
 TEMPLATE = 'max_batch_size: ${triton_max_batch_size}\nkey: "${engine_dir}" $plain $$ ${other}\n'
@@ -45,6 +51,51 @@ def test_models_of_each_release_are_laid_out(tmp_path, release):
     with_python = {path.parents[1].name for path in (root / "all_models/inflight_batcher_llm").rglob("1/model.py")}
     assert with_python == models - {"tensorrt_llm", "ensemble"}
     assert {path.name for path in (root / "all_models/gpt").iterdir()} == models - {"tensorrt_llm_bls"}
+
+
+def test_the_python_preprocessing_makes_biases_of_the_models_vocabulary(monkeypatch, tmp_path):
+    triton = types.ModuleType("triton_python_backend_utils")
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", triton)
+    module = runpy.run_path(str(pathlib.Path(__file__).parents[2] / "compat/python_models/preprocessing.py"))
+    shutil.copy(pathlib.Path(DEMO) / "tokenizer.json", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 100_000}))  # rows that fill up the table
+    model = module["TritonPythonModel"]()
+    parameters = {"tokenizer_dir": {"string_value": str(tmp_path)}, "gpt_model_path": {"string_value": "${engine_dir}"}}
+    model.initialize({"model_config": json.dumps({"parameters": parameters, "output": []})})
+    given = {"EMBEDDING_BIAS_WORDS": np.array([[b"a"]], object), "EMBEDDING_BIAS_WEIGHTS": np.array([[2.5]], np.float32)}
+    bias = model.bias(given, 1)
+    assert bias.shape == (1, 100_000)
+    assert bias.sum() == 2.5 * len(model.words("a"))
+
+
+@pytest.mark.parametrize("release", RELEASES[1:])
+def test_the_python_bls_has_a_use_for_each_input_that_the_release_declares(monkeypatch, release):
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", types.ModuleType("triton_python_backend_utils"))
+    bls = runpy.run_path(str(pathlib.Path(__file__).parents[2] / "compat/python_models/tensorrt_llm_bls.py"))
+    declared, passed_on = set(names(BLS_INPUTS, release)), {*bls["SAME_NAME"], *bls["RENAMED"]}
+    of_drafts = {"use_draft_logits"}  # asks for nothing without num_draft_tokens
+    assert declared <= {*passed_on, *bls["TO_PREPROCESSING"], *bls["REFUSED"], *of_drafts}
+    assert {bls["RENAMED"].get(name, name) for name in declared & passed_on} <= set(names(LLM_INPUTS, release))
+
+
+def test_the_python_bls_streams_characters_of_several_tokens(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", types.ModuleType("triton_python_backend_utils"))
+    bls = runpy.run_path(str(pathlib.Path(__file__).parents[2] / "compat/python_models/tensorrt_llm_bls.py"))
+
+    def postprocessing(_model, inputs, _outputs):  # of a tokenizer with byte fallback: "a" is a token, the others are bytes
+        ids = inputs["TOKENS_BATCH"][0, 0].tolist()
+        try:
+            text = bytes(ids).decode()
+        except UnicodeDecodeError:
+            text = "a" + "\ufffd" * (len(ids) - 1)
+        return {"OUTPUT": np.array([text.encode()], object)}
+
+    bls["Texts"].of.__globals__["call"] = postprocessing
+    texts, got = bls["Texts"](accumulates=False, streams=True), b""
+    for token in "aé😀".encode():
+        [piece] = texts.of({"output_ids": np.array([[[token]]], np.int32), "sequence_length": np.array([[1]], np.int32)})
+        got += piece
+    assert got.decode() == "aé😀"
 
 
 def test_a_second_install_replaces_the_models_and_keeps_other_files(tmp_path):
