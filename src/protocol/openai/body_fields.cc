@@ -22,6 +22,7 @@ using Kind = Value::Kind;
 
 constexpr double kMostInt = std::numeric_limits<int>::max();
 constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxStopBytes = 65536;  // of all: each prompt's request has them for itself
 constexpr size_t kMaxBiases = 1024;
 constexpr double kMostBias = 100;
 constexpr size_t kMaxComparedBytes = 64;  // of a client's text, with names and values of the table
@@ -200,6 +201,7 @@ Status ReadSeed(const BodyField& field, const Value& value, Asked& asked) {
 }
 
 Status ReadStop(const BodyField& field, const Value& value, Asked& asked) {
+  size_t num_bytes = 0;
   const auto add = [&](const Value& one) -> Status {
     if (one.kind() != Kind::kString)
       return WrongType(field.name, one, "a string or an array of strings");
@@ -207,6 +209,9 @@ Status ReadStop(const BodyField& field, const Value& value, Asked& asked) {
     if (text.empty()) return InvalidArgument(field.name, "got an empty text, which ends nothing");
     if (asked.stop.size() == kMaxStops)
       return InvalidArgument(field.name, "got more than " + std::to_string(kMaxStops) + " texts");
+    if ((num_bytes += text.size()) > kMaxStopBytes)
+      return InvalidArgument(
+          field.name, "got texts of more than " + std::to_string(kMaxStopBytes) + " bytes in all");
     asked.stop.push_back(std::move(text));
     return Status::Ok();
   };

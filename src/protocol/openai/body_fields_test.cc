@@ -82,6 +82,17 @@ TEST(BodyFieldsTest, ErrorsNameValueAndBound) {
   EXPECT_EQ(MessageOf("{\"user\": \"\xff\"}"), "the body is not valid UTF-8");
 }
 
+// A request of many prompts and answers has its stop texts many times.
+TEST(BodyFieldsTest, StopTextsAreBoundedInAll) {
+  const std::string half(32768, 'x');
+  EXPECT_EQ(MessageOf(R"({"stop": [")" + half + R"(", ")" + half + R"("]})"), "OK");
+  const std::string more = R"([")" + half + R"(", ")" + half + R"(", "y"])";
+  EXPECT_EQ(MessageOf(R"({"stop": )" + more + "}"),
+            "stop: got texts of more than 65536 bytes in all");
+  EXPECT_EQ(MessageOf(R"({"stop_sequences": )" + more + "}", kMessages),
+            "stop_sequences: got texts of more than 65536 bytes in all");
+}
+
 TEST(BodyFieldsTest, ASeedHas64Bits) {
   EXPECT_EQ(ParseBody(R"({"seed": 18446744073709551615})", kChat)->seed, UINT64_MAX);
   EXPECT_EQ(ParseBody(R"({"seed": -1})", kChat)->seed, UINT64_MAX);

@@ -24,6 +24,14 @@ using http_listener::HttpRequest;
 constexpr size_t kBytesPerBodyByte = 4;
 constexpr size_t kMostSequences = 1024;  // of one request
 
+// What the request of each prompt has for itself, beside its prompt.
+size_t BytesOfEach(const Asked& asked, const serving::Generation& generation) {
+  size_t bytes = asked.cache_salt.size();
+  if (generation.guided) bytes += generation.guided->spec.text.size();
+  for (const std::string& text : generation.stop_texts) bytes += text.size();
+  return bytes;
+}
+
 // What the answer must be: calls, or what else the body says; none: it may be anything.
 Result<std::optional<Guided>> GuideOf(const Asked& asked,
                                       const answer_parts::AnswerFormat& format) {
@@ -64,7 +72,8 @@ Result<std::vector<serving::Request>> MakeRequests(const Context& context,
   ASSIGN_OR_RETURN(generation.guided, GuideOf(asked, question.format));
   const std::vector<TokenId> shown = ShownTokens(question.format, *served.text->tokenizer);
   MemoryCharge charge(request.memory);
-  RETURN_IF_ERROR(charge.Resize(question.body_bytes * kBytesPerBodyByte));
+  RETURN_IF_ERROR(charge.Resize(question.body_bytes * kBytesPerBodyByte +
+                                (prompts.size() - 1) * BytesOfEach(asked, generation)));
   const auto shared_charge = std::make_shared<const MemoryCharge>(std::move(charge));
   const int64_t received_ns = Clock::System().NowNs();
   std::vector<serving::Request> requests(prompts.size());
