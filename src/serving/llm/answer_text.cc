@@ -15,12 +15,14 @@ Result<bool> IncludesStopWords(const Parameters& parameters) {
                          "word that ends a text, false leaves it out");
 }
 
-AnswerText::AnswerText(AnswerTextOptions options) : options_(std::move(options)) {
+AnswerText::AnswerText(AnswerTextOptions options)
+    : stop_words_(std::make_shared<const std::vector<std::string>>(std::move(options.stop_words))),
+      options_(std::move(options)) {
   for (int i = 0; i < options_.num_sequences; ++i) {
     sequences_.push_back(
         {.detokenizer = Detokenizer(options_.tokenizer, options_.skip_special_tokens,
                                     options_.shown_special_tokens),
-         .stop = StopText(options_.stop_words, options_.trims_stop_words),
+         .stop = StopText(stop_words_, options_.trims_stop_words),
          .text = {}});
   }
 }
@@ -51,7 +53,7 @@ std::string AnswerText::Next(const inflight::Response& response) {
 }
 
 std::string AnswerText::OfBeam(const Beam& beam, bool is_last) {
-  StopText stop(options_.stop_words, options_.trims_stop_words);
+  StopText stop(stop_words_, options_.trims_stop_words);
   std::string text;
   if (!options_.prompt.empty()) {
     text = WithPrompt(beam.output_ids, stop);
@@ -75,7 +77,7 @@ std::string AnswerText::WithPrompt(std::span<const TokenId> generated, StopText&
   std::vector<TokenId> ids = options_.prompt;
   ids.insert(ids.end(), generated.begin(), generated.end());
   std::string text = decode(ids);
-  if (options_.stop_words.empty()) return text;
+  if (stop_words_->empty()) return text;
   const size_t begin = std::min(decode(options_.prompt).size(), text.size());
   const std::string generated_text = stop.Feed(text.substr(begin));
   text.resize(begin);

@@ -65,7 +65,8 @@ class AnswerText {
   std::string OfBeam(const Beam& beam, bool is_last);
   std::string WithPrompt(std::span<const TokenId> generated, StopText& stop) const;
 
-  const AnswerTextOptions options_;
+  const StopText::Words stop_words_;
+  const AnswerTextOptions options_;           // but for its stop words
   std::vector<Sequence> sequences_;           // [num_sequences]
   std::vector<FinishReason> finish_reasons_;  // set by Append
 };

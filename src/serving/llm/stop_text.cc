@@ -6,14 +6,13 @@
 
 namespace inflight::serving {
 
-StopText::StopText(std::vector<std::string> words, bool trims)
-    : words_(std::move(words)), trims_(trims) {
-  for (const std::string& word : words_) longest_ = std::max(longest_, word.size());
+StopText::StopText(Words words, bool trims) : words_(std::move(words)), trims_(trims) {
+  for (const std::string& word : *words_) longest_ = std::max(longest_, word.size());
 }
 
 std::string StopText::Feed(std::string chunk) {
   if (found_) return {};
-  if (words_.empty()) return chunk;
+  if (words_->empty()) return chunk;
   const size_t num_before = tail_.size();
   const size_t num_sent = trims_ ? 0 : num_before;  // of the tail
   tail_ += chunk;
@@ -38,7 +37,7 @@ std::string StopText::Finish() {
 // `num_before` bytes.
 StopText::Match StopText::Find(std::string_view text, size_t num_before) const {
   Match first;
-  for (const std::string& word : words_) {
+  for (const std::string& word : *words_) {
     // The tail is shorter than the longest word, but may hold all of a shorter one.
     const size_t from = num_before - std::min(num_before, word.size() - 1);
     const size_t begin = text.find(word, from);
@@ -53,7 +52,7 @@ StopText::Match StopText::Find(std::string_view text, size_t num_before) const {
 // How many of the last bytes a word may begin with.
 size_t StopText::NumHeld(std::string_view text) const {
   size_t num_held = 0;
-  for (const std::string& word : words_) {
+  for (const std::string& word : *words_) {
     for (size_t n = std::min(word.size() - 1, text.size()); n > num_held; --n) {
       if (text.ends_with(std::string_view(word).substr(0, n))) num_held = n;
     }

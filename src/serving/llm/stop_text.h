@@ -3,8 +3,10 @@
 // as the tokenizer cuts the word, text matches always.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace inflight::serving {
@@ -14,7 +16,12 @@ namespace inflight::serving {
 // back until more is known.
 class StopText {
  public:
-  explicit StopText(std::vector<std::string> words, bool trims = false);  // none of them empty
+  // Sequences of one answer share their words, which may be long.
+  using Words = std::shared_ptr<const std::vector<std::string>>;
+
+  explicit StopText(Words words, bool trims = false);  // none of them empty
+  explicit StopText(std::vector<std::string> words, bool trims = false)
+      : StopText(std::make_shared<const std::vector<std::string>>(std::move(words)), trims) {}
 
   // What the next chunk adds to the answer; nothing once a stop word was found.
   std::string Feed(std::string chunk);
@@ -31,7 +38,7 @@ class StopText {
   Match Find(std::string_view text, size_t num_before) const;
   size_t NumHeld(std::string_view text) const;
 
-  std::vector<std::string> words_;
+  Words words_;
   bool trims_;
   size_t longest_ = 0;  // bytes of the longest word
   // The end of what was fed, where a word may have begun: fewer bytes than the longest word. Where

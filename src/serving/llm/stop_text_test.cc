@@ -91,7 +91,7 @@ TEST(StopText, AWordThatWasFedBeforeIsNotFoundAgain) {
 }
 
 TEST(StopText, WithoutWordsNothingIsKept) {
-  StopText stop({});
+  StopText stop(std::vector<std::string>{});
   EXPECT_EQ(stop.Feed("abc"), "abc");
   EXPECT_FALSE(stop.found());
 }
