@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <variant>
 
+#include "base/memory_account.h"
 #include "contract/rows.h"
 #include "serving/configuration/model_config.h"
 #include "serving/llm/llm_call.h"
@@ -17,10 +19,23 @@ namespace {
 // gRPC carries at most 2 GiB a message.
 constexpr int64_t kMaxJoinedBytes = int64_t{1} << 30;
 
+constexpr size_t kParameterBytes = 128;  // about what a map takes beside name and text
+
 using CancelTokens = std::vector<std::shared_ptr<CancelToken>>;
 
 void CancelAll(const CancelTokens& cancels) {
   for (const auto& cancel : cancels) cancel->Cancel();
+}
+
+// What a row has for itself of what its request says beside tensors.
+size_t BytesOfRow(const Request& request) {
+  size_t bytes = request.id.size();
+  for (const auto& [name, value] : request.parameters) {
+    const auto* text = std::get_if<std::string>(&value);
+    bytes += kParameterBytes + name.size() + (text != nullptr ? text->size() : 0);
+  }
+  for (const std::string& output : request.requested_outputs) bytes += output.size();
+  return bytes;
 }
 
 // The answers of all rows on their way to the client.
@@ -38,9 +53,10 @@ class RowBatch {
   }
   virtual ~RowBatch() = default;
 
-  // `inputs` are those of the rows.
+  // `inputs` are those of the rows, `charge` is for what else each of them has.
   static void Run(const std::shared_ptr<RowBatch>& batch, Model& model,
-                  std::vector<std::vector<Tensor>> inputs) {
+                  std::vector<std::vector<Tensor>> inputs, MemoryCharge charge) {
+    batch->charge_ = std::move(charge);
     batch->request_.cancel->SetListener([cancels = batch->cancels_] { CancelAll(cancels); });
     for (size_t i = 0; i < inputs.size(); ++i) {
       model.Infer(batch->RowRequest(i, std::move(inputs[i])),
@@ -88,6 +104,7 @@ class RowBatch {
     OnRow(rows_[i], std::move(response), is_last);
   }
 
+  MemoryCharge charge_;
   std::mutex mutex_;
 };
 
@@ -212,6 +229,9 @@ void InferRows(Model& model, Request request, ResponseHandler handler) {
   const int num_rows = NumRows(model, request);
   auto inputs = contract::SplitRows(request.inputs, num_rows);
   if (!inputs.ok()) return handler(FinalResponse(model, request, inputs.status()));
+  MemoryCharge charge(request.memory);
+  const Status room = charge.Resize(static_cast<size_t>(num_rows) * BytesOfRow(request));
+  if (!room.ok()) return handler(FinalResponse(model, request, room));
   request.inputs.clear();
   const bool is_joined =
       !model.decoupled() || request.wants_one_response || !HasOutput(model.config(), "batch_index");
@@ -221,7 +241,7 @@ void InferRows(Model& model, Request request, ResponseHandler handler) {
   } else {
     batch = std::make_shared<SeparateRows>(model, std::move(request), std::move(handler), num_rows);
   }
-  RowBatch::Run(batch, model, *std::move(inputs));
+  RowBatch::Run(batch, model, *std::move(inputs), std::move(charge));
 }
 
 RowCounts::Record& RowCounts::Add(ModelStatistics& statistics, const RequestSpan& span) {

@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "base/memory_account.h"
 #include "contract/tensor_values.h"
 #include "serving/testing/test_models.h"
 
@@ -267,6 +268,24 @@ TEST(RowBatch, AStopReachesAllRowsAndIsAcknowledgedOnce) {
   Collector mixed;
   models.llm->Infer(MakeRequest(ThreeRows({Bools("stop", {1, 0, 1})}), "a"), mixed.Handler());
   EXPECT_THAT(mixed.status().message(), HasSubstr("stop: got true for 2 of 3 rows"));
+}
+
+TEST(RowBatch, WhatEachRowHasOfTheParametersIsCharged) {
+  const auto account = MemoryAccount::Make(MemoryLimits::Of(4 << 20));
+  TestModels models;
+  const auto infer = [&](size_t num_bytes) {
+    Collector got;
+    Request request = MakeRequest(ThreeRows());
+    request.memory = account->NewConnection("a", [] {});
+    request.parameters["x"] = std::string(num_bytes, 'x');
+    models.llm->Infer(std::move(request), got.Handler());
+    models.executor->Run();
+    EXPECT_EQ(got.num_final(), 1);
+    return got.status().code();
+  };
+  EXPECT_EQ(infer(1 << 10), StatusCode::kOk);
+  EXPECT_EQ(infer(1 << 20), StatusCode::kResourceExhausted);
+  EXPECT_EQ(account->used_bytes(), 0U);
 }
 
 TEST(RowBatch, RowsNeedTheirLengths) {
