@@ -159,6 +159,7 @@ void StreamCall::Handle(const std::shared_ptr<const ModelInferRequest>& message,
   bool is_refused = false;
   {
     std::lock_guard lock(mutex_);
+    if (end_) return;  // while the message was parsed: who would cancel it has been and gone
     request->id = next_id_++;
     in_progress_.emplace(request->id, request->cancel);
     if (!request->is_decoupled) order_.push_back({.id = request->id, .message = {}});

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // ModelStreamInfer of a real gRPC server: order, marks, errors, cancellation, slow clients.
+#include "protocol/kserve/grpc/stream_call.h"
+
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -273,6 +278,58 @@ TEST_F(HeldModelTest, IsNotHeldWithinItsCall) {
   stream.HalfClose();
   EXPECT_EQ(stream.Read(), "end");
   EXPECT_TRUE(stream.Finish().ok());
+}
+
+// Without a listener: what comes when is the test's to say.
+class PlayedRpc final : public grpc_listener::Rpc {
+ public:
+  std::string_view path() const override { return "/stream"; }
+  const grpc_listener::Metadata& metadata() const override { return metadata_; }
+  const std::string& client() const override { return client_; }
+  const std::shared_ptr<AccountShare>& share() const override { return share_; }
+  std::shared_ptr<RequestTally> tally() const override { return nullptr; }
+  const std::vector<grpc_listener::Coding>& accepted_codings() const override { return codings_; }
+  int64_t read_started_ns() const override { return 0; }
+  void SetResponseCoding(grpc_listener::Coding) override {}
+  void Read() override {}
+  void Write(std::string) override {}
+  void Finish(Status, std::string) override { ++num_finished; }
+  void Lose() override {}
+  void Post(std::function<void()>) override {}
+
+  int num_finished = 0;
+
+ private:
+  const grpc_listener::Metadata metadata_;
+  const std::string client_ = "127.0.0.1";
+  const std::shared_ptr<AccountShare> share_;
+  const std::vector<grpc_listener::Coding> codings_;
+};
+
+// A large message is parsed beside the I/O thread, which is told of the cancel meanwhile.
+TEST(StreamCallWithoutListener, AMessageThatIsParsedAfterACancelIsNotRun) {
+  FakeServer models;
+  FakeModel& many = models.AddModel("many", /*is_decoupled=*/true);
+  int num_run = 0;
+  many.at_once = [&](const ReceivedRequest& request) {
+    ++num_run;
+    request.Complete();
+  };
+  ActiveCalls calls(10);
+  const auto rpc = std::make_shared<PlayedRpc>();
+  const auto call = StreamCall::Start(models, calls, {}, {}, rpc);
+  const auto message = [] {
+    grpc_listener::RpcMessage bytes;
+    bytes.bytes = Request("many", "r").SerializeAsString();
+    return bytes;
+  };
+  call->OnMessage(message());
+  EXPECT_EQ(num_run, 1);
+  call->OnCancel();
+  EXPECT_EQ(rpc->num_finished, 1);
+  call->OnMessage(message());
+  EXPECT_EQ(num_run, 1);
+  call->OnDone();
 }
 
 }  // namespace
