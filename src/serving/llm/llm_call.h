@@ -6,6 +6,7 @@
 // thread that could not start the request.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -59,7 +60,8 @@ class LlmCall : public ResponseSink {
   std::string lora_name;                   // of the adapter, where it has one: each answer says it
   ClientTokens tokens;                     // that its client may take; settled at the end
   void ExpectSequences(const SamplingParams& sampling);
-  mutable bool finished = false;  // guarded by ActiveRequests
+  mutable bool finished = false;              // guarded by ActiveRequests
+  mutable std::atomic<bool> stopped = false;  // by its id, while it was there
 
  protected:
   // Adds the outputs of one executor response, whose vectors it may take. False: it is not sent,

@@ -130,7 +130,14 @@ void ActiveRequests::Add(const LlmCall& call, RequestId id) {
   if (call.request().id.empty()) return;
   std::lock_guard lock(mutex_);
   if (call.finished) return;  // its final response overtook us
-  entries_.emplace(call.request().id, Entry{&call, id});
+  const auto [begin, end] = entries_.equal_range(call.request().id);
+  const auto known =
+      std::find_if(begin, end, [&](const auto& entry) { return entry.second.call == &call; });
+  if (known != end) {
+    known->second.id = id;
+  } else {
+    entries_.emplace(call.request().id, Entry{&call, id});
+  }
 }
 
 void ActiveRequests::Remove(const LlmCall& call) {
@@ -141,13 +148,16 @@ void ActiveRequests::Remove(const LlmCall& call) {
   while (it != end) it = it->second.call == &call ? entries_.erase(it) : std::next(it);
 }
 
-std::vector<RequestId> ActiveRequests::Find(const std::string& client_id,
+std::vector<RequestId> ActiveRequests::Stop(const std::string& client_id,
                                             const Identity& identity) const {
   std::lock_guard lock(mutex_);
   std::vector<RequestId> ids;
   auto [begin, end] = entries_.equal_range(client_id);
   for (auto it = begin; it != end; ++it) {
-    if (it->second.call->request().identity() == identity) ids.push_back(it->second.id);
+    const auto& [call, id] = it->second;
+    if (call->request().identity() != identity) continue;
+    call->stopped = true;
+    if (id != 0) ids.push_back(id);
   }
   return ids;
 }
@@ -422,7 +432,7 @@ void LlmModel::Stop(const Request& request, const ResponseHandler& handler) {
   acknowledgement.id = request.id;
   acknowledgement.is_final = true;
   acknowledgement.has_answer = true;
-  const std::vector<RequestId> ids = active_.Find(request.id, request.identity());
+  const std::vector<RequestId> ids = active_.Stop(request.id, request.identity());
   handler(std::move(acknowledgement));  // before the last response of what is stopped
   for (const RequestId id : ids) backend_.executor->Cancel(id);
 }

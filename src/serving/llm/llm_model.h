@@ -58,9 +58,11 @@ struct LlmBackend {
 // an id; a stop cancels all of them that its own client sent.
 class ActiveRequests {
  public:
+  // Again for each request that a call makes of the executor, one at a time; 0: none as yet.
   void Add(const LlmCall& call, RequestId id);
   void Remove(const LlmCall& call);
-  std::vector<RequestId> Find(const std::string& client_id, const Identity& identity) const;
+  // Marks the calls as stopped; what the executor has of them is to be cancelled.
+  std::vector<RequestId> Stop(const std::string& client_id, const Identity& identity) const;
 
  private:
   struct Entry {

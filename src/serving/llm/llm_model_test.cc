@@ -340,7 +340,7 @@ TEST(LlmModel, StopReachesEveryRequestOfAnId) {
   models.llm->Infer(MakeRequest(Inputs({0}, 0, {Bool("stop", true)}), "a"), stop.Handler());
   EXPECT_THAT(models.executor->cancelled_ids, testing::UnorderedElementsAre(1, 2));
   models.executor->Run();
-  EXPECT_TRUE(models.llm->active().Find("a", {}).empty());
+  EXPECT_TRUE(models.llm->active().Stop("a", {}).empty());
 }
 
 TEST(LlmModel, StopReachesNoRequestOfAnotherIdentity) {

@@ -225,6 +225,31 @@ TEST(Bls, ACancelEndsTheRounds) {
   EXPECT_TRUE(models.proposed.empty()) << "no further round";
 }
 
+// By its id, whichever model works on it. Even turns are the draft model's.
+TEST(Bls, AStopEndsTheRoundsWithTheAnswerSoFar) {
+  for (const auto& [num_turns, answer] : {std::pair{0, ""}, {1, "d"}, {2, "def"}, {3, "defg"}}) {
+    TwoModels models;
+    Collector got;
+    models.bls->Infer(MakeRequest(Inputs(20, {Int("num_draft_tokens", 2)}), "r"), got.Handler());
+    for (int turn = 0; turn < num_turns; ++turn) {
+      (turn % 2 == 0 ? models.proposing.executor : models.executor)->Run();
+    }
+    if (num_turns % 2 == 1) models.executor->Step();
+    Collector stop;
+    models.llm->Infer(MakeRequest({Int("input_lengths", 1), Ids("input_ids", {0}),
+                                   Int("request_output_len", 0), Bool("stop", true)},
+                                  "r"),
+                      stop.Handler());
+    EXPECT_TRUE(stop.status().ok()) << stop.status().ToString();
+    models.Run();
+    EXPECT_EQ(got.num_final(), 1);
+    EXPECT_TRUE(got.status().ok()) << got.status().ToString();
+    EXPECT_EQ(got.Joined(), answer);
+    EXPECT_LE(models.proposed.size() + models.judged.size(), 1U) << "no further round";
+    EXPECT_TRUE(models.llm->active().Stop("r", {}).empty());
+  }
+}
+
 TEST(Bls, RoundsAreRefusedWhereTheyCannotBe) {
   const auto error = [](TwoModels& models, std::vector<Tensor> more) {
     Collector got;

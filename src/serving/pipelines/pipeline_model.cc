@@ -361,7 +361,7 @@ void PipelineModel::Stop(LlmModel& llm, const Request& request,
     return handler(FinalResponse(
         *this, request, InvalidArgument("A request id must be provided for request cancellation")));
   }
-  const std::vector<RequestId> ids = llm.active().Find(request.id, request.identity());
+  const std::vector<RequestId> ids = llm.active().Stop(request.id, request.identity());
   handler(FinalResponse(*this, request, Cancelled("Request cancelled by client")));
   for (const RequestId id : ids) llm.executor().Cancel(id);
 }

@@ -65,6 +65,7 @@ Status SpeculativeRounds::Start(inflight::Request request, const std::shared_ptr
   RETURN_IF_ERROR(llm->Admit(*call, &request));
   const std::shared_ptr<SpeculativeRounds> rounds(
       new SpeculativeRounds(std::move(request), call, std::move(llm), std::move(draft), options));
+  rounds->llm_->active().Add(*call, 0);  // a stop finds it while the draft model works
   return rounds->Propose();
 }
 
@@ -116,13 +117,14 @@ Status SpeculativeRounds::Judge(inflight::Response proposal) {
 }
 
 void SpeculativeRounds::OnResponse(inflight::Response response) {
-  const bool is_cut_off = !response.status.ok() ||
-                          response.finish_reason == FinishReason::kCancelled ||
-                          response.finish_reason == FinishReason::kTimedOut;
+  const bool has_failed =
+      !response.status.ok() || response.finish_reason == FinishReason::kTimedOut;
   try {
-    if (is_cut_off) return call_->OnResponse(std::move(response));
+    if (has_failed) return call_->OnResponse(std::move(response));
     if (!is_proposing_) return Take(std::move(response));
+    if (response.finish_reason == FinishReason::kCancelled) return End(FinishReason::kCancelled);
     CountRound(*draft_, response.times);
+    if (call_->stopped) return End(FinishReason::kCancelled);
     if (const Status status = Judge(std::move(response)); !status.ok()) call_->Fail(status);
   } catch (const std::exception& e) {  // such as bad_alloc
     call_->Fail(Caught("unexpected error", e));
@@ -139,21 +141,19 @@ void SpeculativeRounds::Take(inflight::Response response) {
     answer_.num_cached_tokens = response.num_cached_tokens;
     answer_.times = response.times;
   }
-  answer_.times.last_token_ns = response.times.last_token_ns;
+  if (const int64_t ns = response.times.last_token_ns; ns != 0) answer_.times.last_token_ns = ns;
   answer_.cum_log_prob += response.cum_log_prob;
   answer_.num_draft_tokens += response.num_draft_tokens;
   answer_.num_accepted_draft_tokens += response.num_accepted_draft_tokens;
   Append(std::move(response.output_ids), &answer_.output_ids);
   Append(std::move(response.output_log_probs), &answer_.output_log_probs);
   Append(std::move(response.top_log_probs), &answer_.top_log_probs);
+  if (response.generation_logits.num_rows > 0)
+    answer_.generation_logits.vocab_size = response.generation_logits.vocab_size;
   answer_.generation_logits.num_rows += response.generation_logits.num_rows;
-  answer_.generation_logits.vocab_size = response.generation_logits.vocab_size;
   Append(std::move(response.generation_logits.values), &answer_.generation_logits.values);
-  if (is_over) {
-    answer_.is_final = answer_.is_sequence_final = true;
-    answer_.finish_reason = response.finish_reason;
-    return call_->OnResponse(std::move(answer_));
-  }
+  if (is_over) return End(response.finish_reason);
+  if (call_->stopped) return End(FinishReason::kCancelled);
   CountRound(*llm_, response.times);
   if (request_.streaming) {
     inflight::Response part = answer_;
@@ -163,13 +163,15 @@ void SpeculativeRounds::Take(inflight::Response response) {
     answer_.output_log_probs.clear();
     answer_.top_log_probs.clear();
     answer_.generation_logits = {};
-    if (!call_->goes_on()) {  // its texts have stopped
-      answer_.is_final = answer_.is_sequence_final = true;
-      answer_.finish_reason = FinishReason::kCancelled;
-      return call_->OnResponse(std::move(answer_));
-    }
+    if (!call_->goes_on()) return End(FinishReason::kCancelled);  // its texts have stopped
   }
   if (const Status status = Propose(); !status.ok()) call_->Fail(status);
+}
+
+void SpeculativeRounds::End(FinishReason reason) {
+  answer_.is_final = answer_.is_sequence_final = true;
+  answer_.finish_reason = reason;
+  call_->OnResponse(std::move(answer_));
 }
 
 // Each request that a model answered counts; the last one of the LLM is counted by the call.

@@ -40,6 +40,7 @@ class SpeculativeRounds final : public ResponseSink,
   Status Propose();
   Status Judge(inflight::Response proposal);
   void Take(inflight::Response response);
+  void End(FinishReason reason);  // with the answer so far
   void CountRound(LlmModel& model, const RequestTimes& times) const;
 
   const inflight::Request request_;
