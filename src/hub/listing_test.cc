@@ -42,11 +42,11 @@ TEST(HubListingTest, SafetensorsComeWithWhatTheyNeedAndNothingElse) {
                           "tokenizer.model"));
   EXPECT_THAT(Chosen({"config.json", "pytorch_model.bin", "training_args.bin"}),
               ElementsAre("config.json", "pytorch_model.bin"));
-  EXPECT_THAT(Chosen({"config.json", "consolidated.safetensors",
-                      "consolidated.safetensors.index.json", "model-00001-of-00001.safetensors",
-                      "model.safetensors.index.json"}),
-              ElementsAre("config.json", "model-00001-of-00001.safetensors",
-                          "model.safetensors.index.json"));
+  EXPECT_THAT(
+      Chosen({"config.json", "consolidated.safetensors", "consolidated.safetensors.index.json",
+              "model-00001-of-00001.safetensors", "model.safetensors.index.json"}),
+      ElementsAre("config.json", "model-00001-of-00001.safetensors",
+                  "model.safetensors.index.json"));
 }
 
 TEST(HubListingTest, AQuantisationIsOneFile) {
