@@ -32,10 +32,10 @@ def langchain(url):
     }
 
 
-def litellm(url):
+def litellm(url, provider="openai"):
     from litellm import completion
 
-    options = {"model": f"openai/{MODEL}", "api_base": url, "api_key": KEY, "num_retries": 0}
+    options = {"model": f"{provider}/{MODEL}", "api_base": url, "api_key": KEY, "num_retries": 0}
     messages = [{"role": "user", "content": QUESTION}]
     tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
     (call,) = completion(messages=messages, tools=tools, **options).choices[0].message.tool_calls
@@ -44,6 +44,11 @@ def litellm(url):
         "stream": [c.choices[0].delta.content or "" for c in completion(messages=messages, stream=True, **options)],
         "call": [call.function.name, json.loads(call.function.arguments)],
     }
+
+
+def litellm_anthropic(url):
+    """By the messages API, whose address has no /v1."""
+    return litellm(url.removesuffix("/v1"), "anthropic")
 
 
 def instructor(url):
@@ -89,7 +94,10 @@ def llama_index(url):
     }
 
 
-CLIENTS = {"langchain": langchain, "litellm": litellm, "instructor": instructor, "llama_index": llama_index}
+CLIENTS = {
+    "langchain": langchain, "litellm": litellm, "litellm_anthropic": litellm_anthropic, "instructor": instructor,
+    "llama_index": llama_index,
+}  # fmt: skip
 
 if __name__ == "__main__":
     print(json.dumps(CLIENTS[sys.argv[1]](sys.argv[2])))

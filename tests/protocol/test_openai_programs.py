@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that speak OpenAI's API, as they are published: a chat, a stream, and a call or a structured answer of each. They run
-in .venv-clients (scripts/install_deps.sh ci)."""
+"""Programs that speak OpenAI's or Anthropic's API, as they are published: a chat, a stream, and a call or a structured answer of
+each. They run in .venv-clients (scripts/install_deps.sh ci)."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def scripted(tmp_path_factory):
 
 # CI makes it, and takes a skip for want of it as a failure (tests/conftest.py); elsewhere these packages are a lot to ask for.
 @pytest.mark.skipif(not PYTHON.exists(), reason="this machine has no .venv-clients: scripts/install_deps.sh ci makes it")
-@pytest.mark.parametrize("client", ["langchain", "litellm", "instructor", "llama_index"])
+@pytest.mark.parametrize("client", ["langchain", "litellm", "litellm_anthropic", "instructor", "llama_index"])
 def test_clients_understand_the_answers(client, scripted):
     program = pathlib.Path(__file__).with_name("clients_program.py")
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and not k.startswith("OPENAI")}
