@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sections between tags, each with the value of a schema, such as the calls of tools that an answer
-// must have, or may have (docs/reference/structured-output.md, "Tagged").
+// Sections between tags, each with the value of a schema or another guided text, such as the calls
+// of tools that an answer must have, or may have (docs/reference/structured-output.md, "Tagged").
 #include <fmt/format.h>
 
 #include <array>
@@ -27,8 +27,17 @@ constexpr size_t kMaxFreeTextBytes = 1024;  // of each
 struct Tag {
   std::string begin;
   std::string end;
-  std::optional<json::Value> schema;  // none: any text before `end`
+  // What stands between: none: any text before `end`.
+  std::optional<json::Value> schema;
+  std::optional<json::Value> choice;
+  std::optional<std::string> regex;
+  std::optional<std::string> grammar;
   std::set<std::string, std::less<>> texts;
+
+  int num_guides() const {
+    return int{schema.has_value()} + int{choice.has_value()} + int{regex.has_value()} +
+           int{grammar.has_value()};
+  }
 };
 
 struct Tagged {
@@ -88,15 +97,24 @@ Result<std::vector<std::string>> ReadTexts(std::string_view member,
 }
 
 Result<Tag> ReadTag(const json::Value& value) {
-  constexpr std::array<std::string_view, 4> kMembers = {"begin", "schema", "end", "texts"};
+  constexpr std::array<std::string_view, 7> kMembers = {"begin", "end",    "schema", "texts",
+                                                        "regex", "choice", "grammar"};
   if (value.kind() != json::Value::Kind::kObject) return Refused("tags", "must be objects");
   RETURN_IF_ERROR(CheckMembers(value, kMembers));
-  const auto [begin, schema, end, texts] = value.Pick(kMembers);
+  const auto [begin, end, schema, texts, regex, choice, gbnf] = value.Pick(kMembers);
   if (!begin || !end) return Refused("tags", "each must have begin and end");
-  Tag tag{.schema = schema};
+  Tag tag{.schema = schema, .choice = choice};
   ASSIGN_OR_RETURN(tag.begin, TextOrNone("begin", begin));
   ASSIGN_OR_RETURN(tag.end, TextOrNone("end", end));
-  if (!schema) RETURN_IF_ERROR(CheckFreeText("end", tag.end));
+  if (regex) {
+    ASSIGN_OR_RETURN(tag.regex, TextOrNone("regex", regex));
+  }
+  if (gbnf) {
+    ASSIGN_OR_RETURN(tag.grammar, TextOrNone("grammar", gbnf));
+  }
+  if (tag.num_guides() > 1)
+    return Refused("tags", "each may have one of schema, regex, choice and grammar");
+  if (tag.num_guides() == 0) RETURN_IF_ERROR(CheckFreeText("end", tag.end));
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ReadTexts("texts", texts, kMaxTags));
   tag.texts.insert(names.begin(), names.end());
   return tag;
@@ -260,19 +278,27 @@ Result<Dfa> TextOfSection(const Tagged& tagged, std::string_view end, Budget& bu
   return Intersect(text, DfaWithout(tagged.trigger), budget);
 }
 
+// What stands between the texts of a tag that has a guide.
+Result<NodeId> ValueOf(const Tagged& tagged, const Tag& tag, Grammar& grammar, Budget& budget) {
+  if (tag.regex) return TranslateRegex(*tag.regex, grammar);
+  if (tag.choice) return TranslateChoice(tag.choice->text(), grammar);
+  if (tag.grammar) return TranslateGbnf(*tag.grammar, grammar);
+  ArgumentStyle style = tagged.style;
+  style.texts = tag.texts;
+  return TranslateSchema(*tag.schema, grammar, budget, style);
+}
+
 // One of the tags.
 Result<NodeId> SectionOf(const Tagged& tagged, size_t index, Grammar& grammar, Budget& budget) {
   const Tag& tag = tagged.tags[index];
   const NodeId begin = grammar.Bytes(tag.begin);
-  if (!tag.schema) {
+  if (tag.num_guides() == 0) {
     ASSIGN_OR_RETURN(Dfa text, TextOfSection(tagged, tag.end, budget));
     const RuleId rest = grammar.AddRule("text up to the end of a section",
                                         std::make_shared<const Dfa>(std::move(text)));
     return grammar.Sequence({begin, grammar.Call(rest)});
   }
-  ArgumentStyle style = tagged.style;
-  style.texts = tag.texts;
-  const auto value = TranslateSchema(*tag.schema, grammar, budget, style);
+  const auto value = ValueOf(tagged, tag, grammar, budget);
   if (!value.ok()) return value.status().WithPrefix(fmt::format("tagged: tags/{}", index));
   return grammar.Sequence({begin, *value, grammar.Bytes(tag.end)});
 }

@@ -29,6 +29,10 @@ SUITE = {
     "ambiguous": ("grammar", 'root ::= x | y\nx ::= "a" x "b" | "a"\ny ::= "a" y "c" | "a"'),
     "tagged": ("tagged", json.dumps({"tags": [{"begin": "<t>", "schema": OBJECT, "end": "</t>"}], "min": 0, "max": 2,
                                      "between": "\n", "before": "!", "after": "."})),
+    "last_message": ("tagged", json.dumps({"tags": [{"begin": "!", "regex": "a{2,3}", "end": ""},
+                                                   {"begin": "?", "choice": ["b"], "end": "?"},
+                                                   {"begin": ":", "grammar": 'root ::= "x" root?', "end": ""}],
+                                          "max": 1, "preambles": [{"begin": "<t>", "end": "</t>"}], "never": ["<"]})),
 }
 
 

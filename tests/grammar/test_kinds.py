@@ -30,7 +30,29 @@ def test_sections_may_be_left_out(driver):
     assert driver.matches(["", '<g>"<"</g>', '<g>"<"</g><g>"<"</g>', "<g>"]) == [True, True, True, False]
 
 
+@pytest.mark.parametrize(("guide", "fits", "other"), [
+    ({"regex": "a{2}b?"}, ["aa", "aab"], ["a", "aac"]),
+    ({"choice": ["<b>", "</g>x"]}, ["<b>", "</g>x"], ["b", ""]),
+    ({"grammar": 'root ::= "(" root? ")"'}, ["()", "((()))"], ["(()", ")"]),
+    ({"schema": {"type": "array", "items": {"const": 1}}}, ["[]", "[1, 1]"], ["[2]", "1"]),
+])  # fmt: skip
+def test_a_section_is_of_any_kind(driver, guide, fits, other):
+    driver.guide("tagged", json.dumps({"tags": [{"begin": "<g>", "end": "</g>", **guide}], "max": 2}))
+    assert driver.matches([f"<g>{one}</g>" for one in fits + other]) == [True] * len(fits) + [False] * len(other)
+    assert driver.matches([f"<g>{fits[0]}</g><g>{fits[1]}</g>"]) == [True]
+    driver.guide("tagged", json.dumps({
+        "tags": [{"begin": "!", "end": "", **guide}], "max": 1,
+        "preambles": [{"begin": "<think>", "end": "</think>"}], "never": ["<think>", "</think>"],
+    }))  # fmt: skip
+    assert driver.matches([f"!{fits[0]}", f"<think>{other[0]}</think>!{fits[1]}", f"<think></think>!{fits[0]}x", fits[0]]) == [
+        True, True, False, False,
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("text", "words"), [
+    ('{"tags": [{"begin": "a", "end": "b", "regex": "a", "choice": ["a"]}]}', "one of schema, regex, choice and grammar"),
+    ('{"tags": [{"begin": "a", "end": "b", "regex": "(a"}]}', "tagged: tags/0: regex: "),
+    ('{"tags": [{"begin": "a", "end": "b", "grammar": "root ::= x"}]}', "tagged: tags/0: grammar: line 1"),
     ("[]", "must be a JSON object"), ("{}", "tags: must be an array"), ('{"tags": []}', "must have one at least"),
     (tagged(min=2, max=1), "min: is above max"), (tagged(mx=1), "mx: is not supported"),
     (tagged(min=-1), "min: must be an integer"),
