@@ -22,6 +22,11 @@ const FunctionNames& NamesOf(const AnswerFormat& format) {
 
 }  // namespace
 
+const CallFormat* AnswerFormat::channels() const {
+  const CallFormat* const format = ReaderOf(*this);
+  return format != nullptr && format->has_channels ? format : nullptr;
+}
+
 std::vector<std::string_view> AnswerFormat::Markers() const {
   std::vector<std::string_view> markers;
   const auto add = [&](std::string_view text) {
@@ -37,8 +42,11 @@ std::vector<std::string_view> AnswerFormat::Markers() const {
 
 AnswerParser::AnswerParser(AnswerFormat format, BeginsIn begin)
     : format_(std::move(format)), state_(State::kContent) {
-  if (const CallFormat* const format = ReaderOf(format_); format != nullptr)
+  if (const CallFormat* const format = ReaderOf(format_); format != nullptr) {
     reader_ = format->make(NamesOf(format_));
+    if (format_.is_guided && format->has_channels)
+      last_message_scan_.emplace(std::vector{format->written.otherwise});
+  }
   if (format_.reasoning != nullptr && format_.reasoning->has_channels) {
     if (begin == BeginsIn::kReasoning) AddOfContent(format_.reasoning->begin);
     if (begin == BeginsIn::kContent) AddOfContent(format_.reasoning->end);
@@ -61,7 +69,14 @@ void AnswerParser::Add(std::string_view text, Parts& out) {
 
 void AnswerParser::AddOfContent(std::string_view text) {
   if (reader_ == nullptr) return found_.Add(Kind::kContent, text);
-  for (const char c : text) reader_->Add(c, found_);
+  for (const char c : text) AddToReader(c);
+}
+
+void AnswerParser::AddToReader(char c) {
+  if (is_last_message_) return found_.Add(Kind::kContent, c);
+  reader_->Add(c, found_);
+  std::string passed;
+  is_last_message_ = last_message_scan_ && last_message_scan_->Add(c, passed).has_value();
 }
 
 void AnswerParser::AddOne(char c) {
@@ -97,6 +112,8 @@ void AnswerParser::Pass(Parts& out) {
   for (const Part& part : found_.items()) {
     if (format_.one_call && num_calls_ == 1 && part.kind != Kind::kArguments) is_over_ = true;
     if (is_over_) continue;
+    // Of a header that was cut.
+    if (part.kind == Kind::kContent && last_message_scan_ && !is_last_message_) continue;
     const bool is_split = part.kind != Kind::kReasoning || format_.reasoning != nullptr;
     const bool is_next = !is_split || (read_ == Kind::kReasoning && part.kind == Kind::kContent);
     if (format_.reasoning == nullptr && is_next && read_ && read_ != part.kind)

@@ -23,8 +23,14 @@ struct AnswerFormat {
   std::shared_ptr<const FunctionNames> names = {};  // with `calls`
   const ReasoningTags* reasoning = nullptr;         // null: nor is reasoning
   bool one_call = false;                            // what follows the first call is left out
+  // Of answers in channels: the first message that answers is the last one, and its text guided.
+  // All of it is content, also where it has markers.
+  bool is_guided = false;
 
   bool is_plain() const { return calls == nullptr && reasoning == nullptr; }
+  // The format of answers in channels, whose reader tells reasoning and calls; null: of another
+  // kind.
+  const CallFormat* channels() const;
   // Texts that the parser needs told where they are special tokens.
   std::vector<std::string_view> Markers() const;
 };
@@ -43,12 +49,15 @@ class AnswerParser {
 
   void AddOne(char c);
   void AddOfContent(std::string_view text);
+  void AddToReader(char c);
   void Pass(Parts& out);
   void Tell(Part::Kind kind, std::string_view text, Parts& out);
 
   const AnswerFormat format_;
   State state_;
-  std::optional<MarkerScan> scan_;  // for the tag that ends the state
+  std::optional<MarkerScan> scan_;               // for the tag that ends the state
+  std::optional<MarkerScan> last_message_scan_;  // for what begins it, where one is the last
+  bool is_last_message_ = false;
   std::unique_ptr<CallReader> reader_;
   Parts found_;  // before blanks are taken away
   std::optional<Part::Kind> last_;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "answer_parts/call_guide.h"
+
 namespace inflight::answer_parts {
 namespace {
 
@@ -25,10 +27,11 @@ struct Case {
   std::string_view tags = {};
   BeginsIn begin = BeginsIn::kAnything;
   bool one_call = false;
+  bool is_guided = false;
 };
 
 std::vector<Part> Parse(const Case& how, std::string_view text, size_t piece) {
-  AnswerFormat format{.one_call = how.one_call};
+  AnswerFormat format{.one_call = how.one_call, .is_guided = how.is_guided};
   if (!how.format.empty()) format.calls = *CallFormatNamed(how.format);
   if (!how.tags.empty()) format.reasoning = *ReasoningTagsNamed(how.tags);
   format.names =
@@ -253,6 +256,22 @@ TEST(AnswerParserTest, HarmonyOfOneFormatAlone) {
               ElementsAre(Says("Yes <b>.")));
 }
 
+TEST(AnswerParserTest, AGuidedMessageIsTheLastWhateverItSays) {
+  constexpr std::string_view kText = "a<|end|><|start|>assistant<|channel|>analysis<|message|>b <";
+  const std::string analysis =
+      "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>";
+  const std::string answer = analysis + "final<|message|>" + std::string(kText);
+  EXPECT_THAT(PartsOf({.tags = "harmony", .is_guided = true}, answer),
+              ElementsAre(Thinks("Hm."), Says(std::string(kText))));
+  EXPECT_THAT(PartsOf({.tags = "harmony", .begin = BeginsIn::kContent, .is_guided = true}, kText),
+              ElementsAre(Says(std::string(kText))));
+  EXPECT_THAT(PartsOf({.format = "harmony", .is_guided = true},
+                      "<|channel|>final<|message|>" + std::string(kText)),
+              ElementsAre(Says(std::string(kText))));
+  EXPECT_THAT(PartsOf({.tags = "harmony", .is_guided = true}, analysis + "final<|mess"),
+              ElementsAre(Thinks("Hm.")));
+}
+
 TEST(AnswerParserTest, QwenCoderCalls) {
   const Case how{.format = "qwen_coder"};
   EXPECT_THAT(
@@ -351,6 +370,26 @@ TEST(CallFormatsTest, WhatIsWrittenOfCallsIsRead) {
         ElementsAre(Calls("add"), With(R"({"a": 1})"), Calls("get_weather"), With(R"({"a": 1})")))
         << name;
   }
+}
+
+TEST(CallFormatsTest, AGuideOfTheLastMessageStandsBehindReasoningAlone) {
+  const CallFormat& harmony = **CallFormatNamed("harmony");
+  const auto text = [&](GuideSpec::Kind kind, std::string_view of, bool reasons = false) {
+    return LastMessageGuideText(harmony, {.kind = kind, .text = std::string(of)}, reasons);
+  };
+  const std::string begin = R"({"tags":[{"begin":"<|channel|>final<|message|>",)";
+  EXPECT_EQ(*text(GuideSpec::Kind::kRegex, "a\\d"),
+            begin + R"("regex":"a\\d","end":""}],"max":1})");
+  EXPECT_EQ(*text(GuideSpec::Kind::kChoice, R"(["a"])"),
+            begin + R"("choice":["a"],"end":""}],"max":1})");
+  EXPECT_EQ(*text(GuideSpec::Kind::kJson, ""),
+            begin + R"("schema":{"type":"object"},"end":""}],"max":1})");
+  EXPECT_THAT(*text(GuideSpec::Kind::kGrammar, "root ::= \"a\"", /*reasons=*/true),
+              testing::AllOf(
+                  testing::StartsWith(begin + R"("grammar":"root ::= \"a\"","end":""}],"max":1,)"),
+                  HasSubstr(R"("preambles":[{"begin":"<|channel|>analysis<|message|>",)"
+                            R"("end":"<|end|><|start|>assistant"}],"never":["<|start|>",)")));
+  EXPECT_EQ(text(GuideSpec::Kind::kJsonSchema, "{").status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(CallFormatsTest, AreNamedForAllModelsThatWriteThem) {

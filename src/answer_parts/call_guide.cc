@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include "base/status_macros.h"
 #include "json/json_reader.h"
 #include "json/json_writer.h"
 
@@ -60,19 +61,51 @@ void WriteTexts(std::string_view key, std::span<const std::string_view> texts,
   writer.EndArray();
 }
 
+// Messages of these kinds may stand before all.
+void WritePreambles(const CallFormat& format, bool reasoning_alone, json::Writer& writer) {
+  writer.Key("preambles").BeginArray();
+  for (const std::string_view begin : format.written.preambles) {
+    writer.BeginObject().Key("begin").String(begin);
+    writer.Key("end").String(format.written.preamble_end).EndObject();
+    if (reasoning_alone) break;
+  }
+  writer.EndArray();
+  WriteTexts("never", format.markers, writer);
+}
+
 // What may stand before calls, and in their place, where an answer is messages in channels.
 void WriteMessages(const CallFormat& format, bool must_call, json::Writer& writer) {
   const WrittenCalls& written = format.written;
   if (written.preamble_end.empty()) return;
-  writer.Key("preambles").BeginArray();
-  for (const std::string_view begin : written.preambles) {
-    writer.BeginObject().Key("begin").String(begin);
-    writer.Key("end").String(written.preamble_end).EndObject();
-    if (must_call) break;  // reasoning alone
-  }
-  writer.EndArray();
+  WritePreambles(format, /*reasoning_alone=*/must_call, writer);
   if (!must_call) writer.Key("otherwise").String(written.otherwise);
-  WriteTexts("never", format.markers, writer);
+}
+
+Status WriteGuide(const GuideSpec& guide, json::Writer& writer) {
+  const auto write_json = [&](std::string_view key) -> Status {
+    const auto parsed = json::Value::Parse(guide.text);
+    if (!parsed.ok()) return InvalidArgument(key, parsed.status().message());
+    writer.Key(key).Raw(parsed->text());
+    return Status::Ok();
+  };
+  switch (guide.kind) {
+    case GuideSpec::Kind::kJson:
+      writer.Key("schema").Raw(kAnyObject);
+      return Status::Ok();
+    case GuideSpec::Kind::kJsonSchema:
+      return write_json("schema");
+    case GuideSpec::Kind::kChoice:
+      return write_json("choice");
+    case GuideSpec::Kind::kRegex:
+      writer.Key("regex").String(guide.text);
+      return Status::Ok();
+    case GuideSpec::Kind::kGrammar:
+      writer.Key("grammar").String(guide.text);
+      return Status::Ok();
+    case GuideSpec::Kind::kTagged:
+      break;
+  }
+  return Internal("a guide of sections within another");
 }
 
 }  // namespace
@@ -111,6 +144,19 @@ std::string CallGuideText(const CallFormat& format, std::span<const GuidedFuncti
       WriteTexts("never", std::array{written.other_trigger}, writer);
   }
   WriteMessages(format, options.must_call, writer);
+  writer.EndObject();
+  return text;
+}
+
+Result<std::string> LastMessageGuideText(const CallFormat& format, const GuideSpec& guide,
+                                         bool reasons) {
+  std::string text;
+  json::Writer writer(text);
+  writer.BeginObject().Key("tags").BeginArray().BeginObject();
+  writer.Key("begin").String(format.written.otherwise);
+  RETURN_IF_ERROR(WriteGuide(guide, writer));
+  writer.Key("end").String("").EndObject().EndArray().Key("max").Int(1);
+  if (reasons) WritePreambles(format, /*reasoning_alone=*/true, writer);
   writer.EndObject();
   return text;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an answer with calls must be, as a guide's text (docs/reference/structured-output.md,
-// "Tagged"): calls as the format writes them, whose arguments fit the schemas of their functions.
+// What an answer in a model's format must be, as a guide's text
+// (docs/reference/structured-output.md, "Tagged"): calls as the format writes them, whose arguments
+// fit the schemas of their functions, or a last message that is guided.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,8 @@
 #include <string_view>
 
 #include "answer_parts/call_formats.h"
+#include "inflight/guide.h"
+#include "inflight/status.h"
 
 namespace inflight::answer_parts {
 
@@ -30,5 +33,12 @@ bool MayLeaveCalls(const CallFormat& format);
 // the format is one of MayLeaveCalls.
 std::string CallGuideText(const CallFormat& format, std::span<const GuidedFunction> functions,
                           const CallGuideOptions& options);
+
+// kTagged of GuideSpec: the last message of an answer in channels is what `guide` says, and nothing
+// but reasoning stands before it; `reasons` false: nothing does. The format is one that has
+// channels, and `guide`, which is no kTagged, begins at once. kInvalidArgument: its text is no
+// JSON, which it has to be.
+Result<std::string> LastMessageGuideText(const CallFormat& format, const GuideSpec& guide,
+                                         bool reasons);
 
 }  // namespace inflight::answer_parts

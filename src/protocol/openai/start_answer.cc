@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "answer_parts/call_guide.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "parameters/model_defaults.h"
@@ -27,33 +28,55 @@ constexpr size_t kMostSequences = 1024;  // of one request
 // What the request of each prompt has for itself, beside its prompt.
 size_t BytesOfEach(const Asked& asked, const serving::Generation& generation) {
   size_t bytes = asked.cache_salt.size();
-  if (generation.guided) bytes += generation.guided->spec.text.size();
+  if (const auto& guided = generation.guided) {
+    bytes += guided->spec.text.size();
+    if (guided->as_messages) bytes += guided->as_messages->text.size();
+  }
   for (const std::string& text : generation.stop_texts) bytes += text.size();
   return bytes;
 }
 
-// What the answer must be: calls, or what else the body says; none: it may be anything.
-Result<std::optional<Guided>> GuideOf(const Asked& asked,
-                                      const answer_parts::AnswerFormat& format) {
+// The guide of an answer in channels is that of its last message.
+Status PutInChannels(const Asked& asked, answer_parts::AnswerFormat& format, Guided& said) {
+  if (!asked.add_generation_prompt || asked.continues) {  // the message has begun
+    format = {};
+    return Status::Ok();
+  }
+  format.is_guided = true;
+  const answer_parts::CallFormat& channels = *format.channels();
+  const bool reasons = format.reasoning != nullptr;
+  auto text = answer_parts::LastMessageGuideText(channels, said.spec, reasons);
+  if (!text.ok()) return text.status().WithPrefix(said.field).WithField(said.field);
+  GuideSpec whole{.kind = GuideSpec::Kind::kTagged, .text = *std::move(text)};
+  if (!reasons) {
+    said.spec = std::move(whole);
+    return Status::Ok();
+  }
+  whole.begins_after = channels.written.preamble_end;
+  said.may_begin_later = true;
+  said.as_messages = std::move(whole);
+  return Status::Ok();
+}
+
+// What the answer must be: calls, or what else the body says; none: it may be anything. `format`
+// learns what its readers need to know of it.
+Result<std::optional<Guided>> GuideOf(const Asked& asked, answer_parts::AnswerFormat& format) {
   ASSIGN_OR_RETURN(auto said, ReadAnswerGuide(asked));
   ASSIGN_OR_RETURN(auto calls, ReadGuidedCalls(asked, format));
   if (!said && !calls) return std::optional<Guided>();
-  const auto has_channels = [](const auto* part) { return part != nullptr && part->has_channels; };
-  const bool answers_in_channels = has_channels(format.calls) || has_channels(format.reasoning);
-  if (said && answers_in_channels)
-    return Unimplemented(said->field,
-                         "is not supported by a model that answers in channels; leave it out");
-  if (calls && answers_in_channels && asked.thinking_budget)
+  const answer_parts::CallFormat* const channels = format.channels();
+  if (channels != nullptr && asked.thinking_budget)
     return Unimplemented("thinking_budget",
-                         "is not supported beside calls whose arguments must fit by a model that "
+                         "is not supported beside calls or texts that must fit by a model that "
                          "answers in channels; leave it out");
   if (said && ShowsTools(asked))
     return Unimplemented(said->field,
                          "is not supported beside tools that the model may call; leave them out, "
                          "or set tool_choice to none");
+  if (said && channels != nullptr) RETURN_IF_ERROR(PutInChannels(asked, format, *said));
   std::optional<Guided> guided = calls ? std::move(calls) : std::move(said);
   // Guides of calls in channels have the reasoning before them in themselves.
-  guided->may_begin_later = format.reasoning != nullptr && !answers_in_channels;
+  if (channels == nullptr) guided->may_begin_later = format.reasoning != nullptr;
   return guided;
 }
 

@@ -51,8 +51,11 @@ struct Generation {
   struct Guided {
     GuideSpec spec;  // but for what the prompt says
     std::string field;
-    std::string opening = {};      // PromptText::guide_opening
     bool may_begin_later = false;  // PromptText::guide_begins_after may be set
+    // In place of `spec`, where the answer is messages in channels and the prompt has not begun the
+    // last of them: those that it may have, with `spec` in the last. A prompt that opens the
+    // reasoning makes it free up to and with `begins_after`.
+    std::optional<GuideSpec> as_messages = {};
   };
   std::optional<Guided> guided = {};
   // That the model may reason with, where PromptText says how its reasoning ends.

@@ -153,10 +153,6 @@ class GenerationCall final : public LlmCall {
     if (asked.llm.input_ids.empty()) return InvalidArgument("the prompt has no tokens");
     reasoning_end_ = prompt.guide_begins_after;
     reasoning_begin_ = prompt.guide_opening;
-    if (asked.guided && asked.guided->may_begin_later) {
-      asked.guided->spec.begins_after = prompt.guide_begins_after;
-      asked.guided->opening = prompt.guide_opening;
-    }
     return Status::Ok();
   }
 
@@ -205,11 +201,27 @@ class GenerationCall final : public LlmCall {
     return Status::Ok();
   }
 
+  // What the guide is behind the end of the prompt.
+  GuideSpec SpecOf(const Generation::Guided& guided) const {
+    GuideSpec spec = guided.spec;
+    if (!guided.may_begin_later) return spec;
+    if (!guided.as_messages) {
+      spec.begins_after = reasoning_end_;
+    } else if (!reasoning_end_.empty()) {
+      spec = *guided.as_messages;
+      if (!reasoning_begin_.empty()) spec.begins_after.clear();
+    }
+    return spec;
+  }
+
   Status AddGuide(const Generation& asked, inflight::Request& request) const {
     if (!asked.guided) return Status::Ok();
+    const Generation::Guided& guided = *asked.guided;
+    const bool has_opening = guided.may_begin_later && !guided.as_messages;
     ASSIGN_OR_RETURN(request.guide,
-                     GuideOf(members, {.spec = asked.guided->spec, .field = asked.guided->field},
-                             asked.shown_special_tokens, request_.memory, asked.guided->opening));
+                     GuideOf(members, {.spec = SpecOf(guided), .field = guided.field},
+                             asked.shown_special_tokens, request_.memory,
+                             has_opening ? reasoning_begin_ : std::string()));
     return Status::Ok();
   }
 
