@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "chat_template/builtins.h"
+#include "chat_template/order_filters.h"
 #include "chat_template/text.h"
 
 namespace inflight::chat_template {
@@ -191,20 +192,14 @@ Value Indent(Runtime& runtime, const Value& value, const CallArguments& argument
   return runtime.NewText(std::move(out));
 }
 
-// value.a.b for "a.b"
-Value Attribute(Runtime& runtime, Value value, const Value& path) {
-  for (const std::string& name : Split(path.ToText(), ".", -1))
-    value = MemberOf(runtime, value, name);
-  return value;
-}
-
 Value Map(Runtime& runtime, const Value& value, const CallArguments& arguments) {
+  if (!value.Truthy()) return runtime.NewList({});  // as Jinja, also of none
   std::vector<Value> out;
   if (arguments.positional.empty()) {
     const auto values = Bind(runtime, "map", arguments, {"attribute", "default"}, 1);
     for (const Value& item : Iterate(runtime, value)) {
       if (runtime.failed()) return {};
-      Value mapped = Attribute(runtime, item, *values[0]);
+      Value mapped = AttributeOf(runtime, item, values[0]->ToText());
       out.push_back(mapped.is_undefined() && values[1] != nullptr ? *values[1] : mapped);
     }
     return runtime.NewList(std::move(out));
@@ -225,6 +220,7 @@ Value Map(Runtime& runtime, const Value& value, const CallArguments& arguments) 
 // select, reject: (test, argument); selectattr, rejectattr: (attribute, test, argument).
 template <bool wanted, bool by_attribute>
 Value Choose(Runtime& runtime, const Value& value, const CallArguments& arguments) {
+  if (!value.Truthy()) return runtime.NewList({});  // as Jinja, also of none
   if (!arguments.named.empty()) return runtime.Fail("the filter takes no named arguments");
   CallArguments rest = arguments;
   Value attribute;
@@ -241,7 +237,7 @@ Value Choose(Runtime& runtime, const Value& value, const CallArguments& argument
   std::vector<Value> out;
   for (const Value& item : Iterate(runtime, value)) {
     if (runtime.failed()) return {};
-    const Value tested = by_attribute ? Attribute(runtime, item, attribute) : item;
+    const Value tested = by_attribute ? AttributeOf(runtime, item, attribute.ToText()) : item;
     const bool holds = test.empty() ? tested.Truthy() : ApplyTest(runtime, test, tested, rest);
     if (holds == wanted) out.push_back(item);
   }
@@ -256,6 +252,7 @@ constexpr Named kFilters[] = {{"capitalize", Change<Capitalize>},
                               {"count", Length},
                               {"d", Default},
                               {"default", Default},
+                              {"dictsort", SortDict},
                               {"first", First},
                               {"float", ToFloat},
                               {"indent", Indent},
@@ -267,6 +264,8 @@ constexpr Named kFilters[] = {{"capitalize", Change<Capitalize>},
                               {"list", ToList},
                               {"lower", Change<Lower>},
                               {"map", Map},
+                              {"max", GreatestItem},
+                              {"min", LeastItem},
                               {"reject", Choose<false, false>},
                               {"rejectattr", Choose<false, true>},
                               {"replace", ReplaceText},
@@ -274,9 +273,11 @@ constexpr Named kFilters[] = {{"capitalize", Change<Capitalize>},
                               {"safe", Safe},
                               {"select", Choose<true, false>},
                               {"selectattr", Choose<true, true>},
+                              {"sort", SortItems},
                               {"string", ToString},
                               {"tojson", WriteJson},
                               {"trim", Trim},
+                              {"unique", UniqueItems},
                               {"upper", Change<Upper>}};
 
 const Named* FindFilter(std::string_view name) {

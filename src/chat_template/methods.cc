@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "chat_template/builtins.h"
 #include "chat_template/text.h"
@@ -103,8 +104,57 @@ Value WithoutAffix(Runtime& runtime, const std::string& text, std::string_view m
   return runtime.NewText(std::string(result));
 }
 
+// What a field of `format` stands for: {} the next argument, {0} one by its place, {a} by its name.
+const Value* FieldOf(std::string_view field, const CallArguments& arguments, size_t& next) {
+  const auto named = std::ranges::find(arguments.named, field,
+                                       [](const auto& argument) { return argument.first; });
+  if (named != arguments.named.end()) return &named->second;
+  size_t index = next;
+  if (field.empty()) {
+    ++next;
+  } else {
+    const auto read = std::from_chars(field.data(), field.data() + field.size(), index);
+    if (read.ec != std::errc() || read.ptr != field.data() + field.size()) return nullptr;
+  }
+  return index < arguments.positional.size() ? &arguments.positional[index] : nullptr;
+}
+
+Value Formatted(Runtime& runtime, std::string_view text, const CallArguments& arguments) {
+  std::string out;
+  size_t next = 0;
+  bool has_places = false;
+  while (!text.empty()) {
+    const size_t at = std::min(text.find_first_of("{}"), text.size());
+    out.append(text.substr(0, at));
+    text.remove_prefix(at);
+    if (text.empty()) break;
+    if (text.starts_with("{{") || text.starts_with("}}")) {
+      out += text.front();
+      text.remove_prefix(2);
+      continue;
+    }
+    const size_t end = text.find('}');
+    if (text.front() == '}' || end == std::string_view::npos)
+      return runtime.Fail("format: a single brace stands in the text");
+    const std::string_view field = text.substr(1, end - 1);
+    has_places = has_places || (!field.empty() && field.front() >= '0' && field.front() <= '9');
+    const Value* const value = FieldOf(field, arguments, next);
+    if (value == nullptr || (has_places && next > 0))
+      return runtime.Fail(fmt::format(
+          "format: the field '{{{}}}' has no argument, or is not supported; supported are {{}}, "
+          "{{0}} and {{name}}",
+          field));
+    const std::string written = value->ToText();
+    if (!runtime.Charge(written.size())) return {};
+    out.append(written);
+    text.remove_prefix(end + 1);
+  }
+  return runtime.NewText(std::move(out));
+}
+
 constexpr std::string_view kTextMethods =
-    "capitalize, endswith, find, join, lower, lstrip, removeprefix, removesuffix, replace, rstrip, "
+    "capitalize, endswith, find, format, join, lower, lstrip, removeprefix, removesuffix, replace, "
+    "rstrip, "
     "split, splitlines, startswith, strip, title and upper";
 
 Value TextMethod(Runtime& runtime, const std::string& text, std::string_view name,
@@ -117,6 +167,7 @@ Value TextMethod(Runtime& runtime, const std::string& text, std::string_view nam
   if (name == "startswith" || name == "endswith") return HasEnd(runtime, text, name, arguments);
   if (name == "replace") return Replaced(runtime, text, arguments);
   if (name == "find") return FindText(runtime, text, arguments);
+  if (name == "format") return Formatted(runtime, text, arguments);
   if (name == "removeprefix" || name == "removesuffix")
     return WithoutAffix(runtime, text, name, arguments);
   if (name == "join")

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "chat_template/text.h"
 
@@ -98,6 +99,23 @@ Value MemberOf(Runtime& runtime, const Value& value, std::string_view name) {
     found = space->Find(name);
   }
   return found != nullptr ? *found : Value(Undefined{std::string(name)});
+}
+
+Value AttributeOf(Runtime& runtime, Value value, std::string_view path) {
+  for (const std::string& name : Split(path, ".", -1)) {
+    size_t index = 0;
+    const char* const end = name.data() + name.size();
+    const auto read = std::from_chars(name.data(), end, index);
+    if (value.list() != nullptr && read.ec == std::errc() && read.ptr == end) {
+      const std::vector<Value>& items = value.list()->items;
+      // The list goes with the value that had it.
+      Value item = index < items.size() ? items[index] : Value(Undefined{"item " + name});
+      value = std::move(item);
+    } else {
+      value = MemberOf(runtime, value, name);
+    }
+  }
+  return value;
 }
 
 bool Contains(Runtime& runtime, const Value& haystack, const Value& needle) {

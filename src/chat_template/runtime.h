@@ -80,6 +80,9 @@ std::vector<Value> Iterate(Runtime& runtime, const Value& value);
 // value.name and value[key] for a text key: undefined where there is none.
 Value MemberOf(Runtime& runtime, const Value& value, std::string_view name);
 
+// What an attribute of a filter names, as "a.b.0": members, and items of lists by their number.
+Value AttributeOf(Runtime& runtime, Value value, std::string_view path);
+
 // What a list, text or dict contains: `needle in haystack`.
 bool Contains(Runtime& runtime, const Value& haystack, const Value& needle);
 

@@ -8,14 +8,20 @@ import os
 import pathlib
 import subprocess
 
+import deepseek_templates
+import gemma_4_template
+import harmony_template
 import jinja2
 import jinja2.ext
 import jinja2.sandbox
+import phi_templates
 import pytest
+import templates
 from conversations import CONVERSATIONS
-from templates import ALL
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODULES = (templates, phi_templates, deepseek_templates, gemma_4_template, harmony_template)
+ALL = {name: text for module in MODULES for name, text in module.ALL.items()}
 NOW_S = 1_781_503_200
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "tools": None, "documents": None}
 
@@ -81,7 +87,7 @@ def check(driver, template, variables):
         if type(error) is jinja2.exceptions.TemplateError:
             assert ours["error"] == str(error)
         return "error"
-    except (TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         assert "error" in ours, f"jinja2 raises {error!r}, rendered {ours['text']!r}"
         return "error"
     assert ours.get("text") == expected, ours
@@ -196,6 +202,37 @@ undefined_name()
 s()
 1 / 0
 trim(s)
+[3, 1.5, true, -2] | sort ~ [3, 1, 2] | sort(reverse=true) ~ ['b', 'A', 'a', 'B'] | sort ~ ['b', 'A', 'a', 'B'] | sort(case_sensitive=true)
+['ß', 'é', 'z', 'É'] | sort ~ ['b', 'A', 'a', 'B'] | sort(true) ~ 'hello' | sort | join ~ d | sort ~ undefined_name | sort ~ [none, none] | sort
+users | sort(attribute='age') | map(attribute='name') | list
+users[:2] | sort(attribute='on,name', reverse=true) | map(attribute='name') | list ~ [{'a': {'b': 2}}, {'a': {'b': 1}}] | sort(attribute='a.b')
+{'b': 1, 'a': 2}.items() | sort(attribute=1) ~ {'b': 1, 'a': 2}.items() | sort(attribute='0') ~ {'b': [5]}.items() | map(attribute='1.0') | list
+[1, 'a'] | sort
+[none, 1] | sort
+none | sort
+users | sort(attribute='zz') | length ~ users | sort(attribute='name', case_sensitive=true) | length
+{'b': 1, 'A': 2, 'c': 0} | dictsort ~ {'b': 1, 'A': 2, 'c': 0} | dictsort(true) ~ {'b': 1, 'A': 2} | dictsort(by='value') ~ {'b': 1, 'A': 2} | dictsort(false, 'key', true)
+{'b': 'x', 'A': 'X'} | dictsort(by='value') ~ {'b': 'x', 'A': 'X'} | dictsort(by='value', case_sensitive=true) ~ {} | dictsort
+{'b': none, 'a': none} | dictsort(by='value')
+{'b': 1} | dictsort(by='size')
+[1] | dictsort
+undefined_name | dictsort
+['a', 'A', 'b', 1, 1.0, true, none, none] | unique | list ~ ['a', 'A'] | unique(true) | list ~ 'abAB' | unique | join ~ [] | unique | list
+users | unique(attribute='on') | map(attribute='name') | list
+[[1], [1]] | unique | list
+[3, 1, 2] | min ~ [3, 1, 2] | max ~ ['b', 'A', 'a'] | min ~ ['b', 'A', 'B'] | max ~ ['b', 'A', 'B'] | max(true) ~ 'hello' | max ~ ([] | min) is undefined
+users[:2] | max(attribute='age') ~ users[:2] | min(attribute='age')
+[1, 'a'] | max
+[none, none] | min
+'<{}>{}</{}>'.format('a', 1.5, none) ~ '{0}{1}{0}'.format('x', true) ~ '{a}{{}}{b}'.format(b=l, a=d) ~ '{}'.format(undefined_name) ~ '}}'.format()
+'{}'.format()
+'{'.format(1)
+'}'.format(1)
+'{0}{}'.format(1, 2)
+'{}{0}'.format(1, 2)
+'{a}'.format(1)
+none | map(attribute='a') | list ~ none | selectattr('a') | list ~ none | reject('odd') | list ~ 0 | map('upper') | list ~ [] | selectattr | list
+7 | map('upper') | list
 """.splitlines()
 
 

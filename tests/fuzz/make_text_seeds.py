@@ -15,6 +15,10 @@ SEEDS = pathlib.Path(__file__).parent / "seeds"
 TESTS = pathlib.Path(__file__).parents[1]
 sys.path += [str(TESTS / "tokenizer"), str(TESTS / "chat_template")]
 
+import deepseek_templates  # noqa: E402
+import gemma_4_template  # noqa: E402
+import harmony_template  # noqa: E402
+import phi_templates  # noqa: E402
 import recipes  # noqa: E402
 import templates  # noqa: E402
 
@@ -73,9 +77,9 @@ def infer_request():
 
 
 def chat_template():
-    for name, text in vars(templates).items():
-        if name.isupper() and isinstance(text, str):
-            write("chat_template", name.lower(), text.encode())
+    for module in (templates, phi_templates, deepseek_templates, gemma_4_template, harmony_template):
+        for name, text in module.ALL.items():
+            write("chat_template", name, text.encode())
 
 
 if __name__ == "__main__":
