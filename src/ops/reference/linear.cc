@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <span>
 #include <vector>
 
 #include "base/status_macros.h"
@@ -26,30 +27,36 @@ float Dot(const TensorView& x, int64_t row, const std::vector<float>& w) {
   return sum;
 }
 
-// One token's activations as int8 (formula: ops/linear.h).
+// One token's activations as int8, with a scale for each group (formula: ops/linear.h).
 struct RoundedRow {
   std::vector<int8_t> q;
-  float scale = 0;
+  std::vector<float> scales;
 };
 
-RoundedRow Round(const TensorView& x, int64_t row) {
-  const int64_t n = x.shape[1];
-  RoundedRow out = {.q = std::vector<int8_t>(static_cast<size_t>(n))};
+// Elements [first, first + q.size()) of a row of x; returns their scale.
+float Round(const TensorView& x, int64_t row, int64_t first, std::span<int8_t> q) {
+  const auto at = [&](size_t k) {
+    return LoadFloat(x.data, x.dtype, row * x.shape[1] + first + static_cast<int64_t>(k));
+  };
   float largest = 0;
-  for (int64_t k = 0; k < n; ++k) {
-    const float magnitude = std::abs(LoadFloat(x.data, x.dtype, row * n + k));
-    if (!std::isfinite(magnitude)) {
-      out.scale = std::numeric_limits<float>::quiet_NaN();
-      return out;
-    }
+  for (size_t k = 0; k < q.size(); ++k) {
+    const float magnitude = std::abs(at(k));
+    if (!std::isfinite(magnitude)) return std::numeric_limits<float>::quiet_NaN();
     largest = std::max(largest, magnitude);
   }
   const float inverse = 127.0F / largest;
-  if (!std::isfinite(inverse)) return out;
-  out.scale = largest / 127.0F;
-  for (int64_t k = 0; k < n; ++k)
-    out.q[static_cast<size_t>(k)] =
-        static_cast<int8_t>(std::nearbyint(LoadFloat(x.data, x.dtype, row * n + k) * inverse));
+  if (!std::isfinite(inverse)) return 0;
+  for (size_t k = 0; k < q.size(); ++k) q[k] = static_cast<int8_t>(std::nearbyint(at(k) * inverse));
+  return largest / 127.0F;
+}
+
+RoundedRow Round(const TensorView& x, int64_t row, int64_t num_groups) {
+  RoundedRow out = {.q = std::vector<int8_t>(static_cast<size_t>(x.shape[1]))};
+  const int64_t size = x.shape[1] / num_groups;
+  for (int64_t g = 0; g < num_groups; ++g)
+    out.scales.push_back(
+        Round(x, row, g * size,
+              std::span(out.q).subspan(static_cast<size_t>(g * size), static_cast<size_t>(size))));
   return out;
 }
 
@@ -60,7 +67,7 @@ class Sums {
  public:
   Sums(const TensorView& x, const Weight& weight) : x_(x), weight_(weight) {
     if (!IsInteger(weight.dtype)) return;
-    for (int64_t t = 0; t < x.shape[0]; ++t) rounded_.push_back(Round(x, t));
+    for (int64_t t = 0; t < x.shape[0]; ++t) rounded_.push_back(Round(x, t, weight.num_groups()));
   }
 
   // Calls use(sum) with sum(t) = x[t] . weight[n].
@@ -71,7 +78,8 @@ class Sums {
       std::vector<int8_t> w(size);
       for (size_t k = 0; k < size; ++k) w[k] = IntegerAt(weight_, n, static_cast<int64_t>(k));
       use([&](int64_t t) {
-        return IntDot(rounded_[static_cast<size_t>(t)], w, weight_.scales[n]);
+        const RoundedRow& row = rounded_[static_cast<size_t>(t)];
+        return weight_.group_size > 0 ? GroupedDot(row, w, n) : IntDot(row, w, weight_.scales[n]);
       });
       return;
     }
@@ -84,7 +92,25 @@ class Sums {
   static float IntDot(const RoundedRow& x, const std::vector<int8_t>& w, float w_scale) {
     int32_t sum = 0;
     for (size_t k = 0; k < w.size(); ++k) sum += int32_t{x.q[k]} * w[k];
-    return static_cast<float>(sum) * w_scale * x.scale;
+    return static_cast<float>(sum) * w_scale * x.scales[0];
+  }
+
+  float GroupedDot(const RoundedRow& x, const std::vector<int8_t>& w, int64_t n) const {
+    const auto size = static_cast<size_t>(weight_.group_size);
+    float result = 0;
+    for (size_t g = 0; g < x.scales.size(); ++g) {
+      int32_t sum = 0;
+      int32_t x_sum = 0;
+      for (size_t k = g * size; k < (g + 1) * size; ++k) {
+        sum += int32_t{x.q[k]} * w[k];
+        x_sum += x.q[k];
+      }
+      const int64_t at = ScaleIndex(weight_, n, static_cast<int64_t>(g * size));
+      result = std::fma(static_cast<float>(sum), x.scales[g] * weight_.scales[at], result);
+      if (weight_.offsets != nullptr)
+        result = std::fma(static_cast<float>(x_sum) * x.scales[g], weight_.offsets[at], result);
+    }
+    return result;
   }
 
   const TensorView& x_;
