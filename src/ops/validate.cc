@@ -357,6 +357,9 @@ Status Validate(const GatedLinearParams& p) {
     return InvalidArgument(fmt::format(
         "up: got {} [{}, {}], needed {} [{}, {}] as gate", DTypeName(p.up.dtype), p.up.out_features,
         p.up.in_features, DTypeName(p.gate.dtype), p.gate.out_features, p.gate.in_features));
+  if (p.gate.group_size != p.up.group_size)  // they share the rounded activations
+    return InvalidArgument(fmt::format("up.group_size: got {}, needed {} as gate", p.up.group_size,
+                                       p.gate.group_size));
   RETURN_IF_ERROR(ExpectInput(p.x, p.gate));
   RETURN_IF_ERROR(ExpectOrEmpty("gate_bias", p.gate_bias, kFloat32, {p.gate.out_features}));
   RETURN_IF_ERROR(ExpectOrEmpty("up_bias", p.up_bias, kFloat32, {p.gate.out_features}));
