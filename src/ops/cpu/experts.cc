@@ -52,8 +52,6 @@ class ExpertPanels {
   // sums[r][n] of x's rows rows[r] with features [feature, feature + 64), the first of a panel.
   void Multiply(const int32_t* rows, int num_rows, int64_t feature, float* sums) const {
     const void* x[kMaxRows];
-    float scales[kMaxRows];
-    int32_t row_sums[kMaxRows];
     PanelArgs args = {
         .x = x,
         .num_rows = num_rows,
@@ -62,17 +60,10 @@ class ExpertPanels {
         .in_features = weight_.in_features,
         .sums = sums,
     };
+    IntegerOperands operands(weight_, feature, args);
     for (int r = 0; r < num_rows; ++r) {
       x[r] = is_integer_ ? rounded_.values + rows[r] * rounded_.stride : RowOf(x_, rows[r]);
-      if (!is_integer_) continue;
-      scales[r] = rounded_.scales[rows[r]];
-      row_sums[r] = rounded_.sums[rows[r]];
-    }
-    if (is_integer_) {
-      args.x_scales = scales;
-      args.x_sums = row_sums;
-      args.w_scales = weight_.scales + feature;
-      args.num_columns = kPanelColumns;
+      if (is_integer_) operands.SetRow(r, rounded_, rows[r]);
     }
     panel_(args);
   }

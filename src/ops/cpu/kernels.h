@@ -30,12 +30,16 @@ struct PanelArgs {
   float* sums;  // [num_rows][64], 64-byte aligned
 
   // panel_int8 and panel_int4 only: sums[r][n] = (float(exact sum of x[r][k] * weight[k][n]) *
-  // w_scales[n]) * x_scales[r], for n < num_columns. x[r] is int8, followed by zeros up to a
+  // w_scales[n]) * x_scales[r][0], for n < num_columns. x[r] is int8, followed by zeros up to a
   // multiple of 8.
-  const float* x_scales = nullptr;  // [num_rows]
-  const int32_t* x_sums = nullptr;  // [num_rows] sum_k x[r][k]
-  const float* w_scales = nullptr;  // [num_columns]
-  int num_columns = 0;              // 1 .. 64
+  const float* const* x_scales = nullptr;  // [num_rows][1], or of groups
+  const int32_t* const* x_sums = nullptr;  // [num_rows][1]: sum_k x[r][k], or of groups
+  const float* w_scales = nullptr;         // [num_columns]
+  int num_columns = 0;                     // 1 .. 64
+
+  // With groups of k, in order, for all 64 columns (formula: ops/linear.h).
+  int64_t group_size = 0;            // 0: none
+  const float* w_offsets = nullptr;  // [groups][64], as w_scales then are; null: none
 };
 
 // One token's activations as int8 (formula: ops/linear.h).
@@ -43,9 +47,10 @@ struct QuantizeArgs {
   const void* x;  // [size] bf16 or float32
   Element x_element;
   int64_t size;
-  int8_t* values;  // [size, padded with zeros to a multiple of 64]
-  float* scale;
-  int32_t* sum;
+  int64_t num_groups;  // of equal size; 1 without groups
+  int8_t* values;      // [size, padded with zeros to a multiple of 64]
+  float* scales;       // [num_groups]
+  int32_t* sums;       // [num_groups]
 };
 
 // y[r][n] = function(sums[r][n] + bias[n]), and where up_sums is set, times (up_sums[r][n] +

@@ -32,10 +32,7 @@ struct I4Operand {
   }
 };
 
-void PanelInt4(const PanelArgs& a) {
-  Panel<I4Operand>(a);
-  ScaleSums(a, kNibbleOffset);
-}
+void PanelInt4(const PanelArgs& a) { IntegerPanel<I4Operand, kNibbleOffset>(a); }
 
 }  // namespace
 }  // namespace inflight::ops::cpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // int8 weights times int8 activations, exact in int32. Included once by each translation unit that
-// has quads (LoadQuadWeights, MulAddQuads, kQuadTileRows, kQuadOffset), after kernels_panel.h; all
-// names have internal linkage.
+// has quads (LoadQuadWeights, MulAddQuads, kQuadTileRows, kQuadOffset), after kernels_grouped.h;
+// all names have internal linkage.
 //
 // Weights are stored as w + 128. What MulAddQuads adds up is (w + kQuadOffset) * x, so that
 // kQuadOffset times the row's sum comes off at the end. Sums stay within 32 bits or wrap around
@@ -31,24 +31,30 @@ struct I8Operand {
   }
 };
 
-// Integer sums of (w + offset) * x to what PanelArgs promises of them.
-INFLIGHT_INLINE void ScaleSums(const PanelArgs& a, int32_t offset) {
+// Integer sums of (w + kOffset) * x to what PanelArgs promises of them.
+template <int32_t kOffset>
+void ScaleSums(const PanelArgs& a) {
   for (int r = 0; r < a.num_rows; ++r) {
-    const Vec x_scale = Set1(a.x_scales[r]);
+    const Vec x_scale = Set1(*a.x_scales[r]);
     for (int column = 0; column < a.num_columns; column += 16) {
       float* sums = a.sums + r * kPanelColumns + column;
       const int left = a.num_columns - column;
       const Vec w_scale = LoadFirst(a.w_scales + column, left < 16 ? left : 16);
-      const Vec sum = IntegersMinus(Load(sums), offset * a.x_sums[r]);
+      const Vec sum = IntegersMinus(Load(sums), kOffset * *a.x_sums[r]);
       Store(sums, Mul(Mul(sum, w_scale), x_scale));
     }
   }
 }
 
-void PanelInt8(const PanelArgs& a) {
-  Panel<I8Operand>(a);
-  ScaleSums(a, kQuadOffset);
+// `a`'s product, of (w + kOffset) * x, with groups or without.
+template <typename Operand, int32_t kOffset>
+INFLIGHT_INLINE void IntegerPanel(const PanelArgs& a) {
+  if (a.group_size > 0) return GroupedPanel<Operand, kOffset>(a);
+  Panel<Operand>(a);
+  ScaleSums<kOffset>(a);
 }
+
+void PanelInt8(const PanelArgs& a) { IntegerPanel<I8Operand, kQuadOffset>(a); }
 
 }  // namespace
 }  // namespace inflight::ops::cpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One token's activations to int8 (formula: ops/linear.h). Plain loops, which the compiler turns
-// into vectors. Included once by each instruction set's translation unit; all names have internal
-// linkage.
+// into vectors; those of a group whose size it knows have no remainders. Included once by each
+// instruction set's translation unit; all names have internal linkage.
 #pragma once
 
 namespace inflight::ops::cpu {
@@ -10,39 +10,64 @@ namespace {
 INFLIGHT_INLINE int32_t BitsOf(float x) { return __builtin_bit_cast(int32_t, x); }
 INFLIGHT_INLINE int32_t BitsOf(uint16_t bf16) { return static_cast<int32_t>(uint32_t{bf16} << 16); }
 
+// `size` elements with one scale.
 template <typename X>
-void QuantizeRow(const QuantizeArgs& a) {
-  const auto* x = static_cast<const X*>(a.x);
+INFLIGHT_INLINE void QuantizeGroup(const X* __restrict x, int64_t size, int8_t* __restrict values,
+                                   float* scale, int32_t* sum) {
   // Magnitudes are ordered as their bits are, with infinity and NaN above all numbers.
   constexpr int32_t kInfinity = 0x7f800000;
   int32_t largest = 0;
-  for (int64_t k = 0; k < a.size; ++k) {
+  for (int64_t k = 0; k < size; ++k) {
     const int32_t magnitude = BitsOf(x[k]) & 0x7fffffff;
     largest = magnitude > largest ? magnitude : largest;
   }
   const float largest_value = __builtin_bit_cast(float, largest);
   const float inverse = 127.0F / largest_value;
-  const bool is_number = largest < kInfinity;
-  const bool is_zero = BitsOf(inverse) >= kInfinity;  // or so small that it counts as zero
-  *a.scale = largest_value / 127.0F;
-  if (is_zero) *a.scale = 0;
-  if (!is_number) *a.scale = __builtin_nanf("");
-  int64_t padding = 0;
-  int32_t sum = 0;
-  if (is_number && !is_zero) {
-    // Adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the low bits.
-    constexpr float kRounder = 12582912.0F;
-    const int32_t base = BitsOf(kRounder);
-    for (int64_t k = 0; k < a.size; ++k) {
-      const float scaled = __builtin_bit_cast(float, BitsOf(x[k])) * inverse;
-      const int32_t q = BitsOf(scaled + kRounder) - base;
-      a.values[k] = static_cast<int8_t>(q);
-      sum += q;
-    }
-    padding = a.size;
+  *sum = 0;
+  if (largest >= kInfinity || BitsOf(inverse) >= kInfinity) {
+    // No numbers, or ones so small that they count as zero.
+    *scale = largest >= kInfinity ? __builtin_nanf("") : 0.0F;
+    for (int64_t k = 0; k < size; ++k) values[k] = 0;
+    return;
   }
-  *a.sum = sum;
-  for (int64_t k = padding; k < (a.size + 63) / 64 * 64; ++k) a.values[k] = 0;
+  *scale = largest_value / 127.0F;
+  // Adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the low bits.
+  constexpr float kRounder = 12582912.0F;
+  const int32_t base = BitsOf(kRounder);
+  int32_t total = 0;
+  for (int64_t k = 0; k < size; ++k) {
+    const float scaled = __builtin_bit_cast(float, BitsOf(x[k])) * inverse;
+    const int32_t q = BitsOf(scaled + kRounder) - base;
+    values[k] = static_cast<int8_t>(q);
+    total += q;
+  }
+  *sum = total;
+}
+
+// kSize: of groups, 0 where it is known at run time only.
+template <int64_t kSize, typename X>
+void QuantizeGroups(const QuantizeArgs& a) {
+  const int64_t size = kSize == 0 ? a.size / a.num_groups : kSize;
+  const auto* x = static_cast<const X*>(a.x);
+  for (int64_t g = 0; g < a.num_groups; ++g)
+    QuantizeGroup(x + g * size, size, a.values + g * size, a.scales + g, a.sums + g);
+  for (int64_t k = a.size; k < (a.size + 63) / 64 * 64; ++k) a.values[k] = 0;
+}
+
+template <typename X>
+void QuantizeRow(const QuantizeArgs& a) {
+  switch (a.size / a.num_groups) {
+    case 16:
+      return QuantizeGroups<16, X>(a);
+    case 32:
+      return QuantizeGroups<32, X>(a);
+    case 64:
+      return QuantizeGroups<64, X>(a);
+    case 128:
+      return QuantizeGroups<128, X>(a);
+    default:
+      return QuantizeGroups<0, X>(a);
+  }
 }
 
 void Quantize(const QuantizeArgs& a) {

@@ -16,6 +16,55 @@ struct HalfGroup : Operand {
   INFLIGHT_INLINE static auto LoadW(const typename Operand::W* p) { return Operand::LoadWHalf(p); }
 };
 
+// One step of k in registers: sum[r][g] += x[r] * w[g].
+template <typename Operand, typename Reader, int kRows, int kGroups>
+INFLIGHT_INLINE void MultiplyStep(Vec (&sum)[kRows][kGroups],
+                                  const typename Operand::X* const (&xs)[kRows],
+                                  const typename Operand::W* const (&ws)[kGroups], int64_t step,
+                                  int64_t w_stride) {
+  if constexpr (kRows < kGroups) {  // the shorter side stays in registers
+    typename Operand::WideX wide[kRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) wide[r] = Operand::LoadX(xs[r] + step * Operand::kStep);
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) {
+      const typename Operand::WideW one = Reader::LoadW(ws[g] + step * w_stride);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) sum[r][g] = Operand::Accumulate(sum[r][g], one, wide[r]);
+    }
+  } else {
+    typename Operand::WideW wide[kGroups];
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) wide[g] = Reader::LoadW(ws[g] + step * w_stride);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const typename Operand::WideX one = Operand::LoadX(xs[r] + step * Operand::kStep);
+#pragma GCC unroll 4
+      for (int g = 0; g < kGroups; ++g) sum[r][g] = Operand::Accumulate(sum[r][g], wide[g], one);
+    }
+  }
+}
+
+// tile.template operator()<height>(row) for tiles of at most kMax rows that cover num_rows: of
+// equal height, give or take one.
+template <int kMax, typename Tile>
+INFLIGHT_INLINE void CoverRows(int num_rows, const Tile& tile) {
+  const int num_tiles = (num_rows + kMax - 1) / kMax;
+  int row = 0;
+  for (int i = 0; i < num_tiles; ++i) {
+    const int height = (num_rows - row + num_tiles - i - 1) / (num_tiles - i);
+    if (height == 1) tile.template operator()<1>(row);
+    if (height == 2) tile.template operator()<2>(row);
+    if (height == 3) tile.template operator()<3>(row);
+    if (height == 4) tile.template operator()<4>(row);
+    if constexpr (kMax >= 5)
+      if (height == 5) tile.template operator()<5>(row);
+    if constexpr (kMax >= 6)
+      if (height == 6) tile.template operator()<6>(row);
+    row += height;
+  }
+}
+
 // sums[r][16 g + lane] += sum over steps of x[r] * w[g], groups of sixteen columns.
 //
 // With kAsk, each step also asks memory for the line `ahead` elements behind each one it reads:
@@ -55,28 +104,7 @@ struct Product {
 #pragma GCC unroll 4
         for (int g = 0; g < kGroups; ++g) __builtin_prefetch(ws[g] + step * w_stride + ahead);
       }
-      if constexpr (kRows < kGroups) {  // the shorter side stays in registers
-        typename Operand::WideX wide[kRows];
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) wide[r] = Operand::LoadX(xs[r] + step * Operand::kStep);
-#pragma GCC unroll 4
-        for (int g = 0; g < kGroups; ++g) {
-          const typename Operand::WideW one = Reader::LoadW(ws[g] + step * w_stride);
-#pragma GCC unroll 8
-          for (int r = 0; r < kRows; ++r) sum[r][g] = Operand::Accumulate(sum[r][g], one, wide[r]);
-        }
-      } else {
-        typename Operand::WideW wide[kGroups];
-#pragma GCC unroll 4
-        for (int g = 0; g < kGroups; ++g) wide[g] = Reader::LoadW(ws[g] + step * w_stride);
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          const typename Operand::WideX one = Operand::LoadX(xs[r] + step * Operand::kStep);
-#pragma GCC unroll 4
-          for (int g = 0; g < kGroups; ++g)
-            sum[r][g] = Operand::Accumulate(sum[r][g], wide[g], one);
-        }
-      }
+      MultiplyStep<Operand, Reader>(sum, xs, ws, step, w_stride);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
@@ -97,21 +125,8 @@ struct Product {
 
   // `half_last`: the last group has eight columns. Its other eight sums are left as they were.
   void Run(int num_rows, int num_groups, bool half_last) const {
-    constexpr int kMax = Operand::kMaxTileRows;
-    const int num_tiles = (num_rows + kMax - 1) / kMax;
-    int row = 0;
-    for (int tile = 0; tile < num_tiles; ++tile) {  // tiles of equal height, give or take one
-      const int height = (num_rows - row + num_tiles - tile - 1) / (num_tiles - tile);
-      if (height == 1) Rows<1>(row, num_groups, half_last);
-      if (height == 2) Rows<2>(row, num_groups, half_last);
-      if (height == 3) Rows<3>(row, num_groups, half_last);
-      if (height == 4) Rows<4>(row, num_groups, half_last);
-      if constexpr (kMax >= 5)
-        if (height == 5) Rows<5>(row, num_groups, half_last);
-      if constexpr (kMax >= 6)
-        if (height == 6) Rows<6>(row, num_groups, half_last);
-      row += height;
-    }
+    CoverRows<Operand::kMaxTileRows>(
+        num_rows, [&]<int kRows>(int row) { Rows<kRows>(row, num_groups, half_last); });
   }
 };
 

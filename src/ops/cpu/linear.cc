@@ -125,14 +125,9 @@ class PanelRunner {
                                static_cast<size_t>(panel) * panel_bytes_,
                       .in_features = weight.in_features,
                       .sums = sums};
-    if (is_integer_) {
-      const int64_t column = panel * kPanelColumns;
-      args.x_scales = rounded_.scales + first;
-      args.x_sums = rounded_.sums + first;
-      args.w_scales = weight.scales + column;
-      args.num_columns =
-          static_cast<int>(std::min<int64_t>(kPanelColumns, weight.out_features - column));
-    }
+    IntegerOperands operands(weight, panel * kPanelColumns, args);
+    if (is_integer_)
+      for (int r = 0; r < num_rows; ++r) operands.SetRow(r, rounded_, first + r);
     panel_(args);
   }
 

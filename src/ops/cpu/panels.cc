@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace inflight::ops::cpu {
 
 PanelKernel PanelKernelOf(const KernelSet& kernels, DType dtype) {
@@ -37,9 +39,22 @@ Status ExpectPacked(const char* field, const Weight& weight) {
 RoundedRows::RoundedRows(const Weight& weight, int64_t num_rows, const TensorView& scratch) {
   if (!IsInteger(weight.dtype)) return;
   stride = (weight.in_features + 63) / 64 * 64;
+  num_groups = weight.num_groups();
   values = scratch.as<int8_t>();
   scales = reinterpret_cast<float*>(values + num_rows * stride);
-  sums = reinterpret_cast<int32_t*>(scales + num_rows);
+  sums = reinterpret_cast<int32_t*>(scales + num_rows * num_groups);
+}
+
+IntegerOperands::IntegerOperands(const Weight& weight, int64_t feature, PanelArgs& args) {
+  if (!IsInteger(weight.dtype)) return;
+  args.x_scales = scales_;
+  args.x_sums = sums_;
+  // Of a whole number of panels, so that groups lie in a row with it.
+  args.w_scales = weight.scales + feature * weight.num_groups();
+  if (weight.offsets != nullptr) args.w_offsets = weight.offsets + feature * weight.num_groups();
+  args.group_size = weight.group_size;
+  args.num_columns =
+      static_cast<int>(std::min<int64_t>(kPanelColumns, weight.out_features - feature));
 }
 
 }  // namespace inflight::ops::cpu

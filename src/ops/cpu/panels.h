@@ -23,9 +23,10 @@ struct RoundedRows {
   RoundedRows(const Weight& weight, int64_t num_rows, const TensorView& scratch);
 
   int64_t stride = 0;
+  int64_t num_groups = 0;    // of the weight; 1 without groups
   int8_t* values = nullptr;  // [num_rows][stride]
-  float* scales = nullptr;   // [num_rows]
-  int32_t* sums = nullptr;   // [num_rows]
+  float* scales = nullptr;   // [num_rows][num_groups]
+  int32_t* sums = nullptr;   // [num_rows][num_groups]
 
   // Fills them: of row r from row_of(r), a row of `element`s.
   template <typename Rows>
@@ -37,12 +38,31 @@ struct RoundedRows {
           kernels.quantize({.x = row_of(row),
                             .x_element = element,
                             .size = size,
+                            .num_groups = num_groups,
                             .values = values + row * stride,
-                            .scale = scales + row,
-                            .sum = sums + row});
+                            .scales = scales + row * num_groups,
+                            .sums = sums + row * num_groups});
         },
         ThreadsFor(2 * num_rows * size));
   }
+};
+
+// What a kernel call with an integer weight reads beside rows and panel: of the panel that begins
+// at `feature`, scales and offsets; of rows, theirs. `args` points into it. Of float weights
+// nothing.
+class IntegerOperands {
+ public:
+  IntegerOperands(const Weight& weight, int64_t feature, PanelArgs& args);
+
+  // The call's row r is row `row` of `rounded`.
+  void SetRow(int r, const RoundedRows& rounded, int64_t row) {
+    scales_[r] = rounded.scales + row * rounded.num_groups;
+    sums_[r] = rounded.sums + row * rounded.num_groups;
+  }
+
+ private:
+  const float* scales_[kMaxRows];
+  const int32_t* sums_[kMaxRows];
 };
 
 }  // namespace inflight::ops::cpu

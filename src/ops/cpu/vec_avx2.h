@@ -15,6 +15,8 @@ namespace {
 // Of sixteen registers at most eight accumulate: a column group takes two.
 constexpr int kTileRows = 4;
 constexpr int ColumnGroups(int rows) { return rows == 1 ? 4 : 1; }
+// Rows whose float32 sums stay in registers beside int32 sums of a group of weights.
+constexpr int kKeptRows = 0;
 
 struct Vec {
   __m256 lo, hi;
@@ -162,6 +164,16 @@ INFLIGHT_INLINE Vec IntegersMinus(Vec v, int32_t minus) {
   const __m256i m = _mm256_set1_epi32(minus);
   return {_mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_castps_si256(v.lo), m)),
           _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_castps_si256(v.hi), m))};
+}
+// Lanes that hold one int32.
+INFLIGHT_INLINE Vec SetIntegers(int32_t n) {
+  const __m256 v = _mm256_castsi256_ps(_mm256_set1_epi32(n));
+  return {v, v};
+}
+// Lanes that hold int32 as float32.
+INFLIGHT_INLINE Vec ToFloats(Vec v) {
+  return {_mm256_cvtepi32_ps(_mm256_castps_si256(v.lo)),
+          _mm256_cvtepi32_ps(_mm256_castps_si256(v.hi))};
 }
 
 }  // namespace

@@ -16,6 +16,8 @@ namespace {
 // Rows and 16-lane column groups of the register tile: 6 x 4 accumulators, 4 weights, 1 broadcast.
 constexpr int kTileRows = 6;
 constexpr int ColumnGroups(int) { return 4; }
+// Rows whose float32 sums stay in registers beside int32 sums of a group of weights.
+constexpr int kKeptRows = 2;
 
 using Vec = __m512;
 using Pairs = __m512i;  // sixteen pairs of bf16: the even k below, the odd above
@@ -103,6 +105,10 @@ INFLIGHT_INLINE Nibbles LoadNibbles(const uint8_t* p) {
 INFLIGHT_INLINE Vec IntegersMinus(Vec v, int32_t minus) {
   return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(minus)));
 }
+// Lanes that hold one int32.
+INFLIGHT_INLINE Vec SetIntegers(int32_t n) { return _mm512_castsi512_ps(_mm512_set1_epi32(n)); }
+// Lanes that hold int32 as float32.
+INFLIGHT_INLINE Vec ToFloats(Vec v) { return _mm512_cvtepi32_ps(_mm512_castps_si512(v)); }
 
 }  // namespace
 }  // namespace inflight::ops::cpu

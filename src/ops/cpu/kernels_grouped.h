@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Panel products of integer weights with groups: the exact int32 sums of a group, then by its
+// scales and offsets into float32 sums, in the order of groups whatever the number of rows.
+// Included once by each translation unit that has integer operands, after kernels_panel.h; all
+// names have internal linkage.
+//
+// What an Operand's Accumulate adds up is (w + kOffset) * x: sums of a group begin at -kOffset
+// times its sum of x.
+#pragma once
+
+namespace inflight::ops::cpu {
+namespace {
+
+// sums += groups [first_group, end_group) of a.
+template <typename Operand, int32_t kOffset, bool kAsk>
+struct GroupedProduct {
+  using X = typename Operand::X;
+  using W = typename Operand::W;
+  static constexpr int64_t kStride = kPanelColumns * Operand::kStored;  // bytes of a step
+
+  const PanelArgs& a;
+  int64_t first_group;
+  int64_t end_group;
+  int64_t steps;  // of a group
+
+  void Run() const {
+    CoverRows<Operand::kMaxTileRows>(a.num_rows, [&]<int kRows>(int row) { Rows<kRows>(row); });
+  }
+
+  template <int kRows>
+  [[gnu::noinline]] void Rows(int row) const {
+    constexpr int kWide = ColumnGroups(kRows);
+    for (int column = 0; column < kPanelColumns; column += 16 * kWide)
+      Tile<kRows, kWide>(row, column);
+  }
+
+  // Rows [row, row + kRows) by columns [column, column + 16 kWide).
+  template <int kRows, int kWide>
+  INFLIGHT_INLINE void Tile(int row, int column) const {
+    const X* xs[kRows];
+    const W* ws[kWide];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+      xs[r] = static_cast<const X*>(a.x[row + r]) + first_group * a.group_size;
+#pragma GCC unroll 4
+    for (int c = 0; c < kWide; ++c)
+      ws[c] = static_cast<const W*>(a.panel) + first_group * steps * kStride +
+              (column + 16 * c) * Operand::kStored;
+    Sums<kRows, kWide> sums(a.sums + row * kPanelColumns + column);
+    const int64_t num_steps = steps;
+    // Scales are asked for as far ahead as weights.
+    const int64_t ahead = kAskAheadBytes / (num_steps * kStride) + 1;
+    for (int64_t group = first_group; group < end_group; ++group) {
+      Vec exact[kRows][kWide];
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Vec start = SetIntegers(-kOffset * a.x_sums[row + r][group]);
+#pragma GCC unroll 4
+        for (int c = 0; c < kWide; ++c) exact[r][c] = start;
+      }
+      if constexpr (kAsk) AskForScales<kWide>(group + ahead, column);
+#pragma GCC unroll 2
+      for (int64_t step = 0; step < num_steps; ++step) {
+        if constexpr (kAsk) {
+#pragma GCC unroll 4
+          for (int c = 0; c < kWide; ++c)
+            __builtin_prefetch(ws[c] + step * kStride + kAskAheadBytes);
+        }
+        MultiplyStep<Operand, Operand>(exact, xs, ws, step, kStride);
+      }
+      if (a.w_offsets == nullptr)
+        AddGroup<false>(exact, group, row, column, sums);
+      else
+        AddGroup<true>(exact, group, row, column, sums);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) xs[r] += a.group_size;
+#pragma GCC unroll 4
+      for (int c = 0; c < kWide; ++c) ws[c] += num_steps * kStride;
+    }
+    sums.Keep();
+  }
+
+ private:
+  // The float32 sums of a tile: in registers, or where there are too few in memory.
+  template <int kRows, int kWide>
+  struct Sums {
+    static constexpr bool kInRegisters = kRows <= kKeptRows;
+    INFLIGHT_INLINE explicit Sums(float* sums) : out(sums) {
+      if constexpr (kInRegisters) {
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+          for (int c = 0; c < kWide; ++c) kept[r][c] = Load(out + r * kPanelColumns + 16 * c);
+      }
+    }
+    INFLIGHT_INLINE Vec Get(int r, int c) const {
+      if constexpr (kInRegisters)
+        return kept[r][c];
+      else
+        return Load(out + r * kPanelColumns + 16 * c);
+    }
+    INFLIGHT_INLINE void Set(int r, int c, Vec sum) {
+      if constexpr (kInRegisters)
+        kept[r][c] = sum;
+      else
+        Store(out + r * kPanelColumns + 16 * c, sum);
+    }
+    INFLIGHT_INLINE void Keep() const {
+      if constexpr (kInRegisters) {
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+          for (int c = 0; c < kWide; ++c) Store(out + r * kPanelColumns + 16 * c, kept[r][c]);
+      }
+    }
+    float* out;
+    Vec kept[kInRegisters ? kRows : 1][kInRegisters ? kWide : 1];
+  };
+
+  template <bool kHasOffsets, int kRows, int kWide>
+  INFLIGHT_INLINE void AddGroup(const Vec (&exact)[kRows][kWide], int64_t group, int row,
+                                int column, Sums<kRows, kWide>& sums) const {
+    const float* const w_scales = a.w_scales + group * kPanelColumns + column;
+    const float* const w_offsets = a.w_offsets + (kHasOffsets ? group * kPanelColumns + column : 0);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const float x_scale = a.x_scales[row + r][group];
+      const Vec scale = Set1(x_scale);
+      const Vec x_sum = Set1(static_cast<float>(a.x_sums[row + r][group]) * x_scale);
+#pragma GCC unroll 4
+      for (int c = 0; c < kWide; ++c) {
+        Vec sum =
+            MulAdd(ToFloats(exact[r][c]), Mul(scale, Load(w_scales + 16 * c)), sums.Get(r, c));
+        if constexpr (kHasOffsets) sum = MulAdd(x_sum, Load(w_offsets + 16 * c), sum);
+        sums.Set(r, c, sum);
+      }
+    }
+  }
+
+  template <int kWide>
+  INFLIGHT_INLINE void AskForScales(int64_t group, int column) const {
+    const int64_t at = group * kPanelColumns + column;
+#pragma GCC unroll 4
+    for (int c = 0; c < kWide; ++c) {
+      __builtin_prefetch(a.w_scales + at + 16 * c);
+      if (a.w_offsets != nullptr) __builtin_prefetch(a.w_offsets + at + 16 * c);
+    }
+  }
+};
+
+template <typename Operand, int32_t kOffset>
+void GroupedPanel(const PanelArgs& a) {
+  for (int i = 0; i < a.num_rows * kPanelColumns; i += 16) Store(a.sums + i, Zero());
+  const int64_t num_groups = a.in_features / a.group_size;
+  const int64_t steps = a.group_size / Operand::kStep;
+  if (a.num_rows <= Operand::kMaxTileRows) {  // a single tile runs through the panel at once
+    GroupedProduct<Operand, kOffset, /*kAsk=*/true>{a, 0, num_groups, steps}.Run();
+    return;
+  }
+  const int64_t of_pass = steps < kStepsPerPass<Operand> ? kStepsPerPass<Operand> / steps : 1;
+  for (int64_t group = 0; group < num_groups; group += of_pass) {
+    const int64_t end = num_groups - group < of_pass ? num_groups : group + of_pass;
+    GroupedProduct<Operand, kOffset, /*kAsk=*/false>{a, group, end, steps}.Run();
+  }
+}
+
+}  // namespace
+}  // namespace inflight::ops::cpu
