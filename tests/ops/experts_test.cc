@@ -11,6 +11,7 @@
 
 #include "cases.h"
 #include "compare.h"
+#include "integer_weight.h"
 
 namespace inflight::ops {
 namespace {
@@ -252,39 +253,20 @@ TEST_P(ExpertKernelsTest, ATokenHasTheSameBitsAloneAndInABatch) {
   }
 }
 
-// Codes over the whole range and a scale for each row.
-struct IntegerExperts {
-  IntegerExperts(DType dtype, int64_t rows, int64_t columns, uint64_t seed)
-      : codes(DType::kI8, {rows, columns}), scales(DType::kF32, {rows}) {
-    Random random(seed);
-    const int range = dtype == DType::kI4 ? 8 : 128;
-    for (int64_t i = 0; i < rows * columns; ++i)
-      codes.view().as<int8_t>()[i] = static_cast<int8_t>(random.Below(2 * range) - range);
-    for (int64_t i = 0; i < rows; ++i)
-      scales.Set(i, (1.5F + random.Uniform()) / static_cast<float>(2 * range));
-    if (dtype == DType::kI4) codes = PackedInt4(codes);
-    packed = std::make_unique<PackedWeight>(dtype, CpuWeightLayout(dtype), codes);
-    weight = packed->weight();
-    weight.scales = scales.view().as<const float>();
-  }
-
-  Tensor codes, scales;
-  std::unique_ptr<PackedWeight> packed;
-  Weight weight;
-};
-
 TEST_F(ExpertsTest, IntegerWeightsGiveTheReferencesSums) {
-  for (const DType dtype : {DType::kI8, DType::kI4}) {
-    const IntegerExperts fc(dtype, 3 * 2 * 64, 128, 21);
-    const IntegerExperts proj(dtype, 3 * 128, 64, 22);
+  for (const IntegerForm& form : {IntegerForm{DType::kI8},
+                                  {DType::kI4},
+                                  {DType::kI8, 32},
+                                  {DType::kI8, 64, true},
+                                  {DType::kI4, 16, true},
+                                  {DType::kI4, 64}}) {
+    const auto fc = IntegerWeight::Some(form, 3 * 2 * 64, 128, 21);
+    const auto proj = IntegerWeight::Some(form, 3 * 128, 64, 22);
     const Tensor x = Tensor::Random(DType::kF32, {5, 128}, 23);
     const Lists lists(3, 10);
     const Tensor logits = Tensor::Random(DType::kF32, {5, 3}, 24);
     ASSERT_EQ(ReferenceTable().route(lists.Params(logits, 2, true), stream_), Status::Ok());
-    const auto scratch_bytes = [&](int64_t rows, int64_t width) {
-      return Shape{static_cast<int64_t>(LinearScratchBytes(dtype, rows, width))};
-    };
-    const Tensor scratch(DType::kU8, scratch_bytes(10, 128));
+    const Tensor scratch = ScratchOf(fc.weight, 10);  // of twice the width of the other
     const auto run = [&](const OpTable& table) {
       Tensor inner(DType::kF32, {10, 64});
       Tensor y(DType::kF32, {5, 128});
@@ -308,8 +290,9 @@ TEST_F(ExpertsTest, IntegerWeightsGiveTheReferencesSums) {
       return y.ToFloats();
     };
     const std::vector<float> want = run(ReferenceTable());
-    for (const OpTable& table : VectorTables({.weight_dtype = dtype}))
-      EXPECT_TRUE(SameBits(run(table), want)) << table.name << " " << DTypeName(dtype);
+    for (const OpTable& table : VectorTables({.weight_dtype = form.dtype}))
+      EXPECT_TRUE(SameBits(run(table), want))
+          << table.name << " " << DTypeName(form.dtype) << " in groups of " << form.group_size;
   }
 }
 

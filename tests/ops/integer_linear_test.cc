@@ -11,55 +11,10 @@
 
 #include "cases.h"
 #include "compare.h"
+#include "integer_weight.h"
 
 namespace inflight::ops {
 namespace {
-
-// One more than the largest element.
-int RangeOf(DType weights) { return weights == DType::kI4 ? 8 : 128; }
-
-// A packed weight with its scales, and the elements that it was made from.
-struct IntegerWeight {
-  IntegerWeight(DType dtype, int64_t rows, int64_t columns, std::vector<int8_t> values,
-                std::vector<float> s, WeightLayout layout)
-      : elements(std::move(values)),
-        scales(std::move(s)),
-        memory(DType::kU8, {static_cast<int64_t>(WeightBytes(dtype, layout, rows, columns))}) {
-    Tensor stored(DType::kI8, {rows, columns});
-    std::ranges::copy(elements, stored.view().as<int8_t>());
-    if (dtype == DType::kI4) stored = PackedInt4(stored);
-    PackWeight(stored.view(), dtype, layout, memory.view().data);
-    weight = {.data = memory.view().data,
-              .dtype = dtype,
-              .layout = layout,
-              .out_features = rows,
-              .in_features = columns,
-              .scales = scales.data()};
-  }
-  IntegerWeight(DType dtype, int64_t rows, int64_t columns, std::vector<int8_t> values,
-                std::vector<float> s)
-      : IntegerWeight(dtype, rows, columns, std::move(values), std::move(s),
-                      CpuWeightLayout(dtype)) {}
-  // Elements over the whole range, its lower end included; scales of different sizes.
-  static IntegerWeight Some(DType dtype, int64_t rows, int64_t columns, uint64_t seed) {
-    Random random(seed);
-    const int range = RangeOf(dtype);
-    std::vector<int8_t> values(static_cast<size_t>(rows * columns));
-    for (int8_t& v : values) v = static_cast<int8_t>(random.Below(2 * range) - range);
-    std::vector<float> scales(static_cast<size_t>(rows));
-    for (float& s : scales) s = (1.5F + random.Uniform()) / static_cast<float>(2 * range);
-    return {dtype, rows, columns, std::move(values), std::move(scales)};
-  }
-  double Value(int64_t n, int64_t k) const {
-    return static_cast<double>(elements[static_cast<size_t>(n * weight.in_features + k)]) *
-           scales[static_cast<size_t>(n)];
-  }
-
-  std::vector<int8_t> elements;
-  std::vector<float> scales;
-  Tensor memory;
-  Weight weight;
-};
 
 Tensor Scratch(int64_t num_tokens, int64_t in_features) {
   return {DType::kU8,
@@ -85,7 +40,7 @@ class IntegerLinearTest : public testing::TestWithParam<DTypes> {
     return cases;
   }
   IntegerWeight Some(int64_t rows, int64_t columns, uint64_t seed) const {
-    return IntegerWeight::Some(weights(), rows, columns, seed);
+    return IntegerWeight::Some({.dtype = weights()}, rows, columns, seed);
   }
   std::vector<float> Run(const OpTable& table, LinearParams params, DType y_dtype = DType::kF32,
                          int offset = 0) {
@@ -148,7 +103,8 @@ TEST_P(IntegerLinearTest, RowsWithoutAScale) {
 // Every product at its largest, of either sign, so that sums of 16 bits would saturate, and of 32
 // nearly do: 131072 * 127 * 128 = 2^31 - 2^24.
 TEST_P(IntegerLinearTest, TheLargestSumsAreExact) {
-  for (const int element : {-RangeOf(weights()), RangeOf(weights()) - 1}) {
+  for (const int element :
+       {-IntegerWeight::RangeOf(weights()), IntegerWeight::RangeOf(weights()) - 1}) {
     for (const int64_t size : {int64_t{8192}, kMaxInt8Features}) {
       const std::vector<int8_t> elements(static_cast<size_t>(2 * size),
                                          static_cast<int8_t>(element));
@@ -285,7 +241,7 @@ TEST_P(IntegerLinearTest, TheReferenceReadsRowMajorWeightsToo) {
   const int64_t size = weights() == DType::kI4 ? 38 : 37;
   const Tensor x = Tensor::Random(activations(), {3, size}, 5);
   const IntegerWeight packed = Some(70, size, 6);
-  const IntegerWeight plain(weights(), 70, size, packed.elements, packed.scales,
+  const IntegerWeight plain({.dtype = weights()}, 70, size, packed.elements, packed.scales, {},
                             WeightLayout::kRowMajor);
   const auto run = [&](const IntegerWeight& w) {
     return Run(ReferenceTable(),

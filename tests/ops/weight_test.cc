@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "compare.h"
+#include "integer_weight.h"
 #include "ops/reference/weight_element.h"
 
 namespace inflight::ops {
@@ -119,6 +120,75 @@ TEST(WeightTest, HandCheckedPlacesOfInt4) {
       for (int k = 0; k < kColumns; ++k) {
         EXPECT_EQ(reference::IntegerAt(weight, n, k), element(n, k));
         EXPECT_EQ(values[k], static_cast<float>(element(n, k)) / 2);
+      }
+    }
+  }
+}
+
+// Two groups: the scale of row n's group g is n + g / 2, and padded rows have zeros.
+TEST(WeightTest, HandCheckedPlacesOfScales) {
+  EXPECT_EQ(NumScales(WeightLayout::kRowMajor, 66, 32, 0), 66);
+  EXPECT_EQ(NumScales(WeightLayout::kPanel64Vnni4, 66, 32, 0), 66);
+  EXPECT_EQ(NumScales(WeightLayout::kRowMajor, 66, 32, 16), 66 * 2);
+  EXPECT_EQ(NumScales(WeightLayout::kPanel64Nibbles, 66, 32, 16), 128 * 2);
+  std::vector<float> rows;
+  for (int n = 0; n < 66; ++n)
+    for (int g = 0; g < 2; ++g) rows.push_back(static_cast<float>(n) + static_cast<float>(g) / 2);
+  std::vector<float> plain(66 * 2, -1);
+  PackScales(rows.data(), 66, 2, WeightLayout::kRowMajor, plain.data());
+  EXPECT_EQ(plain, rows);
+  std::vector<float> packed(128 * 2, -1);
+  PackScales(rows.data(), 66, 2, WeightLayout::kPanel64Vnni4, packed.data());
+  EXPECT_EQ(packed[0], 0);                 // [0][0]
+  EXPECT_EQ(packed[63], 63);               // [63][0]
+  EXPECT_EQ(packed[64 + 5], 5.5F);         // [5][1]
+  EXPECT_EQ(packed[128 + 1], 65);          // second panel: [65][0]
+  EXPECT_EQ(packed[128 + 64 + 1], 65.5F);  // [65][1]
+  EXPECT_EQ(packed[128 + 2], 0);           // padding: row 66
+  EXPECT_EQ(packed[128 + 64 + 63], 0);     // padding
+  Weight weight = {.layout = WeightLayout::kPanel64Vnni4, .out_features = 66, .in_features = 32};
+  EXPECT_EQ(ScaleIndex(weight, 65, 31), 65);
+  weight.group_size = 16;
+  EXPECT_EQ(ScaleIndex(weight, 0, 15), 0);
+  EXPECT_EQ(ScaleIndex(weight, 5, 16), 64 + 5);
+  EXPECT_EQ(ScaleIndex(weight, 65, 31), 128 + 64 + 1);
+  weight.layout = WeightLayout::kRowMajor;
+  EXPECT_EQ(ScaleIndex(weight, 5, 15), 10);
+  EXPECT_EQ(ScaleIndex(weight, 65, 31), 131);
+}
+
+// Elements, scales and offsets are small and scales powers of two, so that values are exact.
+TEST(WeightTest, RowsOfGroupsAreUnpackedWithTheirScalesAndOffsets) {
+  constexpr int64_t kRows = 130;
+  constexpr int64_t kColumns = 96;
+  for (const DType dtype : {DType::kI8, DType::kI4}) {
+    for (const int64_t size : {16, 32, 48, 96}) {
+      for (const WeightLayout layout : {WeightLayout::kRowMajor, CpuWeightLayout(dtype)}) {
+        const IntegerForm form = {dtype, size, /*has_offsets=*/true};
+        std::vector<int8_t> elements(kRows * kColumns);
+        for (size_t i = 0; i < elements.size(); ++i)
+          elements[i] = static_cast<int8_t>(static_cast<int>(i * 7 % 16) - 8);
+        std::vector<float> scales, offsets;
+        for (int64_t i = 0; i < kRows * kColumns / size; ++i) {
+          scales.push_back(i % 3 == 0 ? 0.5F : 2.0F);
+          offsets.push_back(static_cast<float>(i % 11) - 5);
+        }
+        const IntegerWeight packed(form, kRows, kColumns, elements, scales, offsets, layout);
+        for (const int64_t first : {0, 64}) {
+          const Weight rows = RowsOf(packed.weight, first, kRows - first);
+          for (int64_t n = 0; n < rows.out_features; ++n) {
+            std::vector<float> values(kColumns);
+            UnpackWeightRow(rows, n, values.data());
+            for (int64_t k = 0; k < kColumns; ++k) {
+              const auto at = static_cast<size_t>((first + n) * kColumns + k);
+              const auto group = static_cast<size_t>((first + n) * (kColumns / size) + k / size);
+              const float want = static_cast<float>(elements[at]) * scales[group] + offsets[group];
+              ASSERT_EQ(values[static_cast<size_t>(k)], want)
+                  << DTypeName(dtype) << " " << size << " " << n << " " << k;
+              ASSERT_EQ(reference::ElementAt(rows, n, k), want);
+            }
+          }
+        }
       }
     }
   }
