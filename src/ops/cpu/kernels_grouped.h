@@ -21,7 +21,7 @@ struct GroupedProduct {
   const PanelArgs& a;
   int64_t first_group;
   int64_t end_group;
-  int64_t steps;  // of a group
+  int64_t steps;  // of a group: an even number, since groups are of a multiple of 16
 
   void Run() const {
     CoverRows<Operand::kMaxTileRows>(a.num_rows, [&]<int kRows>(int row) { Rows<kRows>(row); });
@@ -59,15 +59,12 @@ struct GroupedProduct {
         for (int c = 0; c < kWide; ++c) exact[r][c] = start;
       }
       if constexpr (kAsk) AskForScales<kWide>(group + ahead, column);
-#pragma GCC unroll 2
-      for (int64_t step = 0; step < num_steps; ++step) {
-        if constexpr (kAsk) {
-#pragma GCC unroll 4
-          for (int c = 0; c < kWide; ++c)
-            __builtin_prefetch(ws[c] + step * kStride + kAskAheadBytes);
-        }
-        MultiplyStep<Operand, Operand>(exact, xs, ws, step, kStride);
-      }
+      int64_t step = 0;
+      do {
+        MultiplyAsking(exact, xs, ws, step);
+        MultiplyAsking(exact, xs, ws, step + 1);
+        step += 2;
+      } while (step < num_steps);
       if (a.w_offsets == nullptr)
         AddGroup<false>(exact, group, row, column, sums);
       else
@@ -116,6 +113,17 @@ struct GroupedProduct {
     float* out;
     Vec kept[kInRegisters ? kRows : 1][kInRegisters ? kWide : 1];
   };
+
+  template <int kRows, int kWide>
+  INFLIGHT_INLINE static void MultiplyAsking(Vec (&exact)[kRows][kWide],
+                                             const X* const (&xs)[kRows],
+                                             const W* const (&ws)[kWide], int64_t step) {
+    if constexpr (kAsk) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kWide; ++c) __builtin_prefetch(ws[c] + step * kStride + kAskAheadBytes);
+    }
+    MultiplyStep<Operand, Operand>(exact, xs, ws, step, kStride);
+  }
 
   template <bool kHasOffsets, int kRows, int kWide>
   INFLIGHT_INLINE void AddGroup(const Vec (&exact)[kRows][kWide], int64_t group, int row,
