@@ -43,9 +43,21 @@ enum class ActivationKind : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 // A group of zeros, and one so small that r overflows, adds nothing; one that holds infinity or NaN
 // makes the row NaN.
 //
-// On CUDA they are rounded to the model's dtype before each product, and
-// multiply unrounded activations. FP8 weights (a scale per row) read FP8 activations (a scale per
-// token), with sums in float32:
+// On CUDA activations are not rounded. Of at most 16 tokens products are of the codes themselves,
+// where the shape allows it (ops/cuda/skinny_integers.h), with sums in float32:
+//
+//   y[t, n] = (sum_k x[t, k] w[n, k]) * s_w[n] + bias[n]
+//
+// and with groups, a part being the elements of a group among 64 bytes of the row of w:
+//
+//   a[t, n] = fma(sum_k x[t, k] w[n, k], s_w[n, g], a[t, n])            k of one part, in group g
+//   a[t, n] = fma(sum_k x[t, k], offset[n, g], a[t, n])
+//   y[t, n] = a[t, n] + bias[n]
+//
+// Of more tokens, and in the other shapes, weights are rounded to the activations' dtype first:
+// fma(w[n, k], s_w[n, g], offset[n, g]) in float32.
+//
+// FP8 weights (a scale per row) read FP8 activations (a scale per token), with sums in float32:
 //
 //   y[t, n] = (sum_k x[t, k] w[n, k]) * s_x[t] * s_w[n] + bias[n]
 

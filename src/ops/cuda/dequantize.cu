@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // int8 and int4 weights to the model's dtype, for products of many rows: 3 and 2.5 bytes moved per
-// element.
+// element, and the scales of groups.
 #include <algorithm>
 
 #include "base/status_macros.h"
@@ -12,8 +12,18 @@ namespace inflight::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxChunks = 65535;
-constexpr int kLoadBytes = 16;
+constexpr int kUnroll = 8;  // units that a thread has under way
+constexpr int64_t kMaxUnits = int64_t{1} << 31;
+
+struct Args {
+  const uint8_t* w;
+  const float* scales;
+  const float* offsets;
+  uint32_t num_units;   // of the matrix
+  uint32_t row_units;   // of a row
+  uint32_t group_size;  // in elements; a row where there are no groups
+  uint32_t num_groups;  // of a row
+};
 
 // Code i of a word that holds 4 * kPerByte of them, the first in the low bits.
 template <int kPerByte>
@@ -22,52 +32,82 @@ __device__ float CodeAt(uint32_t word, int i) {
   return static_cast<float>(static_cast<int32_t>(word << (32 - kBits * (i + 1))) >> (32 - kBits));
 }
 
-// CTA (n, c): the units of kUnit bytes [c * kThreads, (c + 1) * kThreads) of row n, and those
-// gridDim.y chunks on. kUnit is kLoadBytes, or 1 where rows are not aligned.
-template <typename T, int kPerByte, int kUnit>
-__global__ void __launch_bounds__(kThreads)
-    DequantizeKernel(const uint8_t* w, const float* scales, int64_t row_bytes, T* out) {
-  const int64_t n = blockIdx.x;
-  const float scale = scales[n];
-  w += n * row_bytes;
-  out += n * row_bytes * kPerByte;
-  for (int64_t i = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kUnit; i < row_bytes;
-       i += int64_t{gridDim.y} * kThreads * kUnit) {
-    T* const to = out + i * kPerByte;
-    if constexpr (kUnit == 1) {
+// A unit is kVector neighbours of a row, of one group since those are multiples of kGroupStep: 4
+// bytes of int4 or 8 of int8 become 16. Where rows are not aligned it is a byte. Neighbouring
+// threads have neighbouring units, whatever the width of rows.
+template <typename T, int kPerByte, bool kIsVector>
+__global__ void __launch_bounds__(kThreads) DequantizeKernel(const Args args, T* out) {
+  constexpr int kWords = kVector / (4 * kPerByte);
+  constexpr int kElements = kIsVector ? kVector : kPerByte;
+  const uint32_t first = blockIdx.x * (kThreads * kUnroll) + threadIdx.x;
+  uint32_t words[kUnroll][kWords] = {};
+  float scale[kUnroll], offset[kUnroll];
 #pragma unroll
-      for (int j = 0; j < kPerByte; ++j) to[j] = FromFloat<T>(CodeAt<kPerByte>(w[i], j) * scale);
+  for (int j = 0; j < kUnroll; ++j) {
+    const uint32_t unit = first + j * kThreads;
+    scale[j] = offset[j] = 0.0F;
+    if (unit >= args.num_units) continue;
+    if constexpr (!kIsVector) {
+      words[j][0] = args.w[unit];
+    } else if constexpr (kWords == 1) {
+      words[j][0] = __ldcs(reinterpret_cast<const uint32_t*>(args.w) + unit);
     } else {
-      const uint4 codes = LoadOnce(w + i);
-      const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
-      constexpr int kWords = kVector / (4 * kPerByte);  // that make one store
+      const uint2 two = __ldcs(reinterpret_cast<const uint2*>(args.w) + unit);
+      words[j][0] = two.x, words[j][1] = two.y;
+    }
+    const uint32_t row = unit / args.row_units;
+    const uint32_t group = (unit - row * args.row_units) * kElements / args.group_size;
+    const int64_t at = int64_t{row} * args.num_groups + group;
+    scale[j] = args.scales[at];
+    if (args.offsets != nullptr) offset[j] = args.offsets[at];
+  }
 #pragma unroll
-      for (int first = 0; first < 4; first += kWords) {
-        float values[kVector];
+  for (int j = 0; j < kUnroll; ++j) {
+    const uint32_t unit = first + j * kThreads;
+    if (unit >= args.num_units) return;
+    T* const to = out + int64_t{unit} * kElements;
+    float values[kElements];
 #pragma unroll
-        for (int j = 0; j < kVector; ++j)
-          values[j] =
-              CodeAt<kPerByte>(words[first + j / (4 * kPerByte)], j % (4 * kPerByte)) * scale;
-        Store(to + first * 4 * kPerByte, values);
-      }
+    for (int i = 0; i < kElements; ++i) {
+      const float code = CodeAt<kPerByte>(words[j][i / (4 * kPerByte)], i % (4 * kPerByte));
+      values[i] = fmaf(code, scale[j], offset[j]);
+    }
+    if constexpr (kIsVector) {
+      Store(to, values);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) to[i] = FromFloat<T>(values[i]);
     }
   }
 }
 
 template <typename T, int kPerByte>
-void Launch(const Weight& weight, T* out, cudaStream_t stream) {
-  const int64_t row_bytes = weight.in_features / kPerByte;
-  const auto* w = static_cast<const uint8_t*>(weight.data);
-  const bool is_aligned = row_bytes % kLoadBytes == 0 && IsAligned(w) && IsAligned(out);
-  const int64_t per_cta = int64_t{kThreads} * (is_aligned ? kLoadBytes : 1);
-  const int64_t chunks = std::min((row_bytes + per_cta - 1) / per_cta, kMaxChunks);
-  const dim3 grid(static_cast<unsigned>(weight.out_features), static_cast<unsigned>(chunks));
-  if (is_aligned)
-    DequantizeKernel<T, kPerByte, kLoadBytes>
-        <<<grid, kThreads, 0, stream>>>(w, weight.scales, row_bytes, out);
+Status Launch(const Weight& weight, T* out, cudaStream_t stream) {
+  constexpr size_t kCodeBytes = kVector / kPerByte;
+  const bool is_vector =
+      weight.in_features % kVector == 0 && IsAligned(weight.data, kCodeBytes) && IsAligned(out);
+  const int64_t row_units = weight.in_features / (is_vector ? kVector : kPerByte);
+  const int64_t num_units = weight.out_features * row_units;
+  if (num_units >= kMaxUnits)
+    return InvalidArgument("weight: got [" + std::to_string(weight.out_features) + ", " +
+                           std::to_string(weight.in_features) + "], needed fewer elements, " +
+                           std::to_string(kMaxUnits) + " of " + std::to_string(kVector) +
+                           "; widen some of its rows at a time");
+  const int64_t group = weight.group_size == 0 ? weight.in_features : weight.group_size;
+  const Args args = {.w = static_cast<const uint8_t*>(weight.data),
+                     .scales = weight.scales,
+                     .offsets = weight.offsets,
+                     .num_units = static_cast<uint32_t>(num_units),
+                     .row_units = static_cast<uint32_t>(row_units),
+                     .group_size = static_cast<uint32_t>(group),
+                     .num_groups = static_cast<uint32_t>(weight.num_groups())};
+  constexpr int64_t kPerCta = int64_t{kThreads} * kUnroll;
+  const auto grid = static_cast<unsigned>((num_units + kPerCta - 1) / kPerCta);
+  if (is_vector)
+    DequantizeKernel<T, kPerByte, true><<<grid, kThreads, 0, stream>>>(args, out);
   else
-    DequantizeKernel<T, kPerByte, 1>
-        <<<grid, kThreads, 0, stream>>>(w, weight.scales, row_bytes, out);
+    DequantizeKernel<T, kPerByte, false><<<grid, kThreads, 0, stream>>>(args, out);
+  return inflight::cuda::LaunchStatus("dequantize");
 }
 
 }  // namespace
@@ -81,13 +121,10 @@ Status Dequantize(const Weight& weight, DType dtype, void* out, CudaStream& stre
                            std::string(WeightLayoutName(weight.layout)) +
                            ", needed row-major int8, or int4 of even rows, with scales");
   if (weight.out_features == 0 || weight.in_features == 0) return Status::Ok();
-  WithHalf(dtype, [&]<typename T>(std::type_identity<T>) {
-    if (is_int4)
-      Launch<T, 2>(weight, static_cast<T*>(out), stream.handle());
-    else
-      Launch<T, 1>(weight, static_cast<T*>(out), stream.handle());
+  return WithHalf(dtype, [&]<typename T>(std::type_identity<T>) {
+    return is_int4 ? Launch<T, 2>(weight, static_cast<T*>(out), stream.handle())
+                   : Launch<T, 1>(weight, static_cast<T*>(out), stream.handle());
   });
-  return inflight::cuda::LaunchStatus("dequantize");
 }
 
 }  // namespace inflight::ops::cuda

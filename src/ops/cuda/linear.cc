@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The linears: one matrix product, and the kernel that finishes it. FP8 products are of the codes;
 // their scales are applied by whatever reads the product next (PendingScales). int8
-// and int4 weights are rounded to the activations' dtype into the stream's workspace first.
+// and int4 weights are read as they are for few tokens (skinny_integers.h), and rounded to the
+// activations' dtype into the stream's workspace for more.
 #include "ops/linear.h"
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/skinny_integers.h"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -30,6 +32,19 @@ int64_t RowBytes(const Weight& weight) {
   return static_cast<int64_t>(BytesOf(weight.dtype, weight.in_features));
 }
 
+Status ExpectGroups(const char* field, const Weight& weight) {
+  const int64_t group = weight.group_size;
+  if (group == 0 && weight.offsets != nullptr)
+    return InvalidArgument(fmt::format("{}.offsets: got some, needed none without groups", field));
+  if (group == 0 || (IsInteger(weight.dtype) && group > 0 && group % kGroupStep == 0 &&
+                     weight.in_features % group == 0))
+    return Status::Ok();
+  return InvalidArgument(
+      fmt::format("{}.group_size: got {} of {} weights with {} in_features, needed 0, or of int8 "
+                  "and int4 a multiple of {} that divides in_features",
+                  field, group, DTypeName(weight.dtype), weight.in_features, kGroupStep));
+}
+
 Status ExpectWeight(const char* field, const Weight& weight) {
   const bool is_quantized = IsInteger(weight.dtype) || weight.dtype == DType::kF8E4M3;
   const bool dtype_ok = IsHalf(weight.dtype) || is_quantized;
@@ -40,10 +55,12 @@ Status ExpectWeight(const char* field, const Weight& weight) {
         "row_major",
         field, DTypeName(weight.dtype), WeightLayoutName(weight.layout), weight.out_features,
         weight.in_features, weight.data));
+  RETURN_IF_ERROR(ExpectGroups(field, weight));
   if (is_quantized == (weight.scales != nullptr)) return Status::Ok();
-  return InvalidArgument(fmt::format("{}.scales: got {}, needed [{}] float32 of {} weights", field,
-                                     weight.scales == nullptr ? "none" : "some",
-                                     weight.out_features, DTypeName(weight.dtype)));
+  const std::string groups = weight.group_size == 0 ? "" : fmt::format(", {}", weight.num_groups());
+  return InvalidArgument(fmt::format("{}.scales: got {}, needed [{}{}] float32 of {} weights",
+                                     field, weight.scales == nullptr ? "none" : "some",
+                                     weight.out_features, groups, DTypeName(weight.dtype)));
 }
 
 // x [num_tokens, in_features] as linears of `weight` read it.
@@ -94,7 +111,9 @@ GemmParams ParamsOf(const Product& p) {
           .activation = p.activation};
 }
 
-// As many rows of the weight at a time as the workspace takes: all of them, but for wide heads.
+// By the kernel that reads integers where it can. It gives a token the same bits among few tokens
+// only, so streams of OpChoice::kFixed leave it out. Others are widened, as many rows of the weight
+// at a time as the workspace takes: all of them, but for wide heads.
 Status ProjectIntegers(const Product& p, CudaStream& stream) {
   const StreamWorkspace& workspace = stream.workspace();
   const int64_t row_bytes = p.weight.in_features * static_cast<int64_t>(SizeOf(p.x.dtype));
@@ -103,16 +122,17 @@ Status ProjectIntegers(const Product& p, CudaStream& stream) {
     return InvalidArgument(
         fmt::format("weight: got {}, which this stream was not made for (weight_dtype)",
                     DTypeName(p.weight.dtype)));
+  const GemmParams all = ParamsOf(p);
+  if (!stream.is_fixed() && SkinnyIntegersCanRun(all, p.weight, stream))
+    return SkinnyIntegers(all, p.weight, stream);
   for (int64_t first = 0; first < p.weight.out_features; first += capacity) {
-    Weight rows = p.weight;
-    rows.data = DataOf(p.weight) + first * RowBytes(p.weight);
-    rows.scales = p.weight.scales + first;
-    rows.out_features = std::min(capacity, p.weight.out_features - first);
-    RETURN_IF_ERROR(Dequantize(rows, p.x.dtype, workspace.weights, stream));
-    GemmParams params = ParamsOf(p);
+    const int64_t count = std::min(capacity, p.weight.out_features - first);
+    RETURN_IF_ERROR(
+        Dequantize(RowsOf(p.weight, first, count), p.x.dtype, workspace.weights, stream));
+    GemmParams params = all;
     params.w = workspace.weights;
     params.y = static_cast<std::byte*>(p.y) + first * static_cast<int64_t>(SizeOf(p.y_dtype));
-    params.n = rows.out_features;
+    params.n = count;
     if (p.y_stride == 0 && params.n != p.weight.out_features)
       params.y_stride = p.weight.out_features;
     if (p.bias != nullptr) params.bias = p.bias + first;
@@ -177,8 +197,12 @@ class Adapters {
 
 // Gate and up as one weight of twice the rows, where they lie one behind the other.
 bool AreAdjacent(const Weight& gate, const Weight& up) {
-  const bool scales_too = !IsInteger(gate.dtype) || up.scales == gate.scales + gate.out_features;
-  return up.data == DataOf(gate) + gate.out_features * RowBytes(gate) && scales_too;
+  if (up.data != DataOf(gate) + gate.out_features * RowBytes(gate)) return false;
+  if (!IsInteger(gate.dtype)) return true;
+  const int64_t num_scales = gate.out_features * gate.num_groups();
+  const bool offsets_too =
+      gate.offsets == nullptr ? up.offsets == nullptr : up.offsets == gate.offsets + num_scales;
+  return gate.group_size == up.group_size && up.scales == gate.scales + num_scales && offsets_too;
 }
 
 Status Validate(const LinearParams& p) {

@@ -19,13 +19,12 @@
 #include <algorithm>
 
 #include "base/status_macros.h"
-#include "ops/cuda/activate.cuh"
 #include "ops/cuda/cache_policy.cuh"
 #include "ops/cuda/fp8_halves.cuh"
 #include "ops/cuda/overlap.cuh"
-#include "ops/cuda/product_output.h"
 #include "ops/cuda/shared_access.cuh"
 #include "ops/cuda/shared_memory_limit.h"
+#include "ops/cuda/skinny.cuh"
 #include "ops/cuda/skinny.h"
 #include "tensor/cuda_status.h"
 
@@ -61,81 +60,6 @@ constexpr int StageBytes(int row_tiles, int m) {
 constexpr int SumStride(int row_tiles) { return 16 * row_tiles + 4; }
 constexpr int SharedBytes(int row_tiles, int stages, int m) {
   return kWarps * stages * StageBytes(row_tiles, m) + kWarps * m * SumStride(row_tiles) * 4;
-}
-
-// Not inlined: it is seldom needed.
-__device__ __noinline__ float Activated(ActivationKind kind, float x) { return Activate(kind, x); }
-
-__device__ inline void Store(const ProductOutput& out, int token, int row, float sum) {
-  sum *= out.scale;
-  if (out.bias != nullptr) sum += out.bias[row];
-  if (out.activation != ActivationKind::kNone) sum = Activated(out.activation, sum);
-  const int64_t at = token * out.stride + row;
-  if (out.y_dtype == DType::kF32) {
-    static_cast<float*>(out.y)[at] = sum;
-  } else if (out.y_dtype == DType::kBF16) {
-    static_cast<__nv_bfloat16*>(out.y)[at] = __float2bfloat16_rn(sum);
-  } else {
-    static_cast<__half*>(out.y)[at] = __float2half_rn(sum);
-  }
-}
-
-// 16 bytes to shared memory; zeros where not `is_inside`.
-__device__ inline void CopyAsync(uint32_t to, const uint8_t* from, bool is_inside,
-                                 uint64_t policy) {
-  asm volatile(
-      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
-      "l"(from), "r"(is_inside ? 16 : 0), "l"(policy)
-      : "memory");
-}
-
-// The same address, of which the compiler does not know that the warp shares a part: ptxas 13.0
-// makes an illegal instruction of a copy with a cache policy to an address in a uniform register.
-__device__ inline uint32_t PerLane(uint32_t address) {
-  return __shfl_sync(0xffffffff, address, static_cast<int>(threadIdx.x) % 32);
-}
-
-__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-template <int kPending>
-__device__ inline void AwaitCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// Until at most `pending` groups of this thread's copies are under way.
-__device__ inline void AwaitCopies(int pending) {
-  switch (pending) {
-    case 1:
-      return AwaitCopies<1>();
-    case 2:
-      return AwaitCopies<2>();
-    case 3:
-      return AwaitCopies<3>();
-    case 4:
-      return AwaitCopies<4>();
-    case 5:
-      return AwaitCopies<5>();
-    case 6:
-      return AwaitCopies<6>();
-    default:
-      return AwaitCopies<7>();
-  }
-}
-
-template <typename T>
-__device__ inline void Mma(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                           uint32_t b0, uint32_t b1) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  }
 }
 
 // Four e4m3 as four f16, in order.
@@ -357,7 +281,7 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyMmaKernel(const MmaArgs arg
 #pragma unroll
       for (int part = 0; part < kWarps; ++part)
         total += sums[(part * m + token) * kStride + i % kRows];
-      if (row < args.out.n) Store(args.out, token, row, total);
+      if (row < args.out.n) StoreProduct(args.out, token, row, total);
     }
     tile += static_cast<int>(gridDim.x);
     __syncthreads();
@@ -448,8 +372,8 @@ MmaCut SkinnyMmaCut(const GemmParams& params, const CudaStream& stream) {
 Status SkinnyMma(const GemmParams& params, const MmaCut& cut, CudaStream& stream) {
   if (params.m == 0 || params.n == 0) return Status::Ok();
   const int rows = 16 * cut.row_tiles;
-  // Where int8 weights are, the kernel before may be the one that writes them in the model's dtype.
-  const bool is_constant = stream.workspace().weights == nullptr;
+  // The kernel before may be the one that widens integers into the workspace.
+  const bool is_constant = params.w != stream.workspace().weights;
   MmaArgs args = {.x = static_cast<const uint8_t*>(params.x),
                   .w = static_cast<const uint8_t*>(params.w),
                   .row_bytes = params.k * static_cast<int64_t>(SizeOf(params.dtype)),

@@ -108,8 +108,8 @@ Status Streamed(const GemmParams& p, int num_splits, CudaStream& stream) {
       .num_steps = static_cast<int>((k_bytes + streamed::kBoxBytes - 1) / streamed::kBoxBytes),
       .num_splits = num_splits,
       .m = static_cast<int>(p.m),
-      // Where int8 weights are, the kernel before may be the one that writes them.
-      .copy_w_early = stream.workspace().weights == nullptr,
+      // The kernel before may be the one that widens integers into the workspace.
+      .copy_w_early = p.w != stream.workspace().weights,
       .has_vectors = out.stride % 4 == 0 && IsAligned(p.y),
       .out = out};
   switch (p.dtype) {

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// int8 and int4 codes of two's complement to f16 and bf16, exactly, two at a time: the bits of a
+// code become the last ones of a number whose spacing is 1, of which a constant is taken away.
+//
+// Codes that stand 16 bits apart in a word make a pair, the lower one in the low half: a word of
+// int4 is the pairs (0, 4), (1, 5), (2, 6), (3, 7) of its elements, one of int8 (0, 2), (1, 3).
+// LoadInOrder brings activations into the same pairs.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "ops/cuda/shared_access.cuh"
+
+namespace inflight::ops::cuda {
+
+// a * b + c of pairs.
+template <typename T>
+__device__ inline uint32_t FmaOfPairs(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  if constexpr (std::is_same_v<T, __half>)
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  else
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+
+// (word & mask) ^ bits: one instruction, of which the compiler makes two by itself.
+template <uint32_t kMask, uint32_t kPattern>
+__device__ inline uint32_t MaskedWith(uint32_t word) {
+  uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(out) : "r"(word), "n"(kMask), "r"(kPattern));
+  return out;
+}
+
+// The 8 elements of a word of int4, or the 4 of one of int8, as pairs.
+template <typename T, int kBits>
+__device__ inline void WidenWord(uint32_t word, uint32_t (&pairs)[kBits == 4 ? 4 : 2]) {
+  constexpr bool kIsF16 = std::is_same_v<T, __half>;
+  constexpr uint32_t kOne = kIsF16 ? 0x3c003c00U : 0x3f803f80U;
+  if constexpr (kBits == 4 && kIsF16) {
+    // code + 8 in the last bits of 1024, or one nibble higher: 1024 + 16 (code + 8).
+    constexpr uint32_t kSixteenth = 0x2c002c00U, kMinus1032 = 0xe408e408U, kMinus72 = 0xd480d480U;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const uint32_t two = word >> (4 * i);
+      pairs[i] = FmaOfPairs<T>(MaskedWith<0x000f000fU, 0x64086408U>(two), kOne, kMinus1032);
+      pairs[i + 1] = FmaOfPairs<T>(MaskedWith<0x00f000f0U, 0x64806480U>(two), kSixteenth, kMinus72);
+    }
+  } else if constexpr (kBits == 4) {
+    // code + 8 in the last bits of 128; bf16 has no room for a nibble higher.
+    constexpr uint32_t kMinus136 = 0xc308c308U;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      pairs[i] =
+          FmaOfPairs<T>(MaskedWith<0x000f000fU, 0x43084308U>(word >> (4 * i)), kOne, kMinus136);
+  } else if constexpr (kIsF16) {
+    constexpr uint32_t kMinus1152 = 0xe480e480U;  // code + 128 in the last bits of 1024
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      pairs[i] =
+          FmaOfPairs<T>(MaskedWith<0x00ff00ffU, 0x64806480U>(word >> (8 * i)), kOne, kMinus1152);
+  } else {
+    // The low 7 bits in the last ones of 128, less 128, or of negative codes less 256.
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t two = word >> (8 * i);
+      pairs[i] = FmaOfPairs<T>(MaskedWith<0x007f007fU, 0x43004300U>(two), kOne,
+                               MaskedWith<0x00800080U, 0xc300c300U>(two));
+    }
+  }
+}
+
+// The elements of x that meet those of a word: 8 beside int4, 4 beside int8.
+template <int kBits>
+__device__ inline void LoadInOrder(uint32_t from, uint32_t (&pairs)[kBits == 4 ? 4 : 2]) {
+  if constexpr (kBits == 4) {
+    const uint4 v = LoadShared16(from);
+    pairs[0] = __byte_perm(v.x, v.z, 0x5410);
+    pairs[1] = __byte_perm(v.x, v.z, 0x7632);
+    pairs[2] = __byte_perm(v.y, v.w, 0x5410);
+    pairs[3] = __byte_perm(v.y, v.w, 0x7632);
+  } else {
+    const uint2 v = LoadShared8(from);
+    pairs[0] = __byte_perm(v.x, v.y, 0x5410);
+    pairs[1] = __byte_perm(v.x, v.y, 0x7632);
+  }
+}
+
+}  // namespace inflight::ops::cuda

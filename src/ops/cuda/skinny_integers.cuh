@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// y = x w^T for at most 16 tokens and weights of int8 or int4: codes pass once from memory and
+// become f16 or bf16 in registers, exactly, on their way to the tensor cores.
+//
+// As in skinny_mma.cu rows of w are the 16-row operand of mma.m16n8k16, tokens its 8 columns, and
+// the 8 warps of a CTA split k in turns. A warp copies slabs of 64 bytes of each row into its part
+// of a ring. Of each chunk of 16 bytes the four lanes of a quad take a word each: 8 elements of
+// int4 are two steps of k, 4 of int8 one. So a step has the elements of one chunk, of which groups
+// are multiples. The words of a row that one lane copies are read by four, hence __syncwarp. Chunks
+// lie in shared memory at c ^ (g / 2 % 4), where the 32 words of a read are in 32 banks.
+//
+// Which of its elements a lane multiplies first does not matter as long as x has the same order: a
+// word of int4 gives the pairs (0, 4), (1, 5), (2, 6), (3, 7), one of int8 (0, 2), (1, 3), since
+// they stand 16 bits apart, where a mask finds both. x is put into that order in registers.
+//
+// x is copied beside the weights, or, where a CTA has several tiles and there is room, once as a
+// whole.
+//
+// Sums of a group, or of a slab of one, are exact products of codes and x, added up by the tensor
+// cores, and go into the float32 sum times the group's scale; the offset goes there times the
+// group's sum of x, which is one product more with rows of ones. Without groups the scale of the
+// row comes at the end. No sum crosses CTAs and the order over k depends on the cut alone: results
+// are the same on every run and for every number of tokens up to 8 (and from 9 to 16).
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "base/status_macros.h"
+#include "ops/cuda/cache_policy.cuh"
+#include "ops/cuda/integer_halves.cuh"
+#include "ops/cuda/overlap.cuh"
+#include "ops/cuda/shared_access.cuh"
+#include "ops/cuda/shared_memory_limit.h"
+#include "ops/cuda/skinny.cuh"
+#include "ops/cuda/skinny_integers_args.h"
+#include "tensor/cuda_status.h"
+
+namespace inflight::ops::cuda::skinny_integers {
+
+// `count` floats, 1, 2 or 4, to shared memory.
+__device__ inline void CopyFloats(uint32_t to, const float* from, int count) {
+  if (count == 1)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+  else if (count == 2)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+__device__ inline float LoadSharedFloat(uint32_t from) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
+  return v;
+}
+
+__device__ inline uint32_t LoadSharedWord(uint32_t from) {
+  uint32_t v;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
+
+template <typename T, int kBits, int kRowTiles, int kTokenTiles, bool kHasGroups>
+struct Product {
+  static constexpr int kSlabs = SlabsPerStage(kRowTiles);
+  static constexpr int kSlabK = SlabElements(kBits);
+  static constexpr int kStageK = kSlabs * kSlabK;
+  static constexpr int kTurnK = kWarps * kStageK;
+  static constexpr int kRows = 16 * kRowTiles;
+  static constexpr int kWeightBytes = kSlabs * kRows * kSlabBytes;
+  static constexpr int kScales = kSlabs * kRows;     // times args.slab_groups
+  static constexpr int kSteps = kBits == 4 ? 2 : 1;  // of k, in a chunk
+
+  const Args& args;
+  const int lane, warp, g, quarter;
+  const uint32_t ring, resident_x;
+  const uint64_t w_policy, x_policy;
+  int copy_tile, copy_step;
+  const uint8_t* from[2 * kRowTiles];  // what the lane copies next, of its rows
+  float sum[kRowTiles][kTokenTiles][4] = {};
+
+  __device__ Product(const Args& a, uint32_t shared)
+      : args(a),
+        lane(static_cast<int>(threadIdx.x) % 32),
+        warp(static_cast<int>(threadIdx.x) / 32),
+        g(lane / 4),
+        quarter(lane % 4),
+        ring(shared + static_cast<uint32_t>(warp * a.stages * a.stage_bytes)),
+        resident_x(shared + static_cast<uint32_t>(kWarps * a.stages * a.stage_bytes)),
+        w_policy(EvictFirst()),
+        x_policy(EvictLast()) {}
+
+  __device__ int FirstK(int step) const { return step * kTurnK + warp * kStageK; }
+  __device__ int ScaleBytes() const { return kHasGroups ? kScales * args.slab_groups * 4 : 0; }
+  // Of the tokens in a stage.
+  __device__ int TokensAt() const {
+    return kWeightBytes + (args.offsets == nullptr ? 1 : 2) * ScaleBytes();
+  }
+
+  // The next stage that is copied: a step of a tile.
+  __device__ void BeginTile(int tile) {
+    copy_tile = tile;
+    copy_step = 0;
+#pragma unroll
+    for (int j = 0; j < 2 * kRowTiles; ++j) {
+      // Rows behind the last are not stored.
+      const int row = min(tile * kRows + g + 8 * j, args.out.n - 1);
+      from[j] = args.w + row * args.row_bytes + warp * kSlabs * kSlabBytes + quarter * 16;
+    }
+  }
+
+  __device__ void CopyWeights(int slot) {
+    const int first_k = FirstK(copy_step);
+    const uint32_t stage = ring + slot * args.stage_bytes;
+    const uint32_t to = PerLane(stage + g * kSlabBytes + (quarter ^ (g / 2 % 4)) * 16);
+#pragma unroll
+    for (int s = 0; s < kSlabs; ++s) {
+      const bool is_inside = first_k + s * kSlabK + quarter * (kSlabK / 4) < args.k;
+#pragma unroll
+      for (int j = 0; j < 2 * kRowTiles; ++j)
+        CopyAsync(to + (s * 2 * kRowTiles + j) * 8 * kSlabBytes,
+                  is_inside ? from[j] + s * kSlabBytes : args.w, is_inside, w_policy);
+    }
+#pragma unroll
+    for (int j = 0; j < 2 * kRowTiles; ++j) from[j] += kWarps * kSlabs * kSlabBytes;
+    if constexpr (kHasGroups) CopyScales(stage + kWeightBytes, copy_tile, first_k);
+  }
+
+  // [slab][row][slab_groups], offsets behind scales.
+  __device__ void CopyScales(uint32_t to, int tile, int first_k) const {
+    const int groups = args.slab_groups;
+#pragma unroll
+    for (int begin = 0; begin < kScales; begin += 32) {
+      const int i = begin + lane;
+      const int k = first_k + i / kRows * kSlabK;
+      if (i >= kScales || k >= args.k) continue;
+      const int64_t row = min(tile * kRows + i % kRows, args.out.n - 1);
+      const int64_t at = row * args.num_groups + k / args.group_size;
+      CopyFloats(to + i * groups * 4, args.scales + at, groups);
+      if (args.offsets != nullptr)
+        CopyFloats(to + ScaleBytes() + i * groups * 4, args.offsets + at, groups);
+    }
+  }
+
+  __device__ void CopyTokens(int slot) const {
+    constexpr int kPieces = kStageK / 8;  // of 16 bytes, of a token
+    const int first_k = FirstK(copy_step);
+    const uint32_t to = PerLane(ring + slot * args.stage_bytes + TokensAt());
+    for (int i = lane; i < args.m * kPieces; i += 32) {
+      const int token = i / kPieces;
+      const int k = first_k + i % kPieces * 8;
+      const bool is_inside = k < args.k;
+      CopyAsync(to + token * args.x_stride + i % kPieces * 16,
+                args.x + (int64_t{token} * args.k + (is_inside ? k : 0)) * 2, is_inside, x_policy);
+    }
+  }
+
+  // x as a whole, by all threads, with zeros up to the end of its last slab.
+  __device__ void LoadResidentTokens() const {
+    const int pieces = (args.k + kSlabK - 1) / kSlabK * (kSlabK / 8);
+    LoadPieces(args.m * pieces, static_cast<int>(threadIdx.x), kThreads, [&](int i) {
+      const int token = i / pieces;
+      const int piece = i % pieces;
+      return Piece{resident_x + token * args.x_stride + piece * 16, token, piece * 8};
+    });
+    __syncthreads();
+  }
+
+  // What `copies` stages that were begun need of x, by ordinary loads: groups of copies end in
+  // order, and those of the weights do not wait for x.
+  __device__ void LoadFirstTokens(int copies, int num_steps) const {
+    constexpr int kPieces = kStageK / 8;
+    const uint32_t to = ring + TokensAt();
+    LoadPieces(copies * args.m * kPieces, lane, 32, [&](int i) {
+      const int piece = i % kPieces;
+      const int token = i / kPieces % args.m;
+      const int slot = i / kPieces / args.m;
+      return Piece{to + slot * args.stage_bytes + token * args.x_stride + piece * 16, token,
+                   FirstK(slot % num_steps) + piece * 8};
+    });
+  }
+
+  struct Piece {
+    uint32_t to;
+    int token, k;
+  };
+  template <typename Place>
+  __device__ void LoadPieces(int count, int first, int step, const Place& place) const {
+    constexpr int kBatch = 4;  // loads in flight
+    for (int begin = first; begin < count; begin += kBatch * step) {
+      uint4 v[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        v[i] = make_uint4(0, 0, 0, 0);
+        if (begin + i * step >= count) continue;
+        const Piece piece = place(begin + i * step);
+        if (piece.k < args.k)
+          v[i] = __ldcg(reinterpret_cast<const uint4*>(
+              args.x + (int64_t{piece.token} * args.k + piece.k) * 2));
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i)
+        if (begin + i * step < count) StoreShared(place(begin + i * step).to, v[i]);
+    }
+  }
+
+  // Adds what a stage has of step `step` to the sums.
+  __device__ void Multiply(int slot, int step) {
+    const int first_k = FirstK(step);
+    const uint32_t stage = ring + slot * args.stage_bytes;
+    const uint32_t w_at = stage + g * kSlabBytes + (g / 2 % 4) * 16 + quarter * 4;
+    const uint32_t tokens = args.is_x_resident ? resident_x + first_k * 2 : stage + TokensAt();
+    uint32_t x_at[kTokenTiles];
+    // Columns behind the last token are not stored: they may be its own once more.
+#pragma unroll
+    for (int t = 0; t < kTokenTiles; ++t)
+      x_at[t] = tokens + min(g + 8 * t, args.m - 1) * args.x_stride + quarter * (kSlabK / 8);
+#pragma unroll
+    for (int s = 0; s < kSlabs; ++s) {
+      if (first_k + s * kSlabK >= args.k) break;
+      float part[kRowTiles][kTokenTiles][4] = {};  // of a group
+      float sum_of_x[kTokenTiles][4] = {};
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        uint32_t x[kTokenTiles][2 * kSteps];
+#pragma unroll
+        for (int t = 0; t < kTokenTiles; ++t)
+          LoadInOrder<kBits>(x_at[t] + (4 * s + c) * (kSlabK / 2), x[t]);
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+          const uint32_t at = (w_at ^ (c * 16)) + (s * kRowTiles + r) * 16 * kSlabBytes;
+          uint32_t upper[2 * kSteps], lower[2 * kSteps];  // rows g, g + 8
+          WidenWord<T, kBits>(LoadSharedWord(at), upper);
+          WidenWord<T, kBits>(LoadSharedWord(at + 8 * kSlabBytes), lower);
+#pragma unroll
+          for (int t = 0; t < kTokenTiles; ++t)
+#pragma unroll
+            for (int k = 0; k < 2 * kSteps; k += 2)
+              Mma<T>(kHasGroups ? part[r][t] : sum[r][t], upper[k], lower[k], upper[k + 1],
+                     lower[k + 1], x[t][k], x[t][k + 1]);
+        }
+        if constexpr (kHasGroups) {
+          if (args.offsets != nullptr) {
+            constexpr uint32_t kOnes = std::is_same_v<T, __half> ? 0x3c003c00U : 0x3f803f80U;
+#pragma unroll
+            for (int t = 0; t < kTokenTiles; ++t)
+#pragma unroll
+              for (int k = 0; k < 2 * kSteps; k += 2)
+                Mma<T>(sum_of_x[t], kOnes, kOnes, kOnes, kOnes, x[t][k], x[t][k + 1]);
+          }
+          // The group ends with the chunk.
+          if ((c + 1) * args.slab_groups % 4 == 0)
+            AddGroup(stage + kWeightBytes, s, (c + 1) * args.slab_groups / 4 - 1, part, sum_of_x);
+        }
+      }
+    }
+  }
+
+  // sum += part * scale + sum_of_x * offset; the two are 0 then.
+  __device__ void AddGroup(uint32_t scales, int slab, int group,
+                           float (&part)[kRowTiles][kTokenTiles][4],
+                           float (&sum_of_x)[kTokenTiles][4]) {
+    const int stride = args.slab_groups * 4;
+    const uint32_t from = scales + (slab * kRows + g) * stride + group * 4;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t at = from + (16 * r + 8 * half) * stride;
+        const float scale = LoadSharedFloat(at);
+#pragma unroll
+        for (int t = 0; t < kTokenTiles; ++t)
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            sum[r][t][i] = fmaf(part[r][t][i], scale, sum[r][t][i]);
+            part[r][t][i] = 0.0F;
+          }
+        if (args.offsets == nullptr) continue;
+        const float offset = LoadSharedFloat(at + ScaleBytes());
+#pragma unroll
+        for (int t = 0; t < kTokenTiles; ++t)
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i)
+            sum[r][t][i] = fmaf(sum_of_x[t][i], offset, sum[r][t][i]);
+      }
+#pragma unroll
+    for (int t = 0; t < kTokenTiles; ++t)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum_of_x[t][i] = 0.0F;
+  }
+
+  // The tile is complete: the warps' parts of k are added in their order.
+  __device__ void Finish(int tile, float* sums /* [kWarps][m][kRows + 4] */) {
+    constexpr int kStride = SumStride(kRowTiles);
+    const int m = args.m;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+      for (int t = 0; t < kTokenTiles; ++t)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int token = 8 * t + quarter * 2 + i % 2;
+          if (token < m) sums[(warp * m + token) * kStride + 16 * r + g + i / 2 * 8] = sum[r][t][i];
+          sum[r][t][i] = 0.0F;
+        }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < m * kRows; i += kThreads) {
+      const int token = i / kRows;
+      const int row = tile * kRows + i % kRows;
+      float total = 0.0F;
+#pragma unroll
+      for (int part = 0; part < kWarps; ++part)
+        total += sums[(part * m + token) * kStride + i % kRows];
+      if (row >= args.out.n) continue;
+      if constexpr (!kHasGroups) total *= args.scales[row];
+      StoreProduct(args.out, token, row, total);
+    }
+    __syncthreads();
+  }
+};
+
+template <typename T, int kBits, int kRowTiles, int kTokenTiles, bool kHasGroups>
+__global__ void __launch_bounds__(kThreads, 2) Kernel(const Args args) {
+  using P = Product<T, kBits, kRowTiles, kTokenTiles, kHasGroups>;
+  extern __shared__ __align__(128) uint8_t shared[];
+  P product(args, SharedAddress(shared));
+  auto* const sums = reinterpret_cast<float*>(shared + args.sums_at);
+  const int stages = args.stages;
+  const int num_steps = (args.k + P::kTurnK - 1) / P::kTurnK;
+  const int first_tile = static_cast<int>(blockIdx.x);
+  const int tile_step = static_cast<int>(gridDim.x);
+  const int num_turns = num_steps * ((args.num_tiles - first_tile - 1) / tile_step + 1);
+
+  LetKernelBehindStart();
+
+  int copies = 0;  // of num_turns, that were started
+  product.BeginTile(first_tile);
+  const auto advance = [&] {
+    ++copies;
+    if (++product.copy_step == num_steps) product.BeginTile(product.copy_tile + tile_step);
+  };
+
+  // Weights are under way while the kernel before still computes x.
+  for (int slot = 0; slot < stages; ++slot) {
+    if (copies < num_turns) {
+      product.CopyWeights(slot);
+      advance();
+    }
+    CommitCopies();
+  }
+  WaitForKernelBefore();
+  if (args.is_x_resident)
+    product.LoadResidentTokens();
+  else
+    product.LoadFirstTokens(copies, num_steps);
+
+  int slot = 0;
+  int step = 0;
+  int tile = first_tile;
+  for (int turn = 0; turn < num_turns; ++turn) {
+    AwaitCopies(stages - 1);
+    __syncwarp();
+    product.Multiply(slot, step);
+    __syncwarp();
+    if (copies < num_turns) {
+      product.CopyWeights(slot);
+      if (!args.is_x_resident) product.CopyTokens(slot);
+      advance();
+    }
+    CommitCopies();
+    if (++slot == stages) slot = 0;
+    if (++step < num_steps) continue;
+    step = 0;
+    product.Finish(tile, sums);
+    tile += tile_step;
+  }
+}
+
+template <typename T, int kBits, int kRowTiles, int kTokenTiles, bool kHasGroups>
+Status Launch(const Args& args, const LaunchPlan& plan, CudaStream& stream) {
+  const auto kernel = Kernel<T, kBits, kRowTiles, kTokenTiles, kHasGroups>;
+  const auto limit = static_cast<int>(stream.gpu().max_shared_bytes_per_block);
+  static SharedMemoryLimit shared_memory;
+  RETURN_IF_ERROR(shared_memory.Raise(kernel, limit, stream));
+  LaunchAttributes attributes(plan.overlap && CanOverlap());
+  // More than half of a multiprocessor's shared memory: one CTA each, as in skinny_mma.cu.
+  const cudaLaunchConfig_t config = {
+      .gridDim = dim3(static_cast<unsigned>(plan.num_ctas)),
+      .blockDim = dim3(kThreads),
+      .dynamicSmemBytes = static_cast<size_t>(std::max(plan.shared_bytes, limit / 2 + 1)),
+      .stream = stream.handle(),
+      .attrs = attributes.list,
+      .numAttrs = attributes.count};
+  return inflight::cuda::ToStatus(cudaLaunchKernelEx(&config, kernel, args), "skinny_integers");
+}
+
+template <typename T, int kBits, int kRowTiles>
+Status Launch(const Args& args, const LaunchPlan& plan, CudaStream& stream) {
+  if (args.group_size == 0)
+    return args.m > 8 ? Launch<T, kBits, kRowTiles, 2, false>(args, plan, stream)
+                      : Launch<T, kBits, kRowTiles, 1, false>(args, plan, stream);
+  return args.m > 8 ? Launch<T, kBits, kRowTiles, 2, true>(args, plan, stream)
+                    : Launch<T, kBits, kRowTiles, 1, true>(args, plan, stream);
+}
+
+template <typename T, int kBits>
+Status LaunchTiles(const Args& args, const LaunchPlan& plan, CudaStream& stream) {
+  if (plan.row_tiles == 1) return Launch<T, kBits, 1>(args, plan, stream);
+  if (plan.row_tiles == 2) return Launch<T, kBits, 2>(args, plan, stream);
+  return Launch<T, kBits, 3>(args, plan, stream);
+}
+
+template <int kBits>
+Status LaunchBits(const Args& args, const LaunchPlan& plan, CudaStream& stream) {
+  return plan.dtype == DType::kF16 ? LaunchTiles<__half, kBits>(args, plan, stream)
+                                   : LaunchTiles<__nv_bfloat16, kBits>(args, plan, stream);
+}
+
+}  // namespace inflight::ops::cuda::skinny_integers

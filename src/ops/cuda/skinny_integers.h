@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The streaming linear for few tokens whose weights are int8 or int4: they become the activations'
+// dtype in registers, exactly (skinny_integers.cuh). Where it runs, and how it cuts a product among
+// CTAs. Operators take the cut of SkinnyIntegersCut; tests and benches try others.
+#pragma once
+
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/skinny.h"
+
+namespace inflight::ops::cuda {
+
+// Whether it can run this product; others are widened to the activations' dtype in the workspace.
+// The weight is row-major, `params.w`, n and k are its. True where all of these hold:
+//   - at most 16 tokens, float16 or bfloat16, and y of that dtype or float32
+//   - rows of the weight are whole pieces of 16 bytes at aligned addresses: in_features a multiple
+//     of 32 for int4, 16 for int8
+//   - no groups; groups of a multiple of a slab, which is 64 bytes of a row (128 elements of int4,
+//     64 of int8); or of a half or a quarter of one (int4 64 and 32, int8 32 and 16), with
+//     in_features a multiple of slabs
+//   - the ring fits into the GPU's shared memory (9 to 16 tokens do not everywhere)
+// The answer is the same for 1 to 8 tokens, and for 9 to 16.
+bool SkinnyIntegersCanRun(const GemmParams& params, const Weight& weight, const CudaStream& stream);
+
+// row_tiles: 1..3; stages: 2..8, as many of them as fit.
+MmaCut SkinnyIntegersCut(const GemmParams& params, const Weight& weight, const CudaStream& stream);
+Status SkinnyIntegers(const GemmParams& params, const Weight& weight, const MmaCut& cut,
+                      CudaStream& stream);
+Status SkinnyIntegers(const GemmParams& params, const Weight& weight, CudaStream& stream);
+
+}  // namespace inflight::ops::cuda
