@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// int8 and int4 weights on a GPU are widened to the model's dtype before each product: such a model
-// gives, bit for bit, the logits of one that stores the widened weights.
+// A model of int8 or int4 weights on a GPU beside one that stores them widened to the model's
+// dtype. Few tokens read the codes, so that the second one's weights differ by what rounding took
+// away.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "artifact/safetensors.h"
@@ -106,7 +108,10 @@ class CudaIntegerTest : public testing::TestWithParam<Case> {
   std::filesystem::path dir_;
 };
 
-TEST_P(CudaIntegerTest, LogitsAreThoseOfTheWidenedWeights) {
+// Weights and activations are rounded by at most u each, in random directions; the layers of these
+// models add up a few of them.
+TEST_P(CudaIntegerTest, LogitsAreNearThoseOfTheWidenedWeights) {
+  const double u = std::string_view(GetParam().dtype) == "float16" ? 0x1p-11 : 0x1p-8;
   const std::filesystem::path model = DataDir() / GetParam().model;
   const Status converted = builder::Convert({.model_dir = model,
                                              .output_dir = dir_ / "integers",
@@ -118,7 +123,15 @@ TEST_P(CudaIntegerTest, LogitsAreThoseOfTheWidenedWeights) {
     const auto got = Logits(dir_ / "integers", expected);
     const auto want = Logits(dir_ / "widened", expected);
     ASSERT_EQ(got.size(), want.size());
-    for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], want[i]) << "position " << i;
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i].size(), want[i].size());
+      double errors = 0, squares = 0;
+      for (size_t j = 0; j < got[i].size(); ++j) {
+        errors += std::pow(double{got[i][j]} - want[i][j], 2);
+        squares += std::pow(double{want[i][j]}, 2);
+      }
+      ASSERT_LE(std::sqrt(errors), 8 * u * std::sqrt(squares)) << "position " << i;
+    }
   }
 }
 

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The linears of Llama-3-8B for few tokens: the streaming kernels beside the library.
+// The linears of Llama-3-8B for few tokens: the streaming kernels beside the library, and those
+// that read int8 and int4 beside bfloat16, by the cut that operators take and by each of the
+// others.
 #include <fmt/format.h>
+
+#include <string>
+#include <utility>
 
 #include "cases.h"
 #include "llama_3_8b.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/skinny_integers.h"
 #include "ops/cuda/streamed.h"
 
 namespace inflight::bench {
@@ -54,9 +60,65 @@ void LayerCases(CudaBench& bench, const LinearLayer& layer, DType dtype) {
   }
 }
 
+struct Form {
+  const char* name;
+  DType dtype;
+  int64_t group_size;
+};
+
+// `row_tiles` 0: the operators' own cut.
+void IntegerCases(CudaBench& bench, int64_t n, int64_t k, const Form& form, int row_tiles) {
+  const std::string kernel =
+      row_tiles == 0 ? "skinny_integers" : fmt::format("skinny_integers_{}", row_tiles);
+  if (!bench.Wants(kernel)) return;
+  const int64_t num_groups = form.group_size == 0 ? 1 : k / form.group_size;
+  const bool is_integer = ops::IsInteger(form.dtype);
+  const Rotation w(bench.device(), form.dtype, {n, k});
+  const Rotation scales(bench.device(), DType::kF32, {n, num_groups});
+  for (const int64_t m : {1, 4, 8, 16}) {
+    const Rotation x(bench.device(), DType::kBF16, {m, k});
+    const Rotation y(bench.device(), DType::kBF16, {m, n});
+    const auto launch = [&](int call) {
+      const GemmParams params = {.x = x.At(call).data,
+                                 .w = w.At(call).data,
+                                 .y = y.At(call).data,
+                                 .dtype = DType::kBF16,
+                                 .m = m,
+                                 .n = n,
+                                 .k = k};
+      if (!is_integer) return Gemm(params, bench.stream());
+      const ops::Weight weight = {.data = params.w,
+                                  .dtype = form.dtype,
+                                  .out_features = n,
+                                  .in_features = k,
+                                  .scales = scales.At(call).as<const float>(),
+                                  .group_size = form.group_size};
+      if (row_tiles == 0) return SkinnyIntegers(params, weight, bench.stream());
+      return SkinnyIntegers(params, weight, {.row_tiles = row_tiles, .stages = 8}, bench.stream());
+    };
+    bench.Time({.kernel = kernel,
+                .shape = fmt::format("{} {}x{}x{}", form.name, m, n, k),
+                .dtype = DType::kBF16,
+                .bytes = static_cast<double>(BytesOf(form.dtype, n * k)) +
+                         static_cast<double>(is_integer ? n * num_groups * 4 : 0) +
+                         static_cast<double>((k + n) * m * 2),
+                .flop = 2.0 * static_cast<double>(m * n * k),
+                .launch = launch});
+  }
+}
+
 }  // namespace
 
 void LinearCases(CudaBench& bench) {
+  constexpr Form kForms[] = {{"bfloat16", DType::kBF16, 0},  {"int8", DType::kI8, 0},
+                             {"int8_g32", DType::kI8, 32},   {"int4", DType::kI4, 0},
+                             {"int4_g128", DType::kI4, 128}, {"int4_g32", DType::kI4, 32}};
+  for (const Form& form : kForms)
+    for (const int row_tiles : {0, 1, 2, 3})
+      for (const auto& [n, k] :
+           {std::pair<int64_t, int64_t>{4096, 4096}, {14336, 4096}, {28672, 4096}, {4096, 14336}})
+        if (row_tiles == 0 || ops::IsInteger(form.dtype))
+          IntegerCases(bench, n, k, form, row_tiles);
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3})
     for (const LinearLayer& layer : kLinearLayers) LayerCases(bench, layer, dtype);
 }

@@ -44,7 +44,7 @@ std::string Name(const LinearDTypes& dtypes, int64_t m) {
          std::string(DTypeName(dtypes.model)) + " model, m " + std::to_string(m);
 }
 
-Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes) {
+Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes, int64_t num_tokens) {
   if (!IsInteger(dtypes.w)) {
     Tensor same(dtypes.w, w.values.view().shape);
     ForParts(same.view().num_elements(), [&](int64_t begin, int64_t end) {
@@ -52,13 +52,59 @@ Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes) {
     });
     return same;
   }
-  Tensor rounded(dtypes.x, w.values.view().shape);
-  const int64_t width = rounded.view().shape[1];
+  const int64_t width = w.values.view().shape[1];
+  const bool reads_codes = num_tokens <= 16 && width % (dtypes.w == DType::kI4 ? 32 : 16) == 0;
+  Tensor rounded(reads_codes ? DType::kF32 : dtypes.x, w.values.view().shape);
   ForParts(rounded.view().num_elements(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       rounded.Set(i, static_cast<float>(w.values.view().as<int8_t>()[i]) * w.scales.Get(i / width));
   });
   return rounded;
+}
+
+IntegerOperand::IntegerOperand(Device& device, DType dtype, int64_t rows, int64_t width,
+                               int64_t group_size, bool has_offsets, uint64_t seed)
+    : dtype(dtype),
+      group_size(group_size),
+      num_groups(group_size == 0 ? 1 : width / group_size),
+      has_offsets(has_offsets),
+      codes(Codes(Tensor::Random(DType::kF32, {rows, width}, seed),
+                  dtype == DType::kI4 ? 8.0F : 128.0F)),
+      scales(Tensor::Random(DType::kF32, {rows, num_groups}, seed + 100)),
+      offsets(Tensor::Random(DType::kF32, {rows, num_groups}, seed + 200)) {
+  const float steps = dtype == DType::kI4 ? 4 : 64;
+  for (int64_t i = 0; i < rows * num_groups; ++i) scales.Set(i, (scales.Get(i) + 1.5F) / steps);
+  if (dtype == DType::kI4)
+    device_codes = {device, PackedInt4(codes)};
+  else
+    device_codes = {device, codes};
+  device_scales = {device, scales};
+  device_offsets = {device, offsets};
+}
+
+Weight IntegerOperand::weight(int64_t first, int64_t rows) const {
+  const Shape& shape = codes.view().shape;
+  const Weight all = {.data = device_codes.view().data,
+                      .dtype = dtype,
+                      .out_features = shape[0],
+                      .in_features = shape[1],
+                      .scales = device_scales.view().as<const float>(),
+                      .offsets = has_offsets ? device_offsets.view().as<const float>() : nullptr,
+                      .group_size = group_size};
+  return RowsOf(all, first, rows < 0 ? shape[0] : rows);
+}
+
+double IntegerOperand::Value(int64_t n, int64_t k) const {
+  const int64_t width = codes.view().shape[1];
+  const int64_t at = n * num_groups + (group_size == 0 ? 0 : k / group_size);
+  const double product = double{codes.Get(n * width + k)} * scales.Get(at);
+  return product + (has_offsets ? offsets.Get(at) : 0);
+}
+
+double IntegerOperand::Magnitude(int64_t n, int64_t k) const {
+  const int64_t at = n * num_groups + (group_size == 0 ? 0 : k / group_size);
+  const double offset = has_offsets ? offsets.Get(at) : 0;
+  return std::abs(Value(n, k) - offset) + std::abs(offset);
 }
 
 }  // namespace inflight::ops

@@ -38,7 +38,27 @@ inline constexpr LinearDTypes kLinearDTypes[] = {
 
 std::string Name(const LinearDTypes& dtypes, int64_t m);
 
-// The weight as the product reads it: of integers the elements rounded to the model's dtype.
-Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes);
+// The weight as the product of `num_tokens` tokens reads it. Of integers (without groups), where
+// few tokens read the codes (ops/cuda/skinny_integers.h): codes times scales in float32; elsewhere
+// these rounded to the model's dtype.
+Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes, int64_t num_tokens);
+
+// Random int8 or int4 codes [rows, width] with a scale, and an offset if wanted, for each group;
+// `group_size` 0: a scale per row.
+struct IntegerOperand {
+  IntegerOperand(Device& device, DType dtype, int64_t rows, int64_t width, int64_t group_size,
+                 bool has_offsets, uint64_t seed);
+
+  Weight weight(int64_t first = 0, int64_t rows = -1) const;  // rows [first, first + rows)
+  // What element k of row n stands for, exactly, and the sum of the magnitudes of its two terms.
+  double Value(int64_t n, int64_t k) const;
+  double Magnitude(int64_t n, int64_t k) const;
+
+  DType dtype;
+  int64_t group_size, num_groups;
+  bool has_offsets;
+  Tensor codes, scales, offsets;  // int8 [rows, width]; [rows, num_groups]
+  DeviceTensor device_codes, device_scales, device_offsets;
+};
 
 }  // namespace inflight::ops

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of a GPU beside those of ops/reference, which computes in float32 from what the operands
-// stand for: codes times their scales, and integers as the product reads them, rounded to the
-// model's dtype.
+// stand for: codes times their scales, and integers as the product reads them (AsMultiplied).
 #pragma once
 
 #include <cmath>
@@ -64,10 +63,14 @@ inline Weight Float32Weight(const Tensor& rows) {
 
 // x and w in float32, and their exact products.
 struct Reference {
-  Reference(CpuPool& pool, const Operand& x, const Operand& w, const LinearDTypes& dtypes)
+  // `num_tokens`: of the GPU's product, where it is not all of x's.
+  Reference(CpuPool& pool, const Operand& x, const Operand& w, const LinearDTypes& dtypes,
+            int64_t num_tokens = -1)
       : x(StandsFor(pool, x.values, IsFp8(dtypes) ? &x : nullptr)),
-        w(IsInteger(dtypes.w) ? InFloat32(AsMultiplied(w, dtypes))
-                              : StandsFor(pool, w.values, IsFp8(dtypes) ? &w : nullptr)),
+        w(IsInteger(dtypes.w)
+              ? InFloat32(
+                    AsMultiplied(w, dtypes, num_tokens < 0 ? x.values.view().shape[0] : num_tokens))
+              : StandsFor(pool, w.values, IsFp8(dtypes) ? &w : nullptr)),
         sums(pool, this->x, this->w) {}
 
   static Tensor StandsFor(CpuPool& pool, const Tensor& values, const Operand* scaled) {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "cuda_test.h"
+#include "linear_operands.h"
 
 namespace inflight::ops {
 namespace {
@@ -71,6 +74,48 @@ TEST_F(CudaDequantizeTest, EveryCodeTimesItsRowsScale) {
             << DTypeName(weight) << " to " << DTypeName(dtype) << " [" << n << ", " << k << "]";
         EXPECT_TRUE(Intact(out));
       }
+}
+
+// One fma in float32, rounded to the dtype: exact.
+TEST_F(CudaDequantizeTest, EveryCodeTimesItsGroupsScalePlusItsOffset) {
+  for (const DType weight : {DType::kI8, DType::kI4})
+    for (const DType dtype : {DType::kF16, DType::kBF16})
+      for (const auto& [n, k, group] : {std::tuple{1, 16, 16},
+                                        {3, 96, 48},
+                                        {37, 4096, 128},
+                                        {130, 14336, 32},
+                                        {5, 512, 512},
+                                        {70, 2080, 16}})
+        for (const bool has_offsets : {false, true}) {
+          const IntegerOperand w(device(), weight, n, k, group, has_offsets, 1);
+          const DeviceTensor out = Output(dtype, {n, k});
+          ASSERT_EQ(cuda::Dequantize(w.weight(), dtype, out.view().data, stream()), Status::Ok());
+          Tensor want(dtype, {n, k});
+          for (int64_t i = 0; i < int64_t{n} * k; ++i) {
+            const int64_t at = i / k * (k / group) + i % k / group;
+            const float offset = has_offsets ? w.offsets.Get(at) : 0.0F;
+            want.Set(i, std::fma(w.codes.Get(i), w.scales.Get(at), offset));
+          }
+          EXPECT_TRUE(SameBits(out.ToHost().ToFloats(), want.ToFloats()))
+              << DTypeName(weight) << " to " << DTypeName(dtype) << " [" << n << ", " << k
+              << "] in groups of " << group;
+          EXPECT_TRUE(Intact(out));
+        }
+}
+
+// Whose rows begin at any address, of codes as of results.
+TEST_F(CudaDequantizeTest, UnalignedWeightsGiveTheSameElements) {
+  for (const DType weight : {DType::kI8, DType::kI4}) {
+    constexpr int64_t kN = 9, kK = 64;
+    const IntegerOperand w(device(), weight, kN, kK, 16, true, 1);
+    const DeviceTensor aligned = Output(DType::kBF16, {kN, kK});
+    const DeviceTensor odd = Output(DType::kBF16, {kN, kK}, /*offset_elements=*/1);
+    ASSERT_EQ(cuda::Dequantize(w.weight(), DType::kBF16, aligned.view().data, stream()),
+              Status::Ok());
+    ASSERT_EQ(cuda::Dequantize(w.weight(), DType::kBF16, odd.view().data, stream()), Status::Ok());
+    EXPECT_TRUE(SameBits(odd.ToHost().ToFloats(), aligned.ToHost().ToFloats()));
+    EXPECT_TRUE(Intact(odd));
+  }
 }
 
 TEST_F(CudaDequantizeTest, OtherWeightsAreRefused) {
