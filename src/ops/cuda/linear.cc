@@ -111,9 +111,8 @@ GemmParams ParamsOf(const Product& p) {
           .activation = p.activation};
 }
 
-// By the kernel that reads integers where it can. It gives a token the same bits among few tokens
-// only, so streams of OpChoice::kFixed leave it out. Others are widened, as many rows of the weight
-// at a time as the workspace takes: all of them, but for wide heads.
+// By the kernel that reads integers, or widened, as many rows of the weight at a time as the
+// workspace takes: all of them, but for wide heads.
 Status ProjectIntegers(const Product& p, CudaStream& stream) {
   const StreamWorkspace& workspace = stream.workspace();
   const int64_t row_bytes = p.weight.in_features * static_cast<int64_t>(SizeOf(p.x.dtype));
@@ -123,8 +122,7 @@ Status ProjectIntegers(const Product& p, CudaStream& stream) {
         fmt::format("weight: got {}, which this stream was not made for (weight_dtype)",
                     DTypeName(p.weight.dtype)));
   const GemmParams all = ParamsOf(p);
-  if (!stream.is_fixed() && SkinnyIntegersCanRun(all, p.weight, stream))
-    return SkinnyIntegers(all, p.weight, stream);
+  if (PreferSkinnyIntegers(all, p.weight, stream)) return SkinnyIntegers(all, p.weight, stream);
   for (int64_t first = 0; first < p.weight.out_features; first += capacity) {
     const int64_t count = std::min(capacity, p.weight.out_features - first);
     RETURN_IF_ERROR(

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/skinny_integers_args.h"
 
@@ -100,6 +101,14 @@ bool SkinnyIntegersCanRun(const GemmParams& p, const Weight& weight, const CudaS
   return false;
 }
 
+bool PreferSkinnyIntegers(const GemmParams& p, const Weight& weight, const CudaStream& stream) {
+  const int64_t most = weight.dtype == DType::kI4 ? 64 : 32;
+  if (stream.is_fixed() || p.m > most) return false;
+  GemmParams launch = p;
+  launch.m = std::min<int64_t>(p.m, skinny_integers::kMaxTokens);
+  return SkinnyIntegersCanRun(launch, weight, stream);
+}
+
 // The height of tiles that leaves the fewest multiprocessors without one. Higher ones read x less
 // often and add the warps' sums less often.
 MmaCut SkinnyIntegersCut(const GemmParams& p, const Weight& weight, const CudaStream& stream) {
@@ -162,7 +171,18 @@ Status SkinnyIntegers(const GemmParams& p, const Weight& weight, const MmaCut& c
 }
 
 Status SkinnyIntegers(const GemmParams& params, const Weight& weight, CudaStream& stream) {
-  return SkinnyIntegers(params, weight, SkinnyIntegersCut(params, weight, stream), stream);
+  constexpr int64_t kMost = skinny_integers::kMaxTokens;
+  const int64_t num_launches = (params.m + kMost - 1) / kMost;
+  const int64_t stride = params.y_stride == 0 ? params.n : params.y_stride;
+  for (int64_t i = 0; i < num_launches; ++i) {
+    const int64_t first = i * params.m / num_launches;
+    GemmParams part = params;
+    part.m = (i + 1) * params.m / num_launches - first;
+    part.x = static_cast<const std::byte*>(params.x) + BytesOf(params.dtype, first * params.k);
+    part.y = static_cast<std::byte*>(params.y) + BytesOf(params.y_dtype, first * stride);
+    RETURN_IF_ERROR(SkinnyIntegers(part, weight, SkinnyIntegersCut(part, weight, stream), stream));
+  }
+  return Status::Ok();
 }
 
 }  // namespace inflight::ops::cuda

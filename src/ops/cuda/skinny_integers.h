@@ -9,8 +9,8 @@
 
 namespace inflight::ops::cuda {
 
-// Whether it can run this product; others are widened to the activations' dtype in the workspace.
-// The weight is row-major, `params.w`, n and k are its. True where all of these hold:
+// Whether a launch can compute this product. The weight is row-major, `params.w`, n and k are its.
+// True where all of these hold:
 //   - at most 16 tokens, float16 or bfloat16, and y of that dtype or float32
 //   - rows of the weight are whole pieces of 16 bytes at aligned addresses: in_features a multiple
 //     of 32 for int4, 16 for int8
@@ -21,10 +21,17 @@ namespace inflight::ops::cuda {
 // The answer is the same for 1 to 8 tokens, and for 9 to 16.
 bool SkinnyIntegersCanRun(const GemmParams& params, const Weight& weight, const CudaStream& stream);
 
+// Whether operators take it for this product rather than widen the weight to the activations' dtype
+// in the workspace, which moves 2 bytes of each element twice more: launches of 16 tokens can run,
+// tokens are at most 64 beside int4 and 32 beside int8, and the stream is not of OpChoice::kFixed,
+// for a token has the same bits among 1 to 8 tokens and among 9 to 16 alone.
+bool PreferSkinnyIntegers(const GemmParams& params, const Weight& weight, const CudaStream& stream);
+
 // row_tiles: 1..3; stages: 2..8, as many of them as fit.
 MmaCut SkinnyIntegersCut(const GemmParams& params, const Weight& weight, const CudaStream& stream);
 Status SkinnyIntegers(const GemmParams& params, const Weight& weight, const MmaCut& cut,
                       CudaStream& stream);
+// Of any number of tokens: in launches of at most 16, of as equal numbers as there can be.
 Status SkinnyIntegers(const GemmParams& params, const Weight& weight, CudaStream& stream);
 
 }  // namespace inflight::ops::cuda

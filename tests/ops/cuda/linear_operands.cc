@@ -53,7 +53,8 @@ Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes, int64_t num_to
     return same;
   }
   const int64_t width = w.values.view().shape[1];
-  const bool reads_codes = num_tokens <= 16 && width % (dtypes.w == DType::kI4 ? 32 : 16) == 0;
+  const bool is_int4 = dtypes.w == DType::kI4;
+  const bool reads_codes = num_tokens <= (is_int4 ? 64 : 32) && width % (is_int4 ? 32 : 16) == 0;
   Tensor rounded(reads_codes ? DType::kF32 : dtypes.x, w.values.view().shape);
   ForParts(rounded.view().num_elements(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)

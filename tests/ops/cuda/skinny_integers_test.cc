@@ -17,7 +17,7 @@ namespace {
 using cuda::GemmParams;
 using cuda::MmaCut;
 
-constexpr int64_t kMostTokens = 64;
+constexpr int64_t kMostTokens = 65;
 
 std::vector<MmaCut> IntegerCuts() {
   std::vector<MmaCut> cuts;
@@ -245,7 +245,7 @@ TEST_F(SkinnyIntegersTest, LinearsOfEveryFormFollowTheFormula) {
       if (form.group_size != 0 && k % form.group_size != 0) continue;
       for (const DType dtype : {DType::kF16, DType::kBF16}) {
         const Case c(device(), form, dtype, 150, k, kMostTokens);
-        for (const int64_t m : {1, 2, 7, 8, 9, 16, 17, 64})
+        for (const int64_t m : {1, 2, 7, 8, 9, 16, 17, 33, 64, 65})
           for (const DType y_dtype : {dtype, DType::kF32}) {
             const DeviceTensor y = Output(y_dtype, {m, c.n});
             ASSERT_EQ(
@@ -253,9 +253,9 @@ TEST_F(SkinnyIntegersTest, LinearsOfEveryFormFollowTheFormula) {
                              integers()),
                 Status::Ok());
             const bool reads_codes =
-                cuda::SkinnyIntegersCanRun(c.Params(m, y.view()), c.w.weight(), integers());
+                cuda::PreferSkinnyIntegers(c.Params(m, y.view()), c.w.weight(), integers());
             EXPECT_EQ(reads_codes,
-                      m <= 16 && HasKernel(form) &&
+                      m <= (form.dtype == DType::kI4 ? 64 : 32) && HasKernel(form) &&
                           (form.dtype == DType::kI4 ? k != 240 : k != 240 || form.group_size == 0));
             ASSERT_NO_FATAL_FAILURE(
                 Compare(c, y, m, reads_codes ? c.sums : c.widened, NameOf(form)));
@@ -282,7 +282,7 @@ TEST_F(SkinnyIntegersTest, GatedLinearsOfGroupsMultiplyTheirBranches) {
                                     integers()),
                   Status::Ok());
         const bool reads_codes =
-            cuda::SkinnyIntegersCanRun(c.Params(m, workspace.view()), c.w.weight(), integers());
+            cuda::PreferSkinnyIntegers(c.Params(m, workspace.view()), c.w.weight(), integers());
         ASSERT_NO_FATAL_FAILURE(
             Compare(c, workspace, m, reads_codes ? c.sums : c.widened, NameOf(form)));
         // y of the products as they were stored.
@@ -417,7 +417,7 @@ TEST_F(SkinnyIntegersTest, WhatGroupsAreNotIsNamed) {
   weight = c.w.weight();
   weight.scales = nullptr;
   EXPECT_EQ(message(weight), "weight.scales: got none, needed [32, 2] float32 of int8 weights");
-  EXPECT_EQ(cuda::SkinnyIntegers(c.Params(17, y.view()), c.w.weight(), integers()).code(),
+  EXPECT_EQ(cuda::SkinnyIntegers(c.Params(17, y.view()), c.w.weight(), MmaCut(), integers()).code(),
             StatusCode::kUnimplemented);
 }
 
