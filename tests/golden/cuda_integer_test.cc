@@ -15,6 +15,7 @@
 #include "paged_model.h"
 #include "tensor/element.h"
 #include "tensor/test_gpu.h"
+#include "worse.h"
 
 namespace inflight::golden {
 namespace {
@@ -108,10 +109,9 @@ class CudaIntegerTest : public testing::TestWithParam<Case> {
   std::filesystem::path dir_;
 };
 
-// Weights and activations are rounded by at most u each, in random directions; the layers of these
-// models add up a few of them.
+// Both models are rounded, each by what RoundingBound allows beside the float32 one.
 TEST_P(CudaIntegerTest, LogitsAreNearThoseOfTheWidenedWeights) {
-  const double u = std::string_view(GetParam().dtype) == "float16" ? 0x1p-11 : 0x1p-8;
+  const DType dtype = *DTypeFromName(GetParam().dtype);
   const std::filesystem::path model = DataDir() / GetParam().model;
   const Status converted = builder::Convert({.model_dir = model,
                                              .output_dir = dir_ / "integers",
@@ -125,12 +125,10 @@ TEST_P(CudaIntegerTest, LogitsAreNearThoseOfTheWidenedWeights) {
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) {
       ASSERT_EQ(got[i].size(), want[i].size());
-      double errors = 0, squares = 0;
-      for (size_t j = 0; j < got[i].size(); ++j) {
-        errors += std::pow(double{got[i][j]} - want[i][j], 2);
-        squares += std::pow(double{want[i][j]}, 2);
-      }
-      ASSERT_LE(std::sqrt(errors), 8 * u * std::sqrt(squares)) << "position " << i;
+      float worst = 0;
+      for (size_t j = 0; j < got[i].size(); ++j)
+        worst = Worse(worst, std::abs(got[i][j] - want[i][j]));
+      ASSERT_LE(worst, 2 * RoundingBound(dtype, expected)) << "position " << i;
     }
   }
 }
