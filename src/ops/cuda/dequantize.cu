@@ -45,7 +45,8 @@ __global__ void __launch_bounds__(kThreads) DequantizeKernel(const Args args, T*
 #pragma unroll
   for (int j = 0; j < kUnroll; ++j) {
     const uint32_t unit = first + j * kThreads;
-    scale[j] = offset[j] = 0.0F;
+    scale[j] = 0.0F;
+    offset[j] = -0.0F;  // which leaves every product as it is
     if (unit >= args.num_units) continue;
     if constexpr (!kIsVector) {
       words[j][0] = args.w[unit];
