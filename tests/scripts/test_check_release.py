@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/check_release.py over a small release that is made here, whole and with one fault at a time."""
+
+import hashlib
+import io
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SUMS, BILL = "SHA256SUMS", "inflight.spdx.json"
+TARBALL, DEB = "inflight-1.2.3-linux-x86_64.tar.gz", "inflight_1.2.3_amd64.deb"
+WHEEL = "inflight-1.2.3-py3-none-manylinux_2_99_x86_64.whl"
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("dpkg-deb") and shutil.which("objdump")), reason="this machine has no dpkg-deb or objdump"
+)
+
+
+def call(*command, **kwargs):
+    subprocess.run([*map(str, command)], check=True, capture_output=True, timeout=60, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """Bytes of a program, by what it is linked with."""
+    work = tmp_path_factory.mktemp("program")
+    (work / "main.c").write_text("#include <stdio.h>\nint main(void) { return puts(__VERSION__) < 0; }\n")
+
+    def get(*options):
+        call("cc", work / "main.c", "-o", work / "program", *options)
+        return (work / "program").read_bytes()
+
+    return get
+
+
+def bill_of(content):
+    digest = hashlib.sha256(content).hexdigest()
+    package = {"name": "inflight", "checksums": [{"algorithm": "SHA256", "checksumValue": digest}]}
+    document = dict.fromkeys(("spdxVersion", "dataLicense", "SPDXID", "name", "documentNamespace", "creationInfo"), "x")
+    return json.dumps({**document, "packages": [package]}).encode()
+
+
+def sum_up(dist):
+    names = sorted(path.name for path in dist.iterdir() if path.name != SUMS)
+    lines = [f"{hashlib.sha256((dist / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
+    (dist / SUMS).write_text("".join(lines))
+
+
+def write_release(dist, content, bill=None, in_wheel=None, wheel=WHEEL):
+    dist.mkdir()
+    bill = bill or bill_of(content)
+    with tarfile.open(dist / TARBALL, "w:gz") as archive:
+        for name, data in (("bin/inflight", content), (f"share/doc/inflight/{BILL}", bill)):
+            member = tarfile.TarInfo(f"inflight-1.2.3-linux-x86_64/{name}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    root = dist.parent / f"{dist.name}.root"
+    for name, data in (("usr/bin/inflight", content), (f"usr/share/doc/inflight/{BILL}", bill)):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    (root / "DEBIAN").mkdir()
+    control = "Package: inflight\nVersion: 1.2.3\nArchitecture: amd64\nMaintainer: x <x@example.org>\nDescription: x\n"
+    (root / "DEBIAN/control").write_text(control)
+    call("dpkg-deb", "--build", "--root-owner-group", root, dist / DEB, env={**os.environ, "SOURCE_DATE_EPOCH": "1"})
+    with zipfile.ZipFile(dist / wheel, "w") as archive:
+        archive.writestr("inflight-1.2.3.data/scripts/inflight", in_wheel or content)
+        archive.writestr(f"inflight-1.2.3.dist-info/{BILL}", bill)
+    (dist / BILL).write_bytes(bill)
+    sum_up(dist)
+    return dist
+
+
+def check(dist, *options):
+    command = [sys.executable, ROOT / "scripts/check_release.py", dist, *options]
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, check=False)
+
+
+def failed(done):
+    """{name of a check: what is wrong}."""
+    found, name = {}, None
+    for line in done.stdout.splitlines():
+        if not line.startswith("  "):
+            name = line[:12].strip()
+            if line.endswith("FAILED"):
+                found[name] = []
+        else:
+            found[name].append(line.strip())
+    assert done.returncode == (1 if found else 0), done.stderr
+    return found
+
+
+@pytest.fixture
+def dist(tmp_path, program):
+    return write_release(tmp_path / "dist", program())
+
+
+def test_a_whole_release_passes_and_equals_its_copy(dist, tmp_path):
+    copy = shutil.copytree(dist, tmp_path / "copy")
+    done = check(dist, "--same-as", copy)
+    assert failed(done) == {}
+    assert [line[:12].strip() for line in done.stdout.splitlines()] == [
+        "files", "sums", "program", "materials", "libraries", "glibc", "size", "signatures", "same bytes"
+    ]  # fmt: skip
+    with (copy / WHEEL).open("ab") as file:
+        file.write(b"x")
+    (copy / BILL).unlink()
+    assert failed(check(dist, "--same-as", copy)) == {
+        "same bytes": [f"{WHEEL} has other bytes", f"{BILL} is in one folder alone"]
+    }
+
+
+def test_sums(dist):
+    (dist / SUMS).write_text((dist / SUMS).read_text().replace(f"  {DEB}", "  other.deb"))
+    with (dist / TARBALL).open("ab") as file:
+        file.write(b"\0")
+    assert failed(check(dist))["sums"] == [
+        f"{DEB} is not in {SUMS}",
+        f"{TARBALL} has other bytes than {SUMS} says",
+        f"other.deb is in {SUMS}, and not in the folder",
+    ]
+
+
+def test_files_that_are_missing_strange_or_of_another_version(dist):
+    (dist / DEB).rename(dist / "inflight_1.2.4_amd64.deb")
+    (dist / "notes.txt").write_text("")
+    (dist / WHEEL).unlink()
+    faults = failed(check(dist))["files"]
+    assert "0 files of the kind wheel, one is needed" in faults
+    assert "they are of several versions: 1.2.3, 1.2.4" in faults
+    assert "notes.txt does not belong to a release" in faults
+
+
+def test_another_program_in_the_wheel(tmp_path, program):
+    found = failed(check(write_release(tmp_path / "dist", program(), in_wheel=program("-O2", "-DX", "-g"))))
+    assert found["program"][0].startswith("they differ: tarball ")
+    assert found["materials"] == ["does not name the program in the wheel by its SHA-256"]
+
+
+def test_a_bill_that_is_of_another_program_or_is_none(tmp_path, program):
+    other = write_release(tmp_path / "other", program(), bill=bill_of(b"another"))
+    assert len(failed(check(other))["materials"]) == 3
+    (other / BILL).write_text("{}")
+    assert "lacks spdxVersion" in failed(check(other))["materials"]
+
+
+def test_functions_of_a_newer_c_library_are_listed(tmp_path, dist, program):
+    faults = failed(check(dist, "--glibc", "2.1"))["glibc"]
+    assert [fault for fault in faults if fault.startswith("__libc_start_main is of glibc 2.")]
+    assert all(fault.endswith(", 2.1 is the newest allowed") for fault in faults)
+    promised = write_release(tmp_path / "old", program(), wheel=WHEEL.replace("2_99", "2_1"))
+    assert failed(check(promised))["glibc"] == faults, "the wheel's name is the promise"
+    assert failed(check(promised, "--glibc", "2.99")) == {}
+    unnamed = write_release(tmp_path / "unnamed", program(), wheel=WHEEL.replace("manylinux_2_99", "linux"))
+    assert failed(check(unnamed))["glibc"][0].startswith("the wheel's name does not say")
+
+
+def test_other_libraries_and_size(tmp_path, program):
+    linked = write_release(tmp_path / "dist", program("-Wl,--no-as-needed", "-lstdc++"))
+    assert failed(check(linked))["libraries"][0].startswith("it loads libstdc++.so.6, ")
+    assert failed(check(linked, "--program-mb", "0.001"))["size"][0].endswith(
+        "at most 0.001 are allowed (scripts/program_size.py says what takes them)"
+    )
+
+
+@pytest.mark.skipif(not shutil.which("gpg"), reason="this machine has no gpg, which checks signatures")
+def test_a_signature_of_other_sums(dist, tmp_path, monkeypatch):
+    home = tmp_path / "g"
+    home.mkdir(mode=0o700)
+    monkeypatch.setenv("GNUPGHOME", str(home))
+    call("gpg", "--batch", "--passphrase", "", "--quick-generate-key", "Release <release@example.org>", "ed25519", "sign", "never")
+    call("gpg", "--batch", "--yes", "--armor", "--detach-sign", dist / SUMS)
+    assert failed(check(dist)) == {}
+    lines = (dist / SUMS).read_text().splitlines(keepends=True)
+    (dist / SUMS).write_text("".join(reversed(lines)))
+    assert failed(check(dist))["signatures"][0].startswith("gpg: gpg: BAD signature from")
+    call("gpgconf", "--kill", "all")
+
+
+def test_a_signature_that_nobody_can_check_is_a_fault(dist):
+    (dist / f"{SUMS}.minisig").write_text("untrusted comment: x\n")
+    assert "INFLIGHT_MINISIGN_PUBLIC_KEY" in failed(check(dist))["signatures"][0]
