@@ -178,8 +178,11 @@ Result<Header> ParseHeader(std::span<const std::byte> begin, uint64_t file_bytes
   if (header.version != kEngineFormatVersion)
     return Status(StatusCode::kFailedPrecondition,
                   fmt::format("engine format version {}, this program reads {}; rebuild it with "
-                              "`inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE`",
-                              header.version, kEngineFormatVersion));
+                              "`inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE`{}",
+                              header.version, kEngineFormatVersion,
+                              header.version > kEngineFormatVersion
+                                  ? ", or run the later release that built it"
+                                  : ""));
   if (header.header_checksum != HeaderChecksum(header))
     return Corrupt("the header's checksum is wrong");
   if (header.file_bytes != file_bytes)

@@ -17,6 +17,7 @@ namespace inflight::artifact {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // Offsets of header fields, as docs/reference/artifacts.md gives them.
 constexpr size_t kVersionAt = 16;
@@ -174,12 +175,17 @@ TEST_F(EngineFileTest, EveryChangedByteOfHeaderAndTableIsNoticed) {
 }
 
 TEST_F(EngineFileTest, AnotherVersionSaysHowToRebuild) {
-  PutAt(file_, kVersionAt, uint32_t{2});
-  const auto table = Parse();
-  EXPECT_EQ(table.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(table.status().message(),
+  const auto refused = [&](uint32_t version) {
+    PutAt(file_, kVersionAt, version);
+    const auto table = Parse();
+    EXPECT_EQ(table.status().code(), StatusCode::kFailedPrecondition);
+    return table.status().message();
+  };
+  EXPECT_THAT(refused(2),
               HasSubstr("engine format version 2, this program reads 1; rebuild it with `inflight "
                         "build --checkpoint-dir"));
+  EXPECT_THAT(refused(2), HasSubstr("or run the later release that built it"));
+  EXPECT_THAT(refused(0), Not(HasSubstr("later release")));
 }
 
 TEST_F(EngineFileTest, OtherFilesAreNotEngines) {

@@ -392,6 +392,30 @@ TEST_F(BuilderTest, EnginesWhoseTensorsDoNotFitTheirConfigAreRefused) {
   EXPECT_THAT(Open(engine(), *device_).status().message(), HasSubstr("version: is missing"));
 }
 
+TEST_F(BuilderTest, EnginesOfALaterFormatNameTheReleaseToRun) {
+  TinyLlama().Write(hf());
+  ASSERT_TRUE(BuildEngine().ok());
+  nlohmann::json config = ReadJson(engine() / "config.json");
+  EXPECT_EQ(config["format"], 1);
+  const auto status_of = [&](const nlohmann::json& format) {
+    config["format"] = format;
+    EXPECT_TRUE(WriteFile(engine() / "config.json", config.dump()).ok());
+    return Open(engine(), *device_).status();
+  };
+  EXPECT_TRUE(status_of(1).ok());
+  config["version"] = "7.1.0";
+  EXPECT_EQ(status_of(2).code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status_of(2).message(),
+              testing::AllOf(HasSubstr("config.json: format: got 2, "), HasSubstr("up to 1"),
+                             HasSubstr("the engine, 7.1.0, or a later"),
+                             HasSubstr("rebuild it with `inflight build")));
+  EXPECT_THAT(status_of("2").message(), HasSubstr("format: "));
+  EXPECT_THAT(status_of(0).message(), HasSubstr("format: "));
+  config.erase("format");
+  ASSERT_TRUE(WriteFile(engine() / "config.json", config.dump()).ok());
+  EXPECT_TRUE(Open(engine(), *device_).ok()) << "without the key it is format 1";
+}
+
 TEST_F(BuilderTest, ProgressRisesToOne) {
   TinyGpt2().Write(hf());
   std::vector<double> fractions;

@@ -22,6 +22,19 @@ namespace inflight::builder {
 namespace {
 
 constexpr char kRankChecksums[] = "rank_checksums";
+constexpr int64_t kMaxFormat = 1 << 30;
+
+// An engine without the key is of format 1.
+Status CheckFormat(artifact::JsonFields& fields) {
+  const int64_t format = fields.IntOr("format", 1, 1, kMaxFormat);
+  const std::string release = fields.StringOr("version", "");
+  RETURN_IF_ERROR(fields.status());
+  if (format <= kEngineConfigFormat) return Status::Ok();
+  return {StatusCode::kFailedPrecondition,
+          fmt::format("{}: format: got {}, Inflight {} reads formats up to {}; run the release that "
+                      "built the engine, {}, or a later one, or {}",
+                      fields.where(), format, kVersion, kEngineConfigFormat, release, kRebuild)};
+}
 
 std::optional<uint64_t> ChecksumOf(const nlohmann::json& value) {
   constexpr size_t kDigits = 16;
@@ -74,6 +87,7 @@ Result<EngineConfig> ReadEngineConfig(const std::filesystem::path& dir) {
   for (const char* name : {"version", "pretrained_config", "build_config"})
     if (!fields.Has(name)) fields.Fail(name, fmt::format("is missing; {}", kRebuild));
   RETURN_IF_ERROR(fields.status());
+  RETURN_IF_ERROR(CheckFormat(fields));
   const nlohmann::json& pretrained = *fields.Find("pretrained_config");
   const std::string where = path.string() + ": pretrained_config";
   EngineConfig config;
@@ -97,7 +111,8 @@ Status WriteEngineConfig(const std::filesystem::path& dir, const EngineConfig& c
   const bool has_ranks = !config.rank_checksums.empty();
   if (has_ranks) WriteSharding(config.sharding, pretrained_config);
   if (further != nullptr) pretrained_config.update(*further);
-  nlohmann::json json = {{"version", kVersion},
+  nlohmann::json json = {{"format", kEngineConfigFormat},
+                         {"version", kVersion},
                          {"pretrained_config", std::move(pretrained_config)},
                          {"build_config", model::LimitsToJson(config.model, config.limits)}};
   for (const uint64_t checksum : config.rank_checksums)

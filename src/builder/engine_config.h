@@ -12,6 +12,10 @@
 
 namespace inflight::builder {
 
+// `format` in the file. Raised when a program that knows the former one would take an engine for
+// another than it is; what such a program refuses or may ignore is added without that.
+inline constexpr int kEngineConfigFormat = 1;
+
 struct EngineConfig {
   model::ModelConfig model;  // the whole one
   Sharding sharding;         // over the engine's ranks
@@ -24,7 +28,8 @@ struct EngineConfig {
 inline constexpr char kRebuild[] =
     "rebuild it with `inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE`";
 
-// Errors name the field. kUnimplemented for an engine of TensorRT-LLM.
+// Errors name the field. kUnimplemented for an engine of TensorRT-LLM, kFailedPrecondition for one
+// of a later format.
 Result<EngineConfig> ReadEngineConfig(const std::filesystem::path& dir);
 
 // Written last: it is what makes the directory an engine. `further`: keys of a checkpoint's that

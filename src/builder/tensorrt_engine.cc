@@ -12,7 +12,6 @@
 #include "artifact/checkpoint.h"
 #include "artifact/engine_file.h"
 #include "artifact/json_file.h"
-#include "inflight/version.h"
 
 namespace inflight::builder {
 namespace {
@@ -108,8 +107,8 @@ std::optional<TensorRtEngine> FindTensorRtEngine(const std::filesystem::path& di
   if (!config.ok() || !HasForeignEngine(dir)) return std::nullopt;
   if (config->contains("builder_config"))
     return FromBuilderConfig(ObjectIn(*config, "builder_config"));
-  // Where the version is this program's, the file beside it is a damaged engine of ours.
-  if (config->contains("pretrained_config") && TextIn(*config, "version") != kVersion)
+  // Where there is a format, the file beside it is a damaged engine of ours.
+  if (config->contains("pretrained_config") && !config->contains("format"))
     return FromConfig(*config);
   return std::nullopt;
 }

@@ -79,6 +79,9 @@ TEST_F(TensorRtEngineTest, OurOwnAndOtherFilesAreNone) {
   EXPECT_FALSE(FindTensorRtEngine(dir_));
   Write("rank0.engine", "inflight-engine\n and more");
   EXPECT_FALSE(FindTensorRtEngine(dir_));
+  Write("rank0.engine", "a damaged one of another release");
+  Write("config.json", R"({"format": 1, "version": "0.0.9", "pretrained_config": {}})");
+  EXPECT_FALSE(FindTensorRtEngine(dir_));
   Write("rank0.engine", "ftrt");
   Write("config.json", "{}");
   EXPECT_FALSE(FindTensorRtEngine(dir_));

@@ -9,12 +9,13 @@ import subprocess
 import time
 
 import pytest
-from command import DEMO, INFLIGHT, error, run
+from command import DEMO, INFLIGHT, ROOT, error, run
 
 RUN = ("run", DEMO, "--device", "cpu", "--max-tokens", 4)
 PRINTING = [
     ("--help",), ("options",), ("serve", "--help-all"), ("man", "serve"), ("completion", "bash"), ("--version",), ("key",),
     ("inspect", DEMO, "--device", "cpu"), (*RUN, "--prompt", "Once"),
+    ("replay", ROOT / "tests/upgrade/0.1.0/journal", "--print"),
 ]  # fmt: skip
 FULL = "inflight: standard output: not all could be written"
 
@@ -45,8 +46,9 @@ def test_a_closed_standard_output_is_a_failure(command):
     assert status == 1 and FULL in said
 
 
-def test_a_reader_that_leaves_is_a_failure_without_a_word():
-    status, said = exit_of(("options",), "| (exec <&-; sleep 0.3); exit ${PIPESTATUS[0]}")
+@pytest.mark.parametrize("command", [("options",), PRINTING[-1]], ids=lambda command: command[0])
+def test_a_reader_that_leaves_is_a_failure_without_a_word(command):
+    status, said = exit_of(command, "| (exec <&-; sleep 0.3); exit ${PIPESTATUS[0]}")
     assert (status, said) == (1, "")
 
 

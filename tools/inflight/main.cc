@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
+#include "command_line.h"
 #include "commands.h"
 #include "config/schema.h"
 #include "inflight/version.h"
@@ -121,4 +123,11 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace inflight::tool
 
-int main(int argc, char** argv) { return inflight::tool::Main(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return inflight::tool::Main(argc, argv);
+  } catch (const std::system_error&) {  // fmt's, where standard output does not take more
+    if (std::ferror(stdout) == 0) throw;
+    return inflight::tool::Finish(inflight::Status::Ok());
+  }
+}
