@@ -46,7 +46,8 @@ def read_log(path):
 
 def words(text):
     """Paths of a line of build.ninja, in which "$ " and "$:" stand for blank and colon."""
-    return [word.replace("$ ", " ").replace("$:", ":").replace("$$", "$") for word in re.split(r"(?<!\$) +", text.strip()) if word]
+    found = [word for word in re.split(r"(?<!\$) +", text.strip()) if word]
+    return [word.replace("$ ", " ").replace("$:", ":").replace("$$", "$") for word in found]
 
 
 def read_graph(path):
@@ -82,7 +83,7 @@ def folder_of(output):
 
 
 def name_of(output):
-    """src/ops/linear.cc of src/ops/CMakeFiles/inflight_ops.dir/linear.cc.o."""
+    """The source of an object, for people: without CMake's folders; of a united one the target before its number."""
     name = re.sub(r"CMakeFiles/([^/]+)\.dir/Unity/", r"\1: ", output)
     return re.sub(r"CMakeFiles/[^/]+\.dir/", "", name).removesuffix(".o")
 

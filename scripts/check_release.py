@@ -165,7 +165,8 @@ def check_libraries(program):
 def newer_symbols(program, limit):
     """[(version, symbol)] that the program takes from a C library newer than `limit`, the newest first."""
     found = re.findall(r"\*UND\*\s+\S+\s+\(?GLIBC_([\d.]+)\)?\s+(\S+)", output("objdump", "-T", program))
-    return sorted(((v, name) for v, name in found if number(v) > limit), key=lambda item: (number(item[0]), item[1]), reverse=True)
+    newer = [(version, name) for version, name in found if number(version) > limit]
+    return sorted(newer, key=lambda item: (number(item[0]), item[1]), reverse=True)
 
 
 def check_glibc(release, program, asked):

@@ -20,7 +20,7 @@ build src/a/liba.a: AR src/a/CMakeFiles/a.dir/one.cc.o src/a/CMakeFiles/a.dir/a$
 build tools/CMakeFiles/p.dir/Unity/unity_0_cxx.cxx.o: CXX tools/unity_0_cxx.cxx
 build bin/p: LINK tools/CMakeFiles/p.dir/Unity/unity_0_cxx.cxx.o | src/a/liba.a
 """
-# Begin and end in ms. The first line of one.cc is of a build before, the last of a file that is no longer built.
+# Begin and end in ms. The first line is of an earlier build of a file, the last of a file that is no longer built.
 LOG = """# ninja log v5
 0\t90000\t1\tsrc/a/CMakeFiles/a.dir/one.cc.o\t1
 0\t500\t1\tgen/made.h\t2

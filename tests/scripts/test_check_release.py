@@ -174,7 +174,8 @@ def test_a_signature_of_other_sums(dist, tmp_path, monkeypatch):
     home = tmp_path / "g"
     home.mkdir(mode=0o700)
     monkeypatch.setenv("GNUPGHOME", str(home))
-    call("gpg", "--batch", "--passphrase", "", "--quick-generate-key", "Release <release@example.org>", "ed25519", "sign", "never")
+    key = ("--quick-generate-key", "Release <release@example.org>", "ed25519", "sign", "never")
+    call("gpg", "--batch", "--passphrase", "", *key)
     call("gpg", "--batch", "--yes", "--armor", "--detach-sign", dist / SUMS)
     assert failed(check(dist)) == {}
     lines = (dist / SUMS).read_text().splitlines(keepends=True)

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import program_size
 
 
@@ -39,7 +38,7 @@ def test_bytes_of_a_program(tmp_path):
         "int main(int argc, char**) { return inflight::big::table[argc] + inflight::zeros::room[argc]; }\n"
     )
     subprocess.run(["c++", source, "-o", tmp_path / "program"], check=True, timeout=60)
-    command = [sys.executable, ROOT / "scripts/program_size.py", tmp_path / "program", "--symbols", "1"]
+    command = [sys.executable, program_size.__file__, tmp_path / "program", "--symbols", "1"]
     text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     assert text.startswith("0.3 MB without symbols\n")
     sections, owners, symbols = (part.splitlines()[1:] for part in text.split("\n\n")[1:])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what a version of the program leaves on disk, for the tests of later ones: tests/upgrade/VERSION.
+"""Writes what a version of the program leaves on disk, for the tests of later ones, in a folder that is named by it.
 
     INFLIGHT_BIN_DIR=build/united/bin .venv/bin/python tests/upgrade/make_artifacts.py
 
@@ -27,11 +27,12 @@ import tempfile
 
 import requests
 
-FOLDER = pathlib.Path(__file__).resolve().parent
-ROOT = FOLDER.parents[1]
-sys.path += [str(ROOT / "compat"), str(ROOT / "tests/protocol")]
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "compat"))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "protocol"))
 from live_server import start_server
 from release_repositories import OURS, fill_template, write_repository
+
+FOLDER = pathlib.Path(__file__).resolve().parent
 
 os.environ["INFLIGHT_BIN_DIR"] = os.path.abspath(os.environ["INFLIGHT_BIN_DIR"])
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
