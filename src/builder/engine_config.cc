@@ -30,10 +30,11 @@ Status CheckFormat(artifact::JsonFields& fields) {
   const std::string release = fields.StringOr("version", "");
   RETURN_IF_ERROR(fields.status());
   if (format <= kEngineConfigFormat) return Status::Ok();
-  return {StatusCode::kFailedPrecondition,
-          fmt::format("{}: format: got {}, Inflight {} reads formats up to {}; run the release that "
-                      "built the engine, {}, or a later one, or {}",
-                      fields.where(), format, kVersion, kEngineConfigFormat, release, kRebuild)};
+  return {
+      StatusCode::kFailedPrecondition,
+      fmt::format("{}: format: got {}, Inflight {} reads formats up to {}; run the release that "
+                  "built the engine, {}, or a later one, or {}",
+                  fields.where(), format, kVersion, kEngineConfigFormat, release, kRebuild)};
 }
 
 std::optional<uint64_t> ChecksumOf(const nlohmann::json& value) {
