@@ -16,7 +16,7 @@ endif()
 
 # A fifth of the time of GNU ld, where it is installed (scripts/install_deps.sh ci). Static builds are linked by GNU ld.
 find_program(MOLD mold)
-if(MOLD AND NOT INFLIGHT_STATIC)
+if(MOLD AND NOT INFLIGHT_STATIC AND NOT CMAKE_CROSSCOMPILING)
   add_link_options("$<$<LINK_LANGUAGE:CXX>:-fuse-ld=mold>")
 endif()
 
@@ -54,6 +54,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")  # the sanitizers' compiler: what out
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   add_compile_options("$<${host_only}:-march=x86-64-v2>")
+endif()
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  # As on x86-64: a product and a sum are rounded one after the other where they are written so, and char has a sign.
+  add_compile_options("$<${host_only}:-ffp-contract=off;-fsigned-char>")
 endif()
 if(INFLIGHT_SANITIZERS)
   add_compile_options(-fsanitize=${INFLIGHT_SANITIZERS} -fno-omit-frame-pointer -fno-sanitize-recover=all)
