@@ -179,7 +179,7 @@ Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> eng
                                    {"kv_host_bytes", plan.host_pool_bytes()},
                                    {"attention_window", plan.window()},
                                    {"full_length_sequences", plan.full_length_sequences()}});
-  return LocalBackend{.backend = std::move(backend), .plans = {plan}};
+  return LocalBackend{.backend = std::move(backend), .plans = {plan}, .ops = ops.name};
 }
 
 }  // namespace inflight::executor

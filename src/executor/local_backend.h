@@ -38,6 +38,7 @@ struct DraftWeights {
 struct LocalBackend {
   std::unique_ptr<Backend> backend;
   std::vector<MemoryPlan> plans;  // of each rank of this process
+  std::string ops;                // the name of the table of operators
 };
 
 // Takes workspace and KV cache from the device's ledger, sized by PlanMemory, and logs the plan.

@@ -60,6 +60,10 @@ ModelInfo InfoOf(const model::ModelConfig& config, Device& device,
           .memory = memory};
 }
 
+std::string KernelDevice(const Device& device) {
+  return device.kind() == DeviceKind::kCuda ? device.cuda().name : device.name();
+}
+
 // `text` with the model's name, of an owner "name/version", for each {model}.
 std::string WithModel(std::string text, const std::string& owner) {
   constexpr std::string_view kModel = "{model}";
@@ -384,6 +388,7 @@ Result<Loaded> StartOn(const Engines& engines, const RankDevices& devices,
   Loaded loaded{.device = device,
                 .engine = engine,
                 .info = InfoOf(engine->config, *device, local.plans),
+                .kernels = {.table = std::move(local.ops), .device = KernelDevice(*device)},
                 // The executor goes before what it runs on.
                 .executor = std::shared_ptr<Executor>(executor.release(),
                                                       [devices](Executor* e) { delete e; })};

@@ -38,11 +38,18 @@ struct Plan {
 // measures how fast they are copied.
 Result<Plan> MakePlan(const std::filesystem::path& directory, const OpenOptions& options);
 
+// By what a model is computed.
+struct ChosenKernels {
+  std::string table;   // OpTable::name: "cpu/avx2"
+  std::string device;  // "cpu", or what the GPU calls itself: "NVIDIA H200"
+};
+
 // A model that runs. The executor holds device and engine.
 struct Loaded {
   std::shared_ptr<Device> device;               // of the first rank
   std::shared_ptr<const model::Engine> engine;  // likewise
   ModelInfo info;
+  ChosenKernels kernels;
   std::shared_ptr<Executor> executor;
 };
 // Open without the tokenizer. Errors of `recording` name the file.

@@ -105,7 +105,8 @@ Result<OpTable> FindOps(const Device& device, const ShapeClass& shape, std::stri
     logging::Info("kernels forced", {{"ops", table.name}});
     return table;
   }
-  return NotFound(fmt::format("ops: got {}, here can run {}", force_name, NamesOf(tables)));
+  return NotFound(fmt::format("ops: got {}, here can run {}", force_name, NamesOf(tables)))
+      .WithField("ops");
 }
 
 }  // namespace inflight::ops

@@ -148,10 +148,12 @@ Result<LocalBackend> CreateCudaRanks(
   const auto choice = options.deterministic ? ops::OpChoice::kFixed : ops::OpChoice::kFastest;
   ASSIGN_OR_RETURN(auto group, PeerGroup::Create(devices));
   std::vector<std::unique_ptr<CudaRank>> ranks;
+  std::string ops_name;
   for (size_t r = 0; r < num_ranks; ++r) {
     ASSIGN_OR_RETURN(
         const ops::OpTable ops,
         ops::FindOps(*devices[r], model::KernelShape(engines[r]->config), force_ops, choice));
+    ops_name = ops.name;
     ASSIGN_OR_RETURN(ranks.emplace_back(),
                      LoadCudaRank(engines[r], *devices[r], plans[r], ops, choice,
                                   {.tensor = &group->rank(static_cast<int>(r))}));
@@ -162,7 +164,8 @@ Result<LocalBackend> CreateCudaRanks(
   RETURN_IF_ERROR(backend->WarmUp());
   logging::Info("the model runs on several GPUs",
                 {{"tensor_parallel_size", part.tp_size}, {"kv_tokens", plans.front().kv_tokens()}});
-  return LocalBackend{.backend = std::move(backend), .plans = std::move(plans)};
+  return LocalBackend{
+      .backend = std::move(backend), .plans = std::move(plans), .ops = std::move(ops_name)};
 }
 
 }  // namespace inflight::executor
