@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "receipts/hashes.h"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/file.h"
+#include "base/hex.h"
+#include "base/status_macros.h"
+
+namespace inflight::receipts {
+namespace {
+
+namespace fs = std::filesystem;
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr size_t kPieceBytes = size_t{16} << 20;
+constexpr size_t kReadBytes = size_t{1} << 20;
+constexpr unsigned kMostThreads = 8;
+
+class Sha256 {
+ public:
+  Sha256() { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }
+
+  void Add(std::string_view bytes) { EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()); }
+  template <typename T>
+  void AddValues(std::span<const T> values) {
+    Add({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+  }
+  void AddNumber(uint64_t number) { AddValues(std::span<const uint64_t>(&number, 1)); }
+  std::string End() {  // 32 bytes
+    std::string digest(EVP_MAX_MD_SIZE, '\0');
+    unsigned size = 0;
+    EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()), &size);
+    digest.resize(size);
+    return digest;
+  }
+
+ private:
+  struct Free {
+    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+  };
+  const std::unique_ptr<EVP_MD_CTX, Free> context_{EVP_MD_CTX_new()};
+};
+
+struct Piece {
+  size_t file = 0;
+  std::span<const std::byte> bytes;
+  std::string hash;
+};
+
+Status HashPiece(const MappedFile& file, Piece& piece) {
+  std::vector<std::byte> buffer(std::min(kReadBytes, piece.bytes.size()));
+  Sha256 hash;
+  for (size_t at = 0; at < piece.bytes.size(); at += kReadBytes) {
+    const auto part = piece.bytes.subspan(at, std::min(kReadBytes, piece.bytes.size() - at));
+    RETURN_IF_ERROR(file.Read(part, buffer.data()));
+    hash.AddValues(std::span<const std::byte>(buffer.data(), part.size()));
+  }
+  piece.hash = hash.End();
+  return Status::Ok();
+}
+
+Status HashPieces(const std::vector<MappedFile>& files, std::vector<Piece>& pieces) {
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  Status failed;
+  const auto work = [&] {
+    for (size_t i = next++; i < pieces.size(); i = next++) {
+      const Status status = HashPiece(files[pieces[i].file], pieces[i]);
+      const std::lock_guard lock(mutex);
+      if (!status.ok() && failed.ok()) failed = status;
+    }
+  };
+  const size_t most = std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads);
+  std::vector<std::jthread> threads;
+  for (size_t i = 1; i < std::min(most, pieces.size()); ++i) threads.emplace_back(work);
+  work();
+  threads.clear();
+  return failed;
+}
+
+Result<std::vector<fs::path>> FilesOf(const fs::path& model) {
+  std::error_code error;
+  if (fs::is_regular_file(model, error)) return std::vector<fs::path>{model};
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(model, error))
+    if (DecidesNumbers(entry.path()) && entry.is_regular_file(error)) paths.push_back(entry.path());
+  if (error) return SystemError(model, "list", error.value());
+  if (paths.empty()) return NotFound(model.string() + ": has no files of a model to hash");
+  std::ranges::sort(paths);
+  return paths;
+}
+
+}  // namespace
+
+std::string HashOfText(std::string_view text) {
+  Sha256 hash;
+  hash.Add(text);
+  return ToHex(hash.End());
+}
+
+std::string HashOfIds(std::span<const TokenId> ids) {
+  Sha256 hash;
+  hash.AddValues(ids);
+  return ToHex(hash.End());
+}
+
+std::string HashOfNumbers(std::span<const float> numbers) {
+  Sha256 hash;
+  hash.AddValues(numbers);
+  return ToHex(hash.End());
+}
+
+std::string HashOfAdapter(const LoraTensors& adapter) {
+  Sha256 hash;
+  const auto place = [&hash](int module, int layer, int third) {
+    const std::array<int32_t, 3> numbers = {module, layer, third};
+    hash.AddValues(std::span<const int32_t>(numbers));
+  };
+  hash.AddNumber(static_cast<uint64_t>(adapter.dtype));
+  hash.AddNumber(static_cast<uint64_t>(adapter.width));
+  hash.AddNumber(adapter.rows.size());
+  for (const LoraTensors::Row& row : adapter.rows) place(row.module, row.layer, row.rank);
+  hash.AddNumber(adapter.weights.size());
+  hash.AddValues(std::span<const std::byte>(adapter.weights));
+  for (const LoraTensors::Bias& bias : adapter.biases) {
+    place(bias.module, bias.layer, bias.replaces ? 1 : 0);
+    hash.AddNumber(bias.values.size());
+    hash.AddValues(std::span<const float>(bias.values));
+  }
+  return ToHex(hash.End());
+}
+
+bool DecidesNumbers(const fs::path& file) {
+  constexpr std::array<std::string_view, 7> kWeights = {".safetensors", ".bin",  ".pt", ".pth",
+                                                        ".engine",      ".gguf", ".npz"};
+  constexpr std::array<std::string_view, 8> kOthers = {
+      "tokenizer",     "special_tokens_map", "added_tokens", "vocab",
+      "chat_template", "generation_config",  "preprocessor", "processor_config"};
+  const std::string type = file.extension().string();
+  if (std::ranges::find(kWeights, type) != kWeights.end()) return true;
+  const std::string name = file.filename().string();
+  return type == ".json" && std::ranges::none_of(kOthers, [&name](std::string_view other) {
+           return name.starts_with(other);
+         });
+}
+
+Result<std::string> HashOfModel(const fs::path& model) {
+  ASSIGN_OR_RETURN(const std::vector<fs::path> paths, FilesOf(model));
+  std::vector<MappedFile> files;
+  std::vector<Piece> pieces;
+  for (const fs::path& path : paths) {
+    ASSIGN_OR_RETURN(files.emplace_back(), MappedFile::Open(path));
+    const auto bytes = files.back().bytes();
+    for (size_t at = 0; at < bytes.size(); at += kPieceBytes)
+      pieces.push_back({.file = files.size() - 1,
+                        .bytes = bytes.subspan(at, std::min(kPieceBytes, bytes.size() - at))});
+  }
+  RETURN_IF_ERROR(HashPieces(files, pieces));
+  Sha256 hash;
+  size_t next = 0;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string name = paths[i].filename().string();
+    hash.Add({name.c_str(), name.size() + 1});
+    hash.AddNumber(files[i].bytes().size());
+    for (; next < pieces.size() && pieces[next].file == i; ++next) hash.Add(pieces[next].hash);
+  }
+  return ToHex(hash.End());
+}
+
+}  // namespace inflight::receipts
