@@ -318,6 +318,10 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
     return UsageError(kUsage, "--admin-address is that of --admin-port, which is needed with it");
   if (options.server.recording.keeps_prompts && options.server.recording.file.empty())
     return UsageError(kUsage, "--record-prompts is of the journal of --record, needed with it");
+  if (options.hashes_prompts && !options.server.issuing.issues)
+    return UsageError(kUsage, "--receipt-hashes is of the receipts of --receipts, needed with it");
+  options.server.issuing.has_prompts = !options.hashes_prompts;
+  options.server.open.executor.deterministic |= options.server.issuing.issues;
   options.server.auto_complete =
       !options.disable_auto_complete_config && !options.strict_model_config.value_or(false);
   RETURN_IF_ERROR(SetControlMode(options));

@@ -446,6 +446,33 @@ void AddVertexAi(Schema& schema) {
       "Model of predictions; needed where more than one is loaded.");
 }
 
+// What a server keeps and tells of its work, so that others can repeat it.
+void AddRecords(Schema& schema) {
+  schema.Add(
+      "record", [](ServeOptions& o) -> auto& { return o.server.recording.file; },
+      "Journal of the requests, cancels and steps of an LLM, for `inflight replay`; FILE.1 has "
+      "what was before it. {model} is the model's name and version.");
+  schema.Add(
+      "record_byte_size", [](ServeOptions& o) -> auto& { return o.server.recording.file_bytes; },
+      "Bytes of each of the two files of --record, at most.", AtLeast(1 << 16));
+  schema.Add(
+      "record_prompts", [](ServeOptions& o) -> auto& { return o.server.recording.keeps_prompts; },
+      "The journal of --record has the tokens of prompts, without which nothing can be repeated, "
+      "in place of hashes.",
+      Switch());
+  schema.Add(
+      "receipts", [](ServeOptions& o) -> auto& { return o.server.issuing.issues; },
+      "Answers of LLMs carry a receipt that `inflight verify` computes again: hashes of weights, "
+      "kernels and parameters, the prompt's tokens and the answer's. Implies --deterministic; "
+      "every file of a model is read once more when it is loaded.",
+      Switch());
+  schema.Add(
+      "receipt_hashes", [](ServeOptions& o) -> auto& { return o.hashes_prompts; },
+      "The receipts of --receipts have a hash in place of the prompt's tokens, which are then to "
+      "be given to `inflight verify`.",
+      Switch());
+}
+
 void AddOperation(Schema& schema) {
   schema.Section("Operation");
   schema.Add(
@@ -477,20 +504,7 @@ void AddOperation(Schema& schema) {
       "request_log", [](ServeOptions& o) -> auto& { return o.request_log; },
       "A line of the log for each request: method, path, model, status, tokens, times, client; off "
       "by default where the program is called tritonserver.");
-  schema.Add(
-      "record", [](ServeOptions& o) -> auto& { return o.server.recording.file; },
-      "Journal of the requests, cancels and steps of an LLM, for `inflight replay`; FILE.1 has "
-      "what "
-      "was before it. {model} is the model's name and version.");
-  schema.Add(
-      "record_byte_size", [](ServeOptions& o) -> auto& { return o.server.recording.file_bytes; },
-      "Bytes of each of the two files of --record, at most.", AtLeast(1 << 16));
-  schema.Add(
-      "record_prompts", [](ServeOptions& o) -> auto& { return o.server.recording.keeps_prompts; },
-      "The journal of --record has the tokens of prompts, without which nothing can be repeated, "
-      "in "
-      "place of hashes.",
-      Switch());
+  AddRecords(schema);
   schema.Add(
       "port_file", [](ServeOptions& o) -> auto& { return o.port_file; },
       "JSON file that gets the ports in use once the server is ready.");

@@ -116,7 +116,8 @@ struct ServeOptions {
   bool http_metrics = false;
   int exit_timeout_secs = 30;
   int exit_delay_secs = 0;
-  bool request_log = true;  // not where the program is called tritonserver
+  bool hashes_prompts = false;  // in receipts
+  bool request_log = true;      // not where the program is called tritonserver
   int log_verbose = 0;
   bool log_info = true;
   bool log_warning = true;

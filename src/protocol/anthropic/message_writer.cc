@@ -78,6 +78,7 @@ class WholeMessage final : public openai::MessageWriter {
     AppendStop(&end, out);
     out.Key("usage");
     AppendUsage(end.usage, out);
+    if (!end.receipt.empty()) out.Key("receipt").Raw(end.receipt);
     out.EndObject();
     auto answer = kserve_http::Answer(200, kserve_http::kJson, std::move(body));
     for (auto& header : openai::SeedHeader(seed_)) answer.headers.push_back(std::move(header));
@@ -184,6 +185,7 @@ class MessageEvents final : public openai::MessageWriter {
     AppendStop(&end, out);
     out.EndObject().Key("usage");
     AppendUsage(end.usage, out);
+    if (!end.receipt.empty()) out.Key("receipt").Raw(end.receipt);
     EndEvent(out);
     json::Writer stop = BeginEvent("message_stop");
     EndEvent(stop);

@@ -46,7 +46,8 @@ Answer::Answer(AnswerOptions options, std::shared_ptr<const Tokenizer> tokenizer
       sender_(std::move(responder), SeedHeader(options_.seed)),
       head_(HeadOf(options_)),
       choices_(cancels_.size() * static_cast<size_t>(options_.best_of)),
-      is_counted_(cancels_.size()) {
+      is_counted_(cancels_.size()),
+      receipts_(cancels_.size()) {
   if (options_.is_chat && options_.is_stream && choices_.size() == 1) PrepareDelta();
 }
 
@@ -63,6 +64,7 @@ void Answer::OnResponse(size_t prompt, const serving::Response& response) {
   const std::lock_guard lock(mutex_);
   if (is_done_) return;
   if (!response.status.ok()) return Fail(response.status);
+  receipts_[prompt] = ReceiptOf(response);
   if (response.generated != nullptr) Take(prompt, *response.generated);
   if (!response.is_final) return;
   if (++num_ended_ == cancels_.size()) End();
@@ -188,7 +190,7 @@ void Answer::AppendPartEvents(size_t index, Choice& choice, const serving::Gener
   BeginEvent(index);
   events().append(R"(,"delta":{},"logprobs":null,"finish_reason":")");
   events().append(choice.finish_reason).append("\"");
-  EndEvent();
+  EndEvent(TakeReceipt(PromptOf(index)));
 }
 
 void Answer::BeginEvent(size_t index) {
@@ -196,8 +198,10 @@ void Answer::BeginEvent(size_t index) {
   events().append(head_).append(R"({"index":)").append(std::to_string(index));
 }
 
-void Answer::EndEvent() {
-  events().append(options_.include_usage ? "}],\"usage\":null}" : "}]}");
+void Answer::EndEvent(std::string_view receipt) {
+  events().append(options_.include_usage ? "}],\"usage\":null" : "}]");
+  if (!receipt.empty()) events().append(R"(,"receipt":)").append(receipt);
+  events().push_back('}');
   http_listener::EndEvent(events());
 }
 
@@ -216,7 +220,7 @@ void Answer::AppendEvents(size_t index, Choice& choice, const serving::Generated
   BeginEvent(index);
   events().append(R"(,"delta":{},"logprobs":null,"finish_reason":")");
   events().append(choice.finish_reason).append("\"");
-  EndEvent();
+  EndEvent(TakeReceipt(PromptOf(index)));
 }
 
 void Answer::AppendDeltaEvent(std::string_view text) {
@@ -249,9 +253,9 @@ void Answer::AppendTextEvent(size_t index, Choice& choice, const serving::Genera
   events().append(R"(,"finish_reason":)");
   if (is_last && !options_.is_chat) {
     events().append("\"").append(choice.finish_reason).append("\"");
-  } else {
-    events().append("null");
+    return EndEvent(TakeReceipt(PromptOf(index)));
   }
+  events().append("null");
   EndEvent();
 }
 
@@ -269,6 +273,13 @@ void Answer::Fail(const Status& status) {
 void Answer::End() {
   is_done_ = true;
   if (!options_.is_stream) return SendWhole();
+  if (!std::ranges::all_of(receipts_, &std::string::empty)) {  // no last event took them
+    http_listener::BeginEvent(events());
+    events().append(head_).push_back(']');
+    AppendReceipts(events());
+    events().push_back('}');
+    http_listener::EndEvent(events());
+  }
   if (options_.include_usage) {
     http_listener::BeginEvent(events());
     events().append(head_).append("],\"usage\":");
@@ -342,10 +353,27 @@ void Answer::SendWhole() {
   }
   body.append(R"(],"usage":)");
   AppendUsage(body);
+  AppendReceipts(body);
   body.append("}");
   auto answer = kserve_http::Answer(200, kserve_http::kJson, std::move(body));
   for (auto& header : SeedHeader(options_.seed)) answer.headers.push_back(std::move(header));
   responder_->Send(std::move(answer));
+}
+
+std::string Answer::TakeReceipt(size_t prompt) { return std::exchange(receipts_[prompt], {}); }
+
+// One for a prompt; of several prompts a list in their order.
+void Answer::AppendReceipts(std::string& out) const {
+  if (std::ranges::all_of(receipts_, &std::string::empty)) return;
+  out.append(R"(,"receipt":)");
+  if (receipts_.size() == 1) {
+    out.append(receipts_.front());
+    return;
+  }
+  json::Writer writer(out);
+  writer.BeginArray();
+  for (const std::string& receipt : receipts_) writer.Raw(receipt.empty() ? "null" : receipt);
+  writer.EndArray();
 }
 
 void Answer::AppendUsage(std::string& out) const {

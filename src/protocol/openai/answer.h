@@ -88,12 +88,15 @@ class Answer final : public AnswerSink {
   void KeepParts(Choice& choice, const serving::Generated& generated);
   void BeginEvent(size_t index);
   void PrepareDelta();
-  void EndEvent();
+  void EndEvent(std::string_view receipt = {});
+  std::string TakeReceipt(size_t prompt);
   void Fail(const Status& status);
   void End();
   void SendWhole();
   void AppendChoice(size_t index, Choice& choice, std::string& out) const;
   std::vector<size_t> Best(size_t prompt) const;
+  size_t PromptOf(size_t index) const { return index / static_cast<size_t>(options_.best_of); }
+  void AppendReceipts(std::string& out) const;
   void AppendUsage(std::string& out) const;
   std::string& events() { return sender_.text(); }
 
@@ -107,8 +110,9 @@ class Answer final : public AnswerSink {
   std::string head_;  // of the object: {"id":...,"model":...
   // Of the events of a stream of chat that has one choice, what stands around their texts.
   std::string delta_begin_, delta_end_;
-  std::vector<Choice> choices_;   // [prompts * best_of]
-  std::vector<bool> is_counted_;  // [prompts] its prompt tokens are
+  std::vector<Choice> choices_;        // [prompts * best_of]
+  std::vector<bool> is_counted_;       // [prompts] its prompt tokens are
+  std::vector<std::string> receipts_;  // [prompts] in JSON, until they are told; empty: none
   Usage usage_;
   size_t num_ended_ = 0;  // of the prompts
   bool is_done_ = false;

@@ -25,7 +25,7 @@ class MessageAnswer final : public AnswerSink {
       return writer_->Fail(response.status);
     }
     if (response.generated != nullptr) Take(*response.generated);
-    if (response.is_final) End();
+    if (response.is_final) End(ReceiptOf(response));
   }
 
  private:
@@ -60,11 +60,14 @@ class MessageAnswer final : public AnswerSink {
     open_.reset();
   }
 
-  void End() {
+  void End(std::string receipt) {
     is_done_ = true;
     if (!parts_) return writer_->Fail(Internal("the model gave no answer"));
     Close(parts_->finish_reason() == "length");
-    writer_->End({.reason = parts_->finish_reason(), .stop_text = stop_text_, .usage = usage_});
+    writer_->End({.reason = parts_->finish_reason(),
+                  .stop_text = stop_text_,
+                  .usage = usage_,
+                  .receipt = std::move(receipt)});
   }
 
   const std::unique_ptr<MessageWriter> writer_;

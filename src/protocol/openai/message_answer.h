@@ -26,6 +26,7 @@ struct MessageEnd {
   std::string_view reason;  // as chat has it: "stop", "length", "tool_calls"
   std::string stop_text;    // that the answer ended before; empty: none
   MessageUsage usage;
+  std::string receipt;  // in JSON; empty: the answer has none
 };
 
 // A message is of blocks: reasoning, content, or a call with its arguments. Calls come as Begin;

@@ -179,6 +179,7 @@ class ResponseWriter final : public MessageWriter {
   void End(const MessageEnd& end) override {
     const std::string_view status = end.reason == "length" ? kIncomplete : kCompleted;
     num_reasoning_tokens_ = NumReasoningTokens();
+    receipt_ = end.receipt;
     std::string body;
     json::Writer out(body);
     AppendResponse(status, &end.usage, nullptr, out);
@@ -278,6 +279,7 @@ class ResponseWriter final : public MessageWriter {
     out.EndArray().Key("usage");
     usage == nullptr ? void(out.Null()) : AppendUsage(*usage, num_reasoning_tokens_, out);
     out.Key("store").Bool(form_.keep != nullptr && is_kept_);
+    if (!receipt_.empty()) out.Key("receipt").Raw(receipt_);
     out.EndObject();
   }
 
@@ -315,6 +317,7 @@ class ResponseWriter final : public MessageWriter {
   std::optional<TextLogProbs> log_probs_;  // where they are asked for
   int64_t sequence_number_ = 0;
   int64_t num_reasoning_tokens_ = 0;  // at the end
+  std::string receipt_;               // at the end
   bool is_kept_ = true;
 };
 

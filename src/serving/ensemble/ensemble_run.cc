@@ -11,6 +11,8 @@
 namespace inflight::serving {
 namespace {
 
+constexpr std::string_view kReceipt = "receipt";  // the parameter of receipts/receipt.h
+
 // Steps that wait for each other do not wait for ever.
 constexpr std::chrono::seconds kMaxWait{300};
 
@@ -153,6 +155,8 @@ std::set<EnsembleRun::Round> EnsembleRun::StoreLocked(size_t index, Round round,
   is_cut_short_ |= response.is_cut_short;
   const bool streams = step.has_streaming_input || step.model->decoupled();
   if (step.model->decoupled()) round = states_[index].next_round++;
+  if (const auto found = response.parameters.find(kReceipt); found != response.parameters.end())
+    receipts_[round] = std::get<std::string>(found->second);
   for (const auto& [output, tensor] : step.outputs) {
     std::optional<Tensor> value;
     for (Tensor& made : response.outputs) {
@@ -270,6 +274,8 @@ void EnsembleRun::MakeAnswerLocked(Round round) {
   }
   response.parameters["sequence_start"] = request_.sequence_start;
   response.parameters["sequence_end"] = request_.sequence_end;
+  if (auto receipt = receipts_.extract(round))
+    response.parameters[std::string(kReceipt)] = std::move(receipt.mapped());
   outbox_.push_back(std::move(response));
 }
 

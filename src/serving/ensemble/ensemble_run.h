@@ -81,7 +81,8 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
   std::map<size_t, StepState> states_;  // by step
   Round next_answer_ = 0;
   bool has_answered_ = false;
-  bool is_cut_short_ = false;  // as a step was
+  bool is_cut_short_ = false;              // as a step was
+  std::map<Round, std::string> receipts_;  // of an LLM among the steps
   std::vector<Issue> to_issue_;
   int64_t in_flight_ = 0;
   Status error_;

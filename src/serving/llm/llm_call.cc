@@ -79,6 +79,7 @@ void LlmCall::Answer(inflight::Response response) {
   }
   if (streaming && llm_.defaults().repeats_context_logits) RepeatContextLogits(response);
   const int64_t arrived_ns = llm_.clock().NowNs();
+  if (receipt) receipt->Add(response, !has_stopped(response.sequence_index));
   response.beams.resize(num_beams_);  // where bans left fewer
   Observe(response, arrived_ns);
 
@@ -94,6 +95,9 @@ void LlmCall::Answer(inflight::Response response) {
     seed_by_chance.reset();
   }
   const bool is_sent = Fill(response, out);
+  if (receipt && response.is_final)
+    out.parameters[std::string(receipts::kReceipt)] =
+        receipt->Finish([this](int sequence) { return has_stopped(sequence); });
   if (!response.is_final) {
     if (is_sent) handler_(std::move(out));
     return;

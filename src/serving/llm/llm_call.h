@@ -16,6 +16,7 @@
 #include "base/client.h"
 #include "contract/llm_request.h"
 #include "inflight/executor.h"
+#include "receipts/issuer.h"
 #include "serving/core/request.h"
 #include "serving/llm/llm_model.h"
 
@@ -47,6 +48,8 @@ class LlmCall : public ResponseSink {
   bool is_of(const LlmModel& llm) const { return &llm_ == &llm; }
   // False when what follows in its stream has no use any more.
   virtual bool goes_on() const { return true; }
+  // Whether a sequence's text has ended, so that no client gets what follows.
+  virtual bool has_stopped(int /*sequence*/) const { return false; }
 
   // Set before Start.
   Returns returns;
@@ -57,6 +60,7 @@ class LlmCall : public ResponseSink {
   int64_t num_prompt_tokens = 0;
   std::string prompt_contents;             // of contract::PlacePromptTable
   std::optional<uint64_t> seed_by_chance;  // the first answer says it
+  std::optional<receipts::Draft> receipt;  // that the answer carries; none: it has none
   std::string lora_name;                   // of the adapter, where it has one: each answer says it
   ClientTokens tokens;                     // that its client may take; settled at the end
   void ExpectSequences(const SamplingParams& sampling);

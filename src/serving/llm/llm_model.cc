@@ -310,6 +310,8 @@ Status LlmModel::PlacePrompt(LlmCall& call, contract::LlmRequest& parsed) {
 Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>& call) {
   if (call->request().cancel->cancelled()) return Cancelled("request was cancelled");
   RETURN_IF_ERROR(Admit(*call, &request));
+  if (backend_.issuer != nullptr)
+    call->receipt = backend_.issuer->Begin(request, executor().limits());
   Status status = Enqueue(std::move(request), call, *call);
   if (!status.ok()) call->tokens.Settle(0);
   return status;

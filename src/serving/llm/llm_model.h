@@ -15,6 +15,7 @@
 #include "base/worker_pool.h"
 #include "contract/llm_request.h"
 #include "inflight/executor.h"
+#include "receipts/issuer.h"
 #include "serving/core/model.h"
 #include "serving/llm/guide_cache.h"
 #include "serving/llm/logits_types.h"
@@ -52,6 +53,7 @@ struct LlmBackend {
   std::shared_ptr<WorkerPool> text_pool = {};
   // Ranks of the model are processes, and it alone ends with them: a fault is theirs.
   bool has_processes = false;
+  std::shared_ptr<receipts::Issuer> issuer = {};  // null: answers carry none
 };
 
 // Executor requests by the client's request id, for the `stop` tensor. Several requests may share
@@ -87,6 +89,7 @@ class LlmModel : public Model {
 
   Executor& executor() { return *backend_.executor; }
   const std::vector<TokenId>& end_ids() const { return backend_.end_ids; }
+  bool issues_receipts() const { return backend_.issuer != nullptr; }
   const contract::LlmRequestDefaults& defaults() const { return defaults_; }
   const LogitsTypes& logits_types() const { return logits_types_; }
   bool with_dummies() const { return with_dummies_; }

@@ -10,6 +10,7 @@
 
 #include "base/memory_account.h"
 #include "contract/rows.h"
+#include "receipts/receipt.h"
 #include "serving/configuration/model_config.h"
 #include "serving/llm/llm_call.h"
 
@@ -186,11 +187,24 @@ class JoinedRows final : public RowBatch {
       outputs.push_back(std::move(row.response.outputs));
       is_cut_short |= row.response.is_cut_short;
     }
+    std::string receipts = Receipts();
     Response out = std::move(rows_.front().response);
+    if (!receipts.empty()) out.parameters[std::string(receipts::kReceipt)] = std::move(receipts);
     out.is_cut_short = is_cut_short;
     out.outputs = contract::JoinRows(outputs);
     out.is_final = true;
     handler_(std::move(out));
+  }
+
+  // Those of the rows as a list in JSON; empty: they have none.
+  std::string Receipts() const {
+    std::string list;
+    for (const Row& row : rows_) {
+      const auto found = row.response.parameters.find(receipts::kReceipt);
+      if (found == row.response.parameters.end()) continue;
+      list.append(list.empty() ? "[" : ",").append(std::get<std::string>(found->second));
+    }
+    return list.empty() ? list : list + "]";
   }
 
   // All failed rows, in their order; those that were cancelled only where nothing else failed.

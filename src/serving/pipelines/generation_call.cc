@@ -38,6 +38,7 @@ class GenerationCall final : public LlmCall {
   }
 
   bool goes_on() const override { return !is_ended_; }
+  bool has_stopped(int sequence) const override { return text_->HasStopped(sequence); }
 
   const PipelineMembers members;
 

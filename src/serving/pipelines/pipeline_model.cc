@@ -123,6 +123,7 @@ class PipelineModel::Call final : public LlmCall {
   SpeculativeRounds::Options speculation;
 
   bool goes_on() const override { return !is_ended_; }
+  bool has_stopped(int sequence) const override { return text->HasStopped(sequence); }
 
  protected:
   bool Fill(inflight::Response& response, Response& out) override;

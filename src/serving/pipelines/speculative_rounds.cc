@@ -63,6 +63,7 @@ Status SpeculativeRounds::Start(inflight::Request request, const std::shared_ptr
                                 const Options& options) {
   RETURN_IF_ERROR(Check(request, *llm, *draft));
   RETURN_IF_ERROR(llm->Admit(*call, &request));
+  if (llm->issues_receipts()) call->receipt.emplace("num_draft_tokens");
   const std::shared_ptr<SpeculativeRounds> rounds(
       new SpeculativeRounds(std::move(request), call, std::move(llm), std::move(draft), options));
   rounds->llm_->active().Add(*call, 0);  // a stop finds it while the draft model works

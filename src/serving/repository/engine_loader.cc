@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "loader/loader.h"
 
@@ -14,12 +16,31 @@ namespace {
 
 constexpr char kGpuKey[] = "gpu_device_ids";
 
+Result<std::shared_ptr<receipts::Issuer>> MakeIssuer(const loader::Loaded& model,
+                                                     const OpenOptions& options,
+                                                     const receipts::IssueOptions& issuing) {
+  const int64_t began_ns = Clock::System().NowNs();
+  ASSIGN_OR_RETURN(
+      receipts::EngineRecord engine,
+      receipts::RecordEngine(model.info, options, model.kernels.table, model.kernels.device));
+  logging::Info("answers carry receipts",
+                {{"model", options.owner},
+                 {"weights", engine.weights},
+                 {"kernels", engine.kernels.ToString()},
+                 {"hashed_ms", (Clock::System().NowNs() - began_ns) / 1'000'000}});
+  return std::make_shared<receipts::Issuer>(std::move(engine), issuing);
+}
+
 Result<LoadedEngine> LoadEngine(const std::filesystem::path& dir, OpenOptions options,
-                                const loader::Recording& recording) {
+                                const loader::Recording& recording,
+                                const receipts::IssueOptions& issuing) {
   auto steps = std::make_shared<StepRecorder>();
   options.executor.step_observer = steps.get();
   ASSIGN_OR_RETURN(loader::Loaded model, loader::Load(dir, options, recording));
   LoadedEngine loaded;
+  if (issuing.issues) {
+    ASSIGN_OR_RETURN(loaded.backend.issuer, MakeIssuer(model, options, issuing));
+  }
   loaded.device = std::move(model.info.device);
   loaded.backend.steps = steps;
   // The executor goes before who observes it.
@@ -57,11 +78,12 @@ Result<OpenOptions> OptionsFor(OpenOptions options, const std::filesystem::path&
 
 Result<EngineLoader> LocalEngineLoader(OpenOptions options,
                                        std::shared_ptr<Orchestrator> orchestrator,
-                                       loader::Recording recording) {
+                                       loader::Recording recording,
+                                       receipts::IssueOptions issuing) {
   if (options.devices == nullptr) {
     ASSIGN_OR_RETURN(options.devices, FindDevices(options.device, options.num_threads));
   }
-  return EngineLoader([options, orchestrator, recording = std::move(recording)](
+  return EngineLoader([options, orchestrator, recording = std::move(recording), issuing](
                           const std::filesystem::path& dir, const std::string& owner,
                           const ExecutorOptions& executor,
                           const AskedPlace& place) -> Result<LoadedEngine> {
@@ -83,7 +105,7 @@ Result<EngineLoader> LocalEngineLoader(OpenOptions options,
                                          .program = place.worker_program});
       };
     }
-    ASSIGN_OR_RETURN(LoadedEngine loaded, LoadEngine(dir, std::move(open), recording));
+    ASSIGN_OR_RETURN(LoadedEngine loaded, LoadEngine(dir, std::move(open), recording, issuing));
     loaded.backend.has_processes = has_processes;
     return loaded;
   });

@@ -12,6 +12,7 @@
 #include "inflight/open.h"
 #include "loader/orchestrator.h"
 #include "loader/recording.h"
+#include "receipts/issuer.h"
 #include "serving/llm/llm_model.h"
 
 namespace inflight::serving {
@@ -38,10 +39,12 @@ using EngineLoader =
                                        const ExecutorOptions& options, const AskedPlace& place)>;
 
 // Opens models as `options` say, on the device that they name or on the devices given there. With
-// an orchestrator those of several ranks run on processes of their own. Each is recorded.
+// an orchestrator those of several ranks run on processes of their own. Each is recorded. Where
+// receipts are issued, every file of a model is read once more, to hash it.
 Result<EngineLoader> LocalEngineLoader(OpenOptions options,
                                        std::shared_ptr<Orchestrator> orchestrator = nullptr,
-                                       loader::Recording recording = {});
+                                       loader::Recording recording = {},
+                                       receipts::IssueOptions issuing = {});
 
 // `options` for the model of one EngineLoader call, its first rank on a GPU that can be had.
 Result<OpenOptions> OptionsFor(OpenOptions options, const std::filesystem::path& dir,

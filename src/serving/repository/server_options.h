@@ -11,6 +11,7 @@
 #include "inflight/open.h"
 #include "loader/recording.h"
 #include "object_store/options.h"
+#include "receipts/issuer.h"
 #include "serving/memory/shared_memory_options.h"
 #include "serving/statistics/statistics.h"
 #include "serving/trace/tracer.h"
@@ -60,6 +61,7 @@ struct ServerOptions {
   std::shared_ptr<NamedAdapters> adapters;     // (LoRA) of every LLM, by name; null = none
   OpenOptions open;                            // of every LLM; config.pbtxt changes the executor's
   loader::Recording recording;                 // of every LLM
+  receipts::IssueOptions issuing;              // of their answers
   std::shared_ptr<Orchestrator> orchestrator;  // of LLMs of several ranks; null = none
   std::string chat_template;  // file of the one of every text model; empty: the models' own
   // Of model_dirs only; a repository says both in its files.

@@ -489,8 +489,8 @@ std::unique_ptr<LoadableServer> CreateEmptyServerWith(const ServerOptions& optio
 }
 
 Result<std::unique_ptr<LoadableServer>> CreateEmptyServer(const ServerOptions& options) {
-  ASSIGN_OR_RETURN(EngineLoader load,
-                   LocalEngineLoader(options.open, options.orchestrator, options.recording));
+  ASSIGN_OR_RETURN(EngineLoader load, LocalEngineLoader(options.open, options.orchestrator,
+                                                        options.recording, options.issuing));
   return CreateEmptyServerWith(options, std::move(load));
 }
 
