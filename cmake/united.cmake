@@ -13,7 +13,7 @@ set(apart_targets
   cuda_ops_test          # each file has the sizes of its cases
   cuda_ops_bench         # the same
 )
-foreach(source bench bench_cost bench_load bench_mixes bench_throughput build chat convert inspect replay replay_print run serve shadow tokenize)
+foreach(source bench bench_cost bench_load bench_mixes bench_throughput build chat convert inspect replay replay_print run serve shadow tokenize verify)
   list(APPEND apart_sources inflight tools/inflight/${source}.cc)  # each subcommand has its Options, kUsage and MakeSchema
 endforeach()
 list(APPEND apart_sources

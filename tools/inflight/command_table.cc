@@ -21,6 +21,8 @@ constexpr Command kCommands[] = {
      InspectMain, InspectManual},
     {"replay", "what a server recorded, step by step once more, and in what it differs", ReplayMain,
      ReplayManual},
+    {"verify", "an answer's receipt, computed again: whether the model gives these tokens",
+     VerifyMain, VerifyManual},
     {"doctor", "what of this machine stands in a server's way, and what to change", DoctorMain,
      DoctorManual},
     {"top", "what a server does now, by its metrics, in the terminal", TopMain, TopManual},
