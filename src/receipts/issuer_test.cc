@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "inflight/guide.h"
 #include "receipts/hashes.h"
 #include "receipts/verify.h"
 
@@ -52,7 +51,7 @@ const auto kNeverStops = [](int) { return false; };
 
 Receipt Finished(const Draft& draft, const std::function<bool(int)>& has_stopped = kNeverStops) {
   const auto receipt = ParseReceipt(draft.Finish(has_stopped));
-  EXPECT_TRUE(receipt.ok()) << receipt.status();
+  EXPECT_TRUE(receipt.ok()) << receipt.status().ToString();
   return receipt.ok() ? *receipt : Receipt();
 }
 
@@ -209,7 +208,7 @@ class ScriptedExecutor : public Executor {
 std::vector<std::string> Compared(const Receipt& receipt, Response answer) {
   ScriptedExecutor executor({std::move(answer)});
   const auto differences = Verify(receipt, {.engine = Here(), .executor = &executor});
-  EXPECT_TRUE(differences.ok()) << differences.status();
+  EXPECT_TRUE(differences.ok()) << differences.status().ToString();
   return differences.ok() ? *differences : std::vector<std::string>();
 }
 

@@ -79,7 +79,7 @@ TEST(ReceiptTest, HasOneText) {
 TEST(ReceiptTest, ReadsBackEqual) {
   const std::string text = ReceiptText(Example());
   const auto read = ParseReceipt(text);
-  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_EQ(ReceiptText(*read), text);
   EXPECT_THAT(ChangedParts(*read), IsEmpty());
   EXPECT_EQ(read->request.sampling.seed, 18446744073709551615ULL);
@@ -95,7 +95,7 @@ TEST(ReceiptTest, OtherOrderAndSpacingAreTheSameReceipt) {
                    "{\n  \"prompt\" : {\"ids\": [5, 6], \"hash\": \"bb\", "
                    "\"num_tokens\": 2},\n ");
   const auto read = ParseReceipt(other);
-  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_EQ(ReceiptText(*read), text);
   EXPECT_THAT(ChangedParts(*read), IsEmpty());
 }
@@ -138,7 +138,7 @@ TEST(ReceiptTest, TellsWhichPartWasChanged) {
   };
   for (const auto& [from, to, part] : changes) {
     const auto read = ParseReceipt(Replaced(text, from, to));
-    ASSERT_TRUE(read.ok()) << from << ": " << read.status();
+    ASSERT_TRUE(read.ok()) << from << ": " << read.status().ToString();
     EXPECT_THAT(ChangedParts(*read), ElementsAre(part)) << from;
   }
 }
@@ -158,7 +158,7 @@ TEST(ReceiptTest, LosesThePromptsIdsAlone) {
   const std::string text = ReceiptText(receipt);
   EXPECT_THAT(text, HasSubstr(R"("prompt":{"num_tokens":2,"hash":"bb","ids":null})"));
   const auto read = ParseReceipt(text);
-  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_FALSE(read->has_ids);
   EXPECT_TRUE(read->request.input_ids.empty());
   Receipt added = *read;
@@ -208,7 +208,7 @@ TEST(ReceiptTest, IsFoundInAnswers) {
                                   R"({"text_output":"a","receipt":)" + as_text + "}",
                                   R"({"outputs":[],"parameters":{"receipt":)" + as_text + "}}"}) {
     const auto found = FindReceipts(json);
-    ASSERT_TRUE(found.ok()) << json << found.status();
+    ASSERT_TRUE(found.ok()) << json << found.status().ToString();
     EXPECT_THAT(*found, ElementsAre(one));
   }
   EXPECT_THAT(*FindReceipts(R"({"receipt":[)" + one + "," + one + "]}"), ElementsAre(one, one));
