@@ -36,7 +36,7 @@ TOKENIZER = Tokenizer.from_file(str(DEMO / "tokenizer.json"))
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """Of blocks so few that requests also wait and are paused, with drafts."""
+    """Of few blocks, so that requests also wait for those of others, with drafts."""
     folder = tmp_path_factory.mktemp("receipts")
     options = ("--scheduler-policy", "max_utilization", "--kv-block-size", "16", "--speculation", "ngram")
     running = start_server(folder, DEMO, "--receipts", "--max-seq-len", "512", *options, max_kv_tokens=4096)
@@ -118,6 +118,13 @@ def forged(receipt, change):
     made["digest"] = hashlib.sha256(compact(made).encode()).hexdigest()
     assert made["digest"] != digest
     return made
+
+
+def test_they_shared_steps(server, answers):
+    told = requests.get(f"http://{server.http}/v2/models/tensorrt_llm/stats", timeout=30).json()["model_stats"][0]
+    assert len(answers) == NUM_REQUESTS
+    rows = max(int(step["batch_size"]) for step in told["batch_stats"])
+    assert rows > NUM_REQUESTS // 2
 
 
 def test_one_of_many_verifies_alone(tmp_path, receipt):
