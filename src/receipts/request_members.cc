@@ -151,8 +151,9 @@ Status Members::Wrong(std::string_view name, const Status& status) const {
 Status Members::Get(std::string_view name, std::string& value) {
   ASSIGN_OR_RETURN(const json::Value from, Take(name));
   auto text = from.AsString();
-  if (text.ok()) value = *std::move(text);
-  return Wrong(name, text.status());
+  if (!text.ok()) return Wrong(name, text.status());
+  value = *std::move(text);
+  return Status::Ok();
 }
 
 Status Members::Get(std::string_view name, int& value) {
