@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts: the block_* structs of ggml-org/ggml/src/ggml-common.h. Of the small blocks, element i
-// of 32 is in the low bits of byte i, and element 16 + i in the high bits of the same. Blocks of
-// 256 are sub-blocks of 16 or 32 with small scales of their own, which a scale of all multiplies.
 #include "artifact/block_codec.h"
 
 #include <algorithm>
@@ -10,24 +7,14 @@
 #include <cstdint>
 #include <iterator>
 
+#include "artifact/block_layout.h"
 #include "gguf/block_type.h"
 #include "tensor/element.h"
 
 namespace inflight::artifact {
 namespace {
 
-constexpr int kSmall = 32;
-constexpr int kHalf = kSmall / 2;
-constexpr int kLarge = BlockCodec::kMaxElements;
-
-int Byte(const std::byte* at, int i) { return std::to_integer<int>(at[i]); }
-int SignedByte(const std::byte* at, int i) { return static_cast<int8_t>(at[i]); }
-float Half(const std::byte* at) { return LoadAs<Float16>(at, 0).ToFloat(); }
-
-// Of 32 elements in 16 bytes.
-int Nibble(const std::byte* at, int i) {
-  return i < kHalf ? Byte(at, i) & 0xf : Byte(at, i - kHalf) >> 4;
-}
+using namespace block_layout;
 
 void DecodeQ4_0(const std::byte* block, float* values) {
   const float scale = Half(block);
@@ -41,11 +28,6 @@ void DecodeQ4_1(const std::byte* block, float* values) {
     const float scaled = scale * static_cast<float>(Nibble(block + 4, i));
     values[i] = scaled + least;
   }
-}
-
-// Five bits: a nibble, and the fifth of element i as bit i of a word.
-int FiveBits(const std::byte* fifth, const std::byte* nibbles, int i) {
-  return Nibble(nibbles, i) | static_cast<int>(LoadAs<uint32_t>(fifth, 0) >> i & 1U) << 4;
 }
 
 void DecodeQ5_0(const std::byte* block, float* values) {
@@ -68,11 +50,6 @@ void DecodeQ8_0(const std::byte* block, float* values) {
   for (int i = 0; i < kSmall; ++i) values[i] = static_cast<float>(SignedByte(block + 2, i)) * scale;
 }
 
-// Element i of 256 in 64 bytes: byte i % 32 of the half, two bits from 2 * (i / 32 % 4) on.
-int TwoBits(const std::byte* at, int i) {
-  return Byte(at, i / 128 * 32 + i % 32) >> (i / 32 % 4 * 2) & 3;
-}
-
 void DecodeQ2K(const std::byte* block, float* values) {
   const std::byte* quants = block + 16;
   const float scale = Half(block + 80);
@@ -87,14 +64,6 @@ void DecodeQ2K(const std::byte* block, float* values) {
   }
 }
 
-// Scale `sub` of 16: its low four bits are a nibble of the first 8 bytes, its high two bits are in
-// the 4 bytes behind them.
-int SixBitScale(const std::byte* at, int sub) {
-  const int low = sub < 8 ? Byte(at, sub) & 0xf : Byte(at, sub - 8) >> 4;
-  const int high = Byte(at, 8 + sub % 4) >> (sub / 4 * 2) & 3;
-  return (low | high << 4) - 32;
-}
-
 void DecodeQ3K(const std::byte* block, float* values) {
   const std::byte* quants = block + 32;
   const std::byte* scales = block + 96;
@@ -106,23 +75,6 @@ void DecodeQ3K(const std::byte* block, float* values) {
       values[i] = sub_scale * static_cast<float>(TwoBits(quants, i) - (is_high ? 0 : 4));
     }
   }
-}
-
-struct ScaleAndLeast {
-  int scale, least;
-};
-
-// Of sub-block `sub` of 8, six bits each in 12 bytes: whole in the low bits of the first 8 for the
-// first four; for the others low bits in the last 4 bytes, high bits above those of the first.
-ScaleAndLeast SixBitPair(const std::byte* at, int sub) {
-  if (sub < 4) return {Byte(at, sub) & 0x3f, Byte(at, sub + 4) & 0x3f};
-  const int low = Byte(at, sub + 4);
-  return {(low & 0xf) | Byte(at, sub - 4) >> 6 << 4, low >> 4 | Byte(at, sub) >> 6 << 4};
-}
-
-// Element i of 256 in 128 bytes: byte i % 32 of the quarter, its low bits for the first 32 of 64.
-int NibbleOfPairs(const std::byte* at, int i) {
-  return Byte(at, i / 64 * 32 + i % 32) >> (i / 32 % 2 * 4) & 0xf;
 }
 
 // Q4_K, and with `fifth` Q5_K.
@@ -163,10 +115,6 @@ void DecodeQ6K(const std::byte* block, float* values) {
     values[i] = sub_scale * static_cast<float>(quant);
   }
 }
-
-// Sixteen levels, close together near zero.
-constexpr std::array<int, 16> kLevels = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                         1,    13,   25,  38,  53,  69,  89,  113};
 
 void DecodeIq4Nl(const std::byte* block, float* values) {
   const float scale = Half(block);
