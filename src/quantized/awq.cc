@@ -57,7 +57,8 @@ class Awq final : public Method {
     matrix.zero_layout = ZeroLayout::kAwq;
     matrix.zeros = zeros->data;
     matrix.rounds_to = scales->dtype;
-    return Weight{.widened = matrix.AsTensor(module.NameOf("weight")), .native = {}};
+    return Weight{.widened = matrix.AsTensor(module.NameOf("weight")),
+                  .native = NativeFormOf(module, matrix)};
   }
 
  private:

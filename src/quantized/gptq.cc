@@ -81,7 +81,8 @@ class Gptq final : public Method {
     matrix.zeros = zeros->data;
     matrix.zero = fields_.is_v2 ? 0 : 1;
     matrix.rounds_to = scales->dtype;
-    return Weight{.widened = matrix.AsTensor(module.NameOf("weight")), .native = {}};
+    return Weight{.widened = matrix.AsTensor(module.NameOf("weight")),
+                  .native = NativeFormOf(module, matrix)};
   }
 
  private:

@@ -134,24 +134,25 @@ Status SetBlockScales(const Module& module, std::string_view tensor, int64_t blo
   return Status::Ok();
 }
 
-std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix& matrix) {
-  const bool is_words = matrix.layout == CodeLayout::kRowWords;
-  const int offset = is_words ? 1 << (matrix.bits - 1) : 0;
-  const bool is_whole = !is_words || matrix.in_features % (32 / matrix.bits) == 0;
-  if (matrix.num_groups != 1 || matrix.block_rows != 1 || !is_whole ||
-      matrix.zero_layout != ZeroLayout::kConstant || matrix.zero != offset)
-    return std::nullopt;
+namespace {
+
+constexpr int64_t kStep = 16;  // of sizes of groups (ops::kGroupStep)
+
+bool AreInOrder(const PackedMatrix& matrix) {
+  for (size_t k = 0; k < matrix.groups.size(); ++k)
+    if (matrix.groups[k] != static_cast<int64_t>(k) / matrix.group_size) return false;
+  return true;
+}
+
+// Of one scale for the tensor or for each row, in their own dtype.
+NativeForm RowForm(const Module& module, const PackedMatrix& matrix) {
   NativeForm form;
-  form.codes = {.name = module.NameOf("weight"),
-                .dtype = matrix.layout == CodeLayout::kFp8 ? DType::kF8E4M3
-                         : matrix.bits == 4                ? DType::kI4
-                                                           : DType::kI8,
-                .shape = {matrix.out_features, matrix.in_features},
-                .data = matrix.codes};
-  if (is_words) {
-    form.codes.data = {};
-    form.codes.reader = SignedCodes(matrix);
+  form.codes = matrix.Codes(module.NameOf("weight"));
+  if (matrix.layout == CodeLayout::kFp8 || matrix.layout == CodeLayout::kInt8) {
+    form.codes.data = matrix.codes;
+    form.codes.reader = nullptr;
   }
+  if (matrix.layout == CodeLayout::kFp8) form.codes.dtype = DType::kF8E4M3;
   form.scales = {.name = module.NameOf("weight_scale"),
                  .dtype = matrix.scale_dtype,
                  .shape = {matrix.out_features},
@@ -160,6 +161,26 @@ std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix&
     form.scales.data = {};
     form.scales.reader = Repeated(matrix.scales);
   }
+  return form;
+}
+
+}  // namespace
+
+std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix& matrix) {
+  const bool has_row_scales = matrix.num_groups == 1 && matrix.block_rows == 1;
+  if (matrix.layout == CodeLayout::kFp8)
+    return has_row_scales ? std::optional(RowForm(module, matrix)) : std::nullopt;
+  if ((matrix.bits == 4 && matrix.in_features % 2 != 0) || !AreInOrder(matrix)) return std::nullopt;
+  PackedMatrix ordered = matrix;
+  ordered.groups.clear();
+  const bool is_symmetric = ordered.IsSymmetric();
+  if (has_row_scales && is_symmetric) return RowForm(module, ordered);
+  if (matrix.group_size % kStep != 0 || matrix.in_features % matrix.group_size != 0)
+    return std::nullopt;
+  NativeForm form{.codes = ordered.Codes(module.NameOf("weight")),
+                  .scales = ordered.Scales(module.NameOf("weight_scale")),
+                  .group_size = matrix.group_size};
+  if (!is_symmetric) form.offsets = ordered.Offsets(module.NameOf("weight_offset"));
   return form;
 }
 

@@ -14,10 +14,14 @@
 namespace inflight::quantized {
 
 // A weight that the engine can execute as it is stored: element k of row n stands for
-// codes[n, k] * scales[n].
+//
+//   codes[n, k] * scales[n]                               without groups
+//   codes[n, k] * scales[n, g] + offsets[n, g]            g = k / group_size
 struct NativeForm {
   artifact::StoredTensor codes;   // int8, int4 or float8_e4m3fn [out, in]
-  artifact::StoredTensor scales;  // floats [out]
+  artifact::StoredTensor scales;  // floats [out]; of groups float32 [out, in / group_size]
+  std::optional<artifact::StoredTensor> offsets = {};  // as scales of groups; none: all are 0
+  int64_t group_size = 0;                              // 0: no groups
 };
 
 struct Weight {
@@ -75,7 +79,8 @@ Status SetGroupScales(const Module& module, std::string_view tensor, int64_t gro
 Status SetBlockScales(const Module& module, std::string_view tensor, int64_t block_rows,
                       int64_t block_columns, PackedMatrix& matrix);
 
-// The form of a matrix that has no zero points and one scale for the tensor or for each row.
+// The form of a matrix; none where the engine has none for it: columns that are not in the order of
+// their groups (act-order), groups that are no multiples of 16, rows of FP8 with several scales.
 std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix& matrix);
 
 }  // namespace inflight::quantized

@@ -23,9 +23,10 @@ uint32_t WordAt(std::span<const std::byte> words, int64_t i) {
   return LoadAs<uint32_t>(words.data(), i);
 }
 
-class MatrixReader final : public artifact::TensorReader {
+// What the readers of a matrix have in common.
+class MatrixParts : public artifact::TensorReader {
  public:
-  explicit MatrixReader(PackedMatrix matrix) : m_(std::move(matrix)) {
+  explicit MatrixParts(PackedMatrix matrix) : m_(std::move(matrix)) {
     mask_ = static_cast<uint32_t>((1 << m_.bits) - 1);
     per_word_ = 32 / m_.bits;
     if (m_.layout == CodeLayout::kFp8)
@@ -33,26 +34,7 @@ class MatrixReader final : public artifact::TensorReader {
         fp8_[code] = Float8E4M3{static_cast<uint8_t>(code)}.ToFloat();
   }
 
-  void Read(const artifact::TensorBlock& block, void* out) const override {
-    std::vector<float> scales(static_cast<size_t>(m_.num_groups));
-    std::vector<float> zeros(scales.size());
-    auto* const values = static_cast<float*>(out);
-    for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
-      const int64_t num_rows = std::min(kTileRows, block.num_rows - row);
-      for (int64_t column = 0; column < block.num_columns; column += kTileColumns)
-        Unpack({.row = block.row + row,
-                .num_rows = num_rows,
-                .column = block.column + column,
-                .num_columns = std::min(kTileColumns, block.num_columns - column)},
-               values + row * block.num_columns + column, block.num_columns);
-      for (int64_t i = row; i < row + num_rows; ++i) {
-        FillGroups(block.row + i, scales, zeros);
-        Scale(block.column, block.num_columns, scales, zeros, values + i * block.num_columns);
-      }
-    }
-  }
-
- private:
+ protected:
   // Codes as floats; rows of `out` lie `stride` apart.
   void Unpack(const artifact::TensorBlock& tile, float* out, int64_t stride) const {
     switch (m_.layout) {
@@ -68,6 +50,37 @@ class MatrixReader final : public artifact::TensorReader {
     }
   }
 
+  // Where the scale of a row's group stands.
+  int64_t ScaleIndex(int64_t row, int64_t group) const {
+    return row / m_.block_rows * m_.row_stride + group * m_.group_stride;
+  }
+  float ScaleOf(int64_t row, int64_t group) const {
+    return LoadFloat(m_.scales.data(), m_.scale_dtype, ScaleIndex(row, group));
+  }
+  int ZeroOf(int64_t row, int64_t group) const {
+    const auto part = [&](int64_t word, int64_t place) {
+      const auto shift = static_cast<uint32_t>(place * m_.bits);
+      return static_cast<int>(WordAt(m_.zeros, word) >> shift & mask_) + m_.zero;
+    };
+    switch (m_.zero_layout) {
+      case ZeroLayout::kConstant:
+        return m_.zero;
+      case ZeroLayout::kAwq:
+        return part(group * (m_.out_features / 8) + row / 8,
+                    kAwqPlace[static_cast<size_t>(row % 8)]);
+      case ZeroLayout::kGptq:
+        return part(group * (m_.out_features / per_word_) + row / per_word_, row % per_word_);
+      case ZeroLayout::kColumnWords:
+        return part(row / per_word_ * m_.num_groups + group, row % per_word_);
+      case ZeroLayout::kInt8:
+        return LoadAs<int8_t>(m_.zeros.data(), ScaleIndex(row, group)) + m_.zero;
+    }
+    CHECK(false);
+  }
+
+  const PackedMatrix m_;
+
+ private:
   void UnpackAwq(const artifact::TensorBlock& tile, float* out, int64_t stride) const {
     const int64_t words_per_input = m_.out_features / 8;
     for (int64_t j = 0; j < tile.num_columns; ++j)
@@ -106,35 +119,40 @@ class MatrixReader final : public artifact::TensorReader {
       for (int64_t j = 0; j < n; ++j) out[j] = fp8_[static_cast<size_t>(from[j])];
   }
 
-  void FillGroups(int64_t row, std::span<float> scales, std::span<float> zeros) const {
-    const int64_t first = row / m_.block_rows * m_.row_stride;
-    for (int64_t g = 0; g < m_.num_groups; ++g) {
-      const int64_t i = first + g * m_.group_stride;
-      scales[static_cast<size_t>(g)] = LoadFloat(m_.scales.data(), m_.scale_dtype, i);
-      zeros[static_cast<size_t>(g)] = static_cast<float>(ZeroOf(row, g, i));
+  uint32_t mask_ = 0;
+  int64_t per_word_ = 1;
+  std::array<float, 256> fp8_{};
+};
+
+class MatrixReader final : public MatrixParts {
+ public:
+  using MatrixParts::MatrixParts;
+
+  void Read(const artifact::TensorBlock& block, void* out) const override {
+    std::vector<float> scales(static_cast<size_t>(m_.num_groups));
+    std::vector<float> zeros(scales.size());
+    auto* const values = static_cast<float*>(out);
+    for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
+      const int64_t num_rows = std::min(kTileRows, block.num_rows - row);
+      for (int64_t column = 0; column < block.num_columns; column += kTileColumns)
+        Unpack({.row = block.row + row,
+                .num_rows = num_rows,
+                .column = block.column + column,
+                .num_columns = std::min(kTileColumns, block.num_columns - column)},
+               values + row * block.num_columns + column, block.num_columns);
+      for (int64_t i = row; i < row + num_rows; ++i) {
+        FillGroups(block.row + i, scales, zeros);
+        Scale(block.column, block.num_columns, scales, zeros, values + i * block.num_columns);
+      }
     }
   }
 
-  // `i` is the index of the scale.
-  int ZeroOf(int64_t row, int64_t group, int64_t i) const {
-    const auto part = [&](int64_t word, int64_t place) {
-      const auto shift = static_cast<uint32_t>(place * m_.bits);
-      return static_cast<int>(WordAt(m_.zeros, word) >> shift & mask_) + m_.zero;
-    };
-    switch (m_.zero_layout) {
-      case ZeroLayout::kConstant:
-        return m_.zero;
-      case ZeroLayout::kAwq:
-        return part(group * (m_.out_features / 8) + row / 8,
-                    kAwqPlace[static_cast<size_t>(row % 8)]);
-      case ZeroLayout::kGptq:
-        return part(group * (m_.out_features / per_word_) + row / per_word_, row % per_word_);
-      case ZeroLayout::kColumnWords:
-        return part(row / per_word_ * m_.num_groups + group, row % per_word_);
-      case ZeroLayout::kInt8:
-        return LoadAs<int8_t>(m_.zeros.data(), i) + m_.zero;
+ private:
+  void FillGroups(int64_t row, std::span<float> scales, std::span<float> zeros) const {
+    for (int64_t g = 0; g < m_.num_groups; ++g) {
+      scales[static_cast<size_t>(g)] = ScaleOf(row, g);
+      zeros[static_cast<size_t>(g)] = static_cast<float>(ZeroOf(row, g));
     }
-    CHECK(false);
   }
 
   void Scale(int64_t column, int64_t n, std::span<const float> scales, std::span<const float> zeros,
@@ -153,32 +171,83 @@ class MatrixReader final : public artifact::TensorReader {
     if (m_.rounds_to == DType::kBF16)
       for (j = 0; j < n; ++j) values[j] = BFloat16::FromFloat(values[j]).ToFloat();
   }
-
-  PackedMatrix m_;
-  uint32_t mask_ = 0;
-  int64_t per_word_ = 1;
-  std::array<float, 256> fp8_{};
 };
 
-class SignedCodeReader final : public artifact::TensorReader {
+// Codes less their middle, as int8 or int4.
+class CodeReader final : public MatrixParts {
  public:
-  explicit SignedCodeReader(const PackedMatrix& m)
-      : codes_(m.codes), row_bytes_(m.in_features * m.bits / 8), bits_(m.bits) {}
+  using MatrixParts::MatrixParts;
 
   void Read(const artifact::TensorBlock& block, void* out) const override {
-    const std::byte flip{static_cast<uint8_t>(bits_ == 4 ? 0x88 : 0x80)};
-    const int64_t num_bytes = block.num_columns * bits_ / 8;
+    if (m_.layout == CodeLayout::kRowWords && m_.in_features % (32 / m_.bits) == 0)
+      return Flip(block, out);
+    const auto middle = static_cast<float>(m_.Middle());
+    std::vector<float> tile(static_cast<size_t>(kTileRows * kTileColumns));
+    auto* const bytes = static_cast<std::byte*>(out);
+    for (int64_t row = 0; row < block.num_rows; row += kTileRows)
+      for (int64_t column = 0; column < block.num_columns; column += kTileColumns) {
+        const int64_t num_rows = std::min(kTileRows, block.num_rows - row);
+        const int64_t num_columns = std::min(kTileColumns, block.num_columns - column);
+        Unpack({.row = block.row + row,
+                .num_rows = num_rows,
+                .column = block.column + column,
+                .num_columns = num_columns},
+               tile.data(), num_columns);
+        for (int64_t i = 0; i < num_rows; ++i) {
+          const int64_t first = (row + i) * block.num_columns + column;
+          Store(tile.data() + i * num_columns, num_columns, middle, bytes + first * m_.bits / 8);
+        }
+      }
+  }
+
+ private:
+  // Rows of whole words have the engine's order: bytes with the middle taken off by a flipped bit.
+  void Flip(const artifact::TensorBlock& block, void* out) const {
+    const std::byte flip{static_cast<uint8_t>(m_.bits == 4 ? 0x88 : 0x80)};
+    const int64_t row_bytes = m_.in_features * m_.bits / 8;
+    const int64_t num_bytes = block.num_columns * m_.bits / 8;
     auto* to = static_cast<std::byte*>(out);
     for (int64_t row = block.row; row < block.row + block.num_rows; ++row) {
-      const std::byte* const from = codes_.data() + row * row_bytes_ + block.column * bits_ / 8;
+      const std::byte* const from = m_.codes.data() + row * row_bytes + block.column * m_.bits / 8;
       to = std::transform(from, from + num_bytes, to, [=](std::byte b) { return b ^ flip; });
     }
   }
 
+  void Store(const float* codes, int64_t n, float middle, std::byte* to) const {
+    const auto code = [=](int64_t j) { return static_cast<int>(codes[j] - middle); };
+    if (m_.bits == 4)
+      for (int64_t j = 0; j < n; j += 2) *to++ = std::byte{PackInt4(code(j), code(j + 1))};
+    else
+      for (int64_t j = 0; j < n; ++j) *to++ = static_cast<std::byte>(code(j));
+  }
+};
+
+enum class GroupPart : uint8_t { kScale, kOffset };
+
+class GroupReader final : public MatrixParts {
+ public:
+  GroupReader(PackedMatrix matrix, GroupPart part) : MatrixParts(std::move(matrix)), part_(part) {}
+
+  void Read(const artifact::TensorBlock& block, void* out) const override {
+    auto* to = static_cast<float*>(out);
+    for (int64_t row = block.row; row < block.row + block.num_rows; ++row)
+      for (int64_t g = block.column; g < block.column + block.num_columns; ++g) {
+        const float scale = ScaleOf(row, g);
+        *to++ = part_ == GroupPart::kScale
+                    ? scale
+                    : static_cast<float>(m_.Middle() - ZeroOf(row, g)) * scale;
+      }
+  }
+
+  bool HasZerosAlone() const {
+    for (int64_t g = 0; g < m_.num_groups; ++g)
+      for (int64_t row = 0; row < m_.out_features; ++row)
+        if (ZeroOf(row, g) != m_.Middle()) return false;
+    return true;
+  }
+
  private:
-  std::span<const std::byte> codes_;
-  int64_t row_bytes_;
-  int bits_;
+  GroupPart part_;
 };
 
 class RepeatedReader final : public artifact::TensorReader {
@@ -205,9 +274,37 @@ artifact::StoredTensor PackedMatrix::AsTensor(std::string name) const {
           .reader = std::make_shared<MatrixReader>(*this)};
 }
 
-std::shared_ptr<const artifact::TensorReader> SignedCodes(const PackedMatrix& matrix) {
-  CHECK(matrix.layout == CodeLayout::kRowWords);
-  return std::make_shared<SignedCodeReader>(matrix);
+int PackedMatrix::Middle() const {
+  return layout == CodeLayout::kInt8 || layout == CodeLayout::kFp8 ? 0 : 1 << (bits - 1);
+}
+
+artifact::StoredTensor PackedMatrix::Codes(std::string name) const {
+  return {.name = std::move(name),
+          .dtype = bits == 4 ? DType::kI4 : DType::kI8,
+          .shape = {out_features, in_features},
+          .data = {},
+          .reader = std::make_shared<CodeReader>(*this)};
+}
+
+artifact::StoredTensor PackedMatrix::Scales(std::string name) const {
+  return {.name = std::move(name),
+          .dtype = DType::kF32,
+          .shape = {out_features, num_groups},
+          .data = {},
+          .reader = std::make_shared<GroupReader>(*this, GroupPart::kScale)};
+}
+
+artifact::StoredTensor PackedMatrix::Offsets(std::string name) const {
+  return {.name = std::move(name),
+          .dtype = DType::kF32,
+          .shape = {out_features, num_groups},
+          .data = {},
+          .reader = std::make_shared<GroupReader>(*this, GroupPart::kOffset)};
+}
+
+bool PackedMatrix::IsSymmetric() const {
+  if (zero_layout == ZeroLayout::kConstant) return zero == Middle();
+  return GroupReader(*this, GroupPart::kOffset).HasZerosAlone();
 }
 
 std::shared_ptr<const artifact::TensorReader> Repeated(std::span<const std::byte> element) {

@@ -61,11 +61,20 @@ struct PackedMatrix {
 
   // Floats.
   artifact::StoredTensor AsTensor(std::string name) const;
-};
 
-// What stands for the codes of kRowWords as the engine keeps them: bytes with `flip` in each, which
-// takes the offset of codes off. Rows are whole words.
-std::shared_ptr<const artifact::TensorReader> SignedCodes(const PackedMatrix& matrix);
+  // The same numbers as a matrix of the engine (ops/weight.h): element k of row n stands for
+  //
+  //   code[n, k] * scale[n, g] + offset[n, g]      code = q - c, offset = (c - z) s, in float32
+  //
+  // c, the middle of the codes, makes them signed. Of integers, groups in their order, that have
+  // even numbers of columns. Codes are int8 or int4, scales and offsets float32 [out, num_groups].
+  artifact::StoredTensor Codes(std::string name) const;
+  artifact::StoredTensor Scales(std::string name) const;
+  artifact::StoredTensor Offsets(std::string name) const;
+  // Whether all offsets are 0.
+  bool IsSymmetric() const;
+  int Middle() const;
+};
 
 // One element of a tensor for every row.
 std::shared_ptr<const artifact::TensorReader> Repeated(std::span<const std::byte> element);

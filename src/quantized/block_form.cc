@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quantized/block_form.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "artifact/block_integers.h"
+#include "tensor/element.h"
+
+namespace inflight::quantized {
+namespace {
+
+using artifact::BlockIntegers;
+
+// Rows of `width` elements, whole blocks.
+class BlockRows : public artifact::TensorReader {
+ public:
+  BlockRows(const BlockIntegers& type, std::span<const std::byte> data, int64_t width)
+      : type_(type), data_(data), width_(width) {}
+
+ protected:
+  const std::byte* BlockAt(int64_t row, int64_t column) const {
+    const int64_t block = (row * width_ + column) / type_.num_elements;
+    return data_.data() + block * type_.num_bytes;
+  }
+
+  const BlockIntegers& type_;
+
+ private:
+  std::span<const std::byte> data_;
+  int64_t width_;
+};
+
+class BlockCodeReader final : public BlockRows {
+ public:
+  using BlockRows::BlockRows;
+
+  void Read(const artifact::TensorBlock& block, void* out) const override {
+    std::array<int8_t, BlockIntegers::kMaxElements> codes;
+    auto* to = static_cast<std::byte*>(out);
+    const int64_t end = block.column + block.num_columns;
+    for (int64_t row = block.row; row < block.row + block.num_rows; ++row)
+      for (int64_t column = block.column; column < end;) {
+        const int64_t skipped = column % type_.num_elements;
+        const int64_t taken = std::min(end - column, type_.num_elements - skipped);
+        type_.decode(BlockAt(row, column), codes.data(), nullptr, nullptr);
+        to = Store(codes.data() + skipped, taken, to);
+        column += taken;
+      }
+  }
+
+ private:
+  std::byte* Store(const int8_t* codes, int64_t n, std::byte* to) const {
+    if (type_.bits == 8)
+      return std::transform(codes, codes + n, to,
+                            [](int8_t code) { return static_cast<std::byte>(code); });
+    for (int64_t i = 0; i < n; i += 2) *to++ = std::byte{PackInt4(codes[i], codes[i + 1])};
+    return to;
+  }
+};
+
+class BlockGroupReader final : public BlockRows {
+ public:
+  BlockGroupReader(const BlockIntegers& type, std::span<const std::byte> data, int64_t width,
+                   bool has_offsets)
+      : BlockRows(type, data, width), has_offsets_(has_offsets) {}
+
+  void Read(const artifact::TensorBlock& block, void* out) const override {
+    std::array<float, BlockIntegers::kMaxGroups> values;
+    auto* to = static_cast<float*>(out);
+    const int64_t num_groups = type_.num_groups();
+    const int64_t end = block.column + block.num_columns;
+    for (int64_t row = block.row; row < block.row + block.num_rows; ++row)
+      for (int64_t group = block.column; group < end;) {
+        const int64_t skipped = group % num_groups;
+        const int64_t taken = std::min(end - group, num_groups - skipped);
+        type_.decode(BlockAt(row, group * type_.group_size), nullptr,
+                     has_offsets_ ? nullptr : values.data(),
+                     has_offsets_ ? values.data() : nullptr);
+        to = std::copy_n(values.data() + skipped, taken, to);
+        group += taken;
+      }
+  }
+
+ private:
+  bool has_offsets_;  // reads offsets, else scales
+};
+
+}  // namespace
+
+std::optional<NativeForm> FormOfBlocks(const artifact::StoredTensor& blocks) {
+  const BlockIntegers* const type =
+      blocks.codec == nullptr ? nullptr : artifact::FindBlockIntegers(blocks.codec->name);
+  const int rank = blocks.shape.rank();
+  if (type == nullptr || rank < 2 || rank > 3) return std::nullopt;
+  const int64_t width = blocks.shape[rank - 1];
+  if (width == 0 || width % type->num_elements != 0) return std::nullopt;
+  const int64_t num_rows = blocks.shape.num_elements() / width;
+  const auto groups = [&](bool are_offsets) -> artifact::StoredTensor {
+    return {.name = blocks.name,
+            .dtype = DType::kF32,
+            .shape = {num_rows, width / type->group_size},
+            .data = {},
+            .reader = std::make_shared<BlockGroupReader>(*type, blocks.data, width, are_offsets)};
+  };
+  NativeForm form{.codes = {.name = blocks.name,
+                            .dtype = type->bits == 4 ? DType::kI4 : DType::kI8,
+                            .shape = {num_rows, width},
+                            .data = {},
+                            .reader = std::make_shared<BlockCodeReader>(*type, blocks.data, width)},
+                  .scales = groups(/*are_offsets=*/false),
+                  .group_size = type->group_size};
+  if (type->has_offsets) form.offsets = groups(/*are_offsets=*/true);
+  return form;
+}
+
+}  // namespace inflight::quantized

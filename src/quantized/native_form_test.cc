@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forms of stored weights by hand. tests/golden/quantized_golden_test.cc has whole models,
+// tests/tools/test_gguf.py has blocks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "artifact/block_codec.h"
+#include "quantized/block_form.h"
+#include "quantized/method.h"
+#include "quantized/wider_form.h"
+#include "tensor/element.h"
+
+namespace inflight::quantized {
+namespace {
+
+using artifact::StoredTensor;
+using nlohmann::json;
+using testing::Each;
+using testing::ElementsAre;
+
+template <typename T>
+StoredTensor TensorOf(const std::string& name, DType dtype, const Shape& shape,
+                      const std::vector<T>& values) {
+  return {.name = "m." + name,
+          .dtype = dtype,
+          .shape = shape,
+          .data = std::as_bytes(std::span(values))};
+}
+
+std::vector<float> FloatsOf(const StoredTensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.shape.num_elements()));
+  tensor.reader->Read({0, tensor.shape[0], 0, tensor.shape[1]}, values.data());
+  return values;
+}
+
+std::vector<int> CodesOf(const StoredTensor& codes, int64_t column, int64_t n) {
+  std::vector<std::byte> bytes(BytesOf(codes.dtype, codes.shape[0] * n));
+  codes.reader->Read({0, codes.shape[0], column, n}, bytes.data());
+  std::vector<int> values;
+  for (int64_t i = 0; i < codes.shape[0] * n; ++i)
+    values.push_back(codes.dtype == DType::kI4 ? LoadInt4(bytes.data(), i)
+                                               : LoadAs<int8_t>(bytes.data(), i));
+  return values;
+}
+
+std::optional<NativeForm> FormOf(const json& config, std::vector<StoredTensor> tensors) {
+  artifact::TensorSet set = artifact::TensorSet::Of({}, std::move(tensors));
+  const auto method = ReadMethod(config, "q");
+  EXPECT_TRUE(method.ok()) << method.status().ToString();
+  const auto unpacked = UnpackAll(**method, set);
+  EXPECT_TRUE(unpacked.ok()) << unpacked.status().ToString();
+  const auto found = unpacked->native.find("m.weight");
+  return found == unpacked->native.end() ? std::nullopt : std::optional(found->second);
+}
+
+// 16 inputs a group, 8 outputs, codes 0 to 7 in a word: column j has code AWQ's order makes of it.
+TEST(NativeFormTest, AwqInGroups) {
+  const json config = {{"quant_method", "awq"}, {"group_size", 16}};
+  const std::vector<uint32_t> words(32, 0x76543210), zeros = {0x88888888, 0x99999999};
+  std::vector<float> scales(16, 2);
+  scales[9] = 0.5F;  // of group 1, output 1
+  const auto form = FormOf(config, {TensorOf("qweight", DType::kI32, {32, 1}, words),
+                                    TensorOf("qzeros", DType::kI32, {2, 1}, zeros),
+                                    TensorOf("scales", DType::kF32, {2, 8}, scales)});
+  ASSERT_TRUE(form);
+  EXPECT_EQ(form->group_size, 16);
+  EXPECT_EQ(form->codes.dtype, DType::kI4);
+  EXPECT_THAT(CodesOf(form->codes, 6, 2),
+              ElementsAre(-8, -8, -4, -4, -7, -7, -3, -3, -6, -6, -2, -2, -5, -5, -1, -1));
+  EXPECT_EQ(FloatsOf(form->scales)[3], 0.5F);  // [8, 2]
+  // (8 - z) s: 0 of the first group, whose zero points are 8.
+  ASSERT_TRUE(form->offsets);
+  EXPECT_THAT(FloatsOf(*form->offsets),
+              ElementsAre(0, -2, 0, -0.5F, 0, -2, 0, -2, 0, -2, 0, -2, 0, -2, 0, -2));
+  // Where all zero points are the middle there are no offsets.
+  const std::vector<uint32_t> middle(2, 0x88888888);
+  const auto symmetric = FormOf(config, {TensorOf("qweight", DType::kI32, {32, 1}, words),
+                                         TensorOf("qzeros", DType::kI32, {2, 1}, middle),
+                                         TensorOf("scales", DType::kF32, {2, 8}, scales)});
+  ASSERT_TRUE(symmetric);
+  EXPECT_FALSE(symmetric->offsets);
+}
+
+TEST(NativeFormTest, GptqWithItsColumnsInOrderAlone) {
+  const json config = {{"quant_method", "gptq"}, {"bits", 8}, {"group_size", 16}};
+  const std::vector<uint32_t> words(32, 0xff800100), zeros(2, 0x7f7f7f7e);
+  const std::vector<float> scales(8, 0.25F);
+  std::vector<uint32_t> order(32);
+  for (uint32_t k = 0; k < 32; ++k) order[k] = k / 16;
+  const auto form_of = [&](const std::vector<uint32_t>& groups) {
+    return FormOf(config, {TensorOf("qweight", DType::kI32, {8, 4}, words),
+                           TensorOf("qzeros", DType::kI32, {2, 1}, zeros),
+                           TensorOf("scales", DType::kF32, {2, 4}, scales),
+                           TensorOf("g_idx", DType::kI32, {32}, groups)});
+  };
+  const auto form = form_of(order);
+  ASSERT_TRUE(form);
+  EXPECT_EQ(form->codes.dtype, DType::kI8);
+  EXPECT_THAT(
+      std::vector(CodesOf(form->codes, 0, 4)),
+      ElementsAre(-128, -127, 0, 127, -128, -127, 0, 127, -128, -127, 0, 127, -128, -127, 0, 127));
+  // z is one more than what is stored: 127 of the first output, 128 of the others.
+  EXPECT_THAT(FloatsOf(*form->offsets), ElementsAre(0.25F, 0.25F, 0, 0, 0, 0, 0, 0));
+  std::swap(order[0], order[31]);
+  EXPECT_FALSE(form_of(order));
+}
+
+TEST(NativeFormTest, GroupsOfWholeStepsAlone) {
+  const json config = {{"quant_method", "gptq"}, {"bits", 8}, {"group_size", 8}};
+  const std::vector<uint32_t> words(16), zeros(2);
+  const std::vector<float> scales(8, 1);
+  EXPECT_FALSE(FormOf(config, {TensorOf("qweight", DType::kI32, {4, 4}, words),
+                               TensorOf("qzeros", DType::kI32, {2, 1}, zeros),
+                               TensorOf("scales", DType::kF32, {2, 4}, scales)}));
+}
+
+TEST(WiderFormTest, CommonKindsHoldBoth) {
+  const FormKind int4 = {DType::kI4, 32, true};
+  const FormKind int8 = {DType::kI8, 16, false};
+  EXPECT_EQ(CommonKind(int4, int8, 64), (FormKind{DType::kI8, 16, true}));
+  EXPECT_EQ(CommonKind(int4, {DType::kI4, 0, false}, 64), int4);
+  EXPECT_EQ(CommonKind({DType::kI4, 48, false}, {DType::kI4, 32, false}, 96),
+            (FormKind{DType::kI4, 16, false}));
+  EXPECT_EQ(CommonKind({DType::kI4, 0, false}, {DType::kI8, 0, false}, 64),
+            (FormKind{DType::kI8, 0, false}));
+  EXPECT_EQ(CommonKind(int4, {DType::kF8E4M3, 0, false}, 64), std::nullopt);
+}
+
+// A block of Q4_0: 32 codes around 0 and a scale.
+TEST(WiderFormTest, StandsForTheSameNumbers) {
+  std::vector<uint8_t> block(18, 0x9f);  // low nibbles 7, high ones 1
+  block[0] = 0x00;
+  block[1] = 0x38;  // 0.5 of float16
+  const StoredTensor blocks = {.name = "b",
+                               .dtype = DType::kF32,
+                               .shape = {1, 32},
+                               .data = std::as_bytes(std::span(block)),
+                               .codec = artifact::FindBlockCodec("Q4_0")};
+  const auto form = FormOfBlocks(blocks);
+  ASSERT_TRUE(form);
+  EXPECT_EQ(KindOf(*form), (FormKind{DType::kI4, 32, false}));
+  const NativeForm wider = InKind(*form, {DType::kI8, 16, true});
+  EXPECT_EQ(KindOf(wider), (FormKind{DType::kI8, 16, true}));
+  EXPECT_THAT(CodesOf(wider.codes, 15, 3), ElementsAre(7, 1, 1));
+  EXPECT_THAT(FloatsOf(wider.scales), ElementsAre(0.5F, 0.5F));
+  EXPECT_THAT(FloatsOf(*wider.offsets), Each(0));
+  StoredTensor uneven = blocks;
+  uneven.codec = artifact::FindBlockCodec("MXFP4");
+  EXPECT_FALSE(FormOfBlocks(uneven));
+}
+
+}  // namespace
+}  // namespace inflight::quantized
