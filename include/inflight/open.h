@@ -61,9 +61,12 @@ struct OpenOptions {
   // auto | float32 | bfloat16 | float16. Other than stored only from a checkpoint or a Hugging Face
   // directory; "auto" is the stored one, and bfloat16 for float32 on a GPU.
   std::string dtype = "auto";
-  // auto | none | W8A16 | W4A16 | FP8_PER_CHANNEL_PER_TOKEN: how the linears of the layers are
-  // stored. "auto" is the model's own; another only from a checkpoint or Hugging Face directory.
+  // auto | none | W8A16 | W4A16 | W8A16_GPTQ | W4A16_GPTQ | FP8_PER_CHANNEL_PER_TOKEN: how the
+  // linears of the layers are stored. "auto" is the model's own; another only from a checkpoint or
+  // Hugging Face directory.
   std::string quant_algo = "auto";
+  std::optional<int> group_size = std::nullopt;  // columns of a group of W8A16_GPTQ and W4A16_GPTQ;
+                                                 // unset: the model's own, 128 of others
   std::optional<bool> fp8_kv_cache = std::nullopt;      // unset: the model's own; GPUs only
   std::optional<bool> quantize_lm_head = std::nullopt;  // unset: the model's own; GPUs only
   std::string ops = {};    // table of operators by name, such as "reference"; empty = the fastest

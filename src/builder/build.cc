@@ -111,6 +111,7 @@ Result<std::unique_ptr<WeightSource>> OpenWhole(const std::filesystem::path& dir
                                                 const OpenOptions& options, DeviceKind target) {
   return OpenWeightSource(dir, {.dtype = options.dtype,
                                 .quant_algo = options.quant_algo,
+                                .group_size = options.group_size,
                                 .fp8_kv_cache = options.fp8_kv_cache,
                                 .quantize_lm_head = options.quantize_lm_head,
                                 .target = target});
@@ -189,6 +190,7 @@ Status Build(const BuildOptions& options, const Progress& progress) {
       const auto source,
       OpenWeightSource(options.checkpoint_dir, {.dtype = options.dtype,
                                                 .quant_algo = options.quant_algo,
+                                                .group_size = options.group_size,
                                                 .fp8_kv_cache = options.fp8_kv_cache,
                                                 .quantize_lm_head = options.quantize_lm_head,
                                                 .target = options.target}));
@@ -278,6 +280,8 @@ Result<Description> DescribeConfig(const std::filesystem::path& dir, const OpenO
       options.target == DeviceKind::kCuda && stored == DType::kF32 ? DType::kBF16 : stored;
   config.dtype = options.dtype.value_or(computed);
   config.quant_algo = options.quant_algo.value_or(config.quant_algo);
+  if (HasGroups(config.quant_algo))
+    config.group_size = options.group_size.value_or(model::kDefaultGroupSize);
   config.fp8_kv_cache = options.fp8_kv_cache.value_or(config.fp8_kv_cache);
   config.quantize_lm_head = options.quantize_lm_head.value_or(config.quantize_lm_head);
   RETURN_IF_ERROR(model::Validate(config));

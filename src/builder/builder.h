@@ -47,6 +47,7 @@ struct ConvertOptions {
   std::string dtype = "auto";  // auto | float32 | bfloat16 | float16; auto = the model's
                                // torch_dtype
   std::optional<model::QuantAlgo> quant_algo;  // default: that of the model's own form
+  std::optional<int> group_size;               // likewise, of those with groups
   bool fp8_kv_cache = false;
   bool quantize_lm_head = false;
   int tp_size = 1;  // tensor-parallel ranks
@@ -65,6 +66,7 @@ struct BuildOptions {
   std::optional<DType> dtype;  // default: the checkpoint's; float32 becomes bfloat16
                                // for CUDA, with a note in the log
   std::optional<model::QuantAlgo> quant_algo;  // default: the checkpoint's
+  std::optional<int> group_size;               // likewise, of those with groups
   std::optional<bool> fp8_kv_cache;            // likewise
   std::optional<bool> quantize_lm_head;        // likewise
   model::EngineLimits limits;
@@ -90,6 +92,7 @@ struct OpenOptions {
                                // directory. By default float32 becomes bfloat16 on CUDA, with a
                                // note in the log
   std::optional<model::QuantAlgo> quant_algo;  // likewise
+  std::optional<int> group_size;               // likewise, of those with groups
   std::optional<bool> fp8_kv_cache;            // default: the model's; of engines too
   std::optional<bool> quantize_lm_head;        // likewise, but not of engines
   std::optional<model::EngineLimits> limits;   // only from a checkpoint or Hugging Face directory
@@ -110,10 +113,10 @@ struct Description {
   model::ModelConfig config;
   model::EngineLimits limits;
   artifact::RankMapping ranks;          // that the files are for, whichever are asked for
-  std::string stored_quantization;      // of a Hugging Face directory's files, and what becomes of
-                                        // it; empty: none
+  std::string stored_quantization;      // of the files of a Hugging Face directory or a GGUF file,
+                                        // and what becomes of it; empty: none
   uint64_t weight_bytes = 0;            // as they will be in memory
-  uint64_t layer_bytes = 0;             // of them, each layer's
+  uint64_t layer_bytes = 0;             // of them, the largest layer's
   std::filesystem::path tokenizer_dir;  // as of model::Engine
 };
 // An engine of several ranks is described whole where `options.ranks` is one rank.

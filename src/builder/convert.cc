@@ -179,6 +179,7 @@ Status Convert(const ConvertOptions& options, const Progress& progress) {
       const auto source,
       OpenWeightSource(options.model_dir, {.dtype = dtype,
                                            .quant_algo = options.quant_algo,
+                                           .group_size = options.group_size,
                                            .fp8_kv_cache = options.fp8_kv_cache,
                                            .quantize_lm_head = options.quantize_lm_head,
                                            .medusa = options.medusa}));

@@ -50,6 +50,10 @@ Status CheckOptions(const std::filesystem::path& dir, const model::ModelConfig& 
     return FailedPrecondition(fmt::format("{}: the engine's quantisation is {}, not {}; {}",
                                           dir.string(), NameOf(config.quant_algo),
                                           NameOf(*options.quant_algo), kRebuild));
+  if (options.group_size && *options.group_size != config.group_size)
+    return FailedPrecondition(fmt::format("{}: the engine's group_size is {}, not {}; {}",
+                                          dir.string(), config.group_size, *options.group_size,
+                                          kRebuild));
   if (options.quantize_lm_head && *options.quantize_lm_head != config.quantize_lm_head)
     return FailedPrecondition(
         fmt::format("{}: the engine's lm_head is {}, not {}; {}", dir.string(),

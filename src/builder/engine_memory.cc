@@ -14,13 +14,14 @@
 namespace inflight::builder {
 namespace {
 
-template <typename Counts>
-uint64_t BytesOfSlots(const model::ModelConfig& config, DeviceKind device, const Counts& counts) {
+std::vector<uint64_t> BytesOfLayers(const model::ModelConfig& config, DeviceKind device) {
   model::DecoderWeights unused;
-  uint64_t total = 0;
+  std::vector<uint64_t> bytes(static_cast<size_t>(config.num_layers));
   for (const model::WeightSlot& slot : model::WeightSlots(config, unused))
-    if (counts(slot)) total += artifact::EngineAlignUp(model::StoredBytes(config, slot, device));
-  return total;
+    if (slot.layer >= 0)
+      bytes[static_cast<size_t>(slot.layer)] +=
+          artifact::EngineAlignUp(model::StoredBytes(config, slot, device));
+  return bytes;
 }
 
 // Of layers whose slots follow each other: those of the list `layers`.
@@ -41,19 +42,24 @@ std::vector<LayerRange> RangesOf(std::span<const PlacedSlot> slots, std::span<co
 }  // namespace
 
 uint64_t EngineBytes(const model::ModelConfig& config, DeviceKind device) {
-  return BytesOfSlots(config, device, [](const model::WeightSlot&) { return true; });
+  model::DecoderWeights unused;
+  uint64_t total = 0;
+  for (const model::WeightSlot& slot : model::WeightSlots(config, unused))
+    total += artifact::EngineAlignUp(model::StoredBytes(config, slot, device));
+  return total;
 }
 
 uint64_t LayerBytes(const model::ModelConfig& config, DeviceKind device) {
-  return BytesOfSlots(config, device,
-                      [](const model::WeightSlot& slot) { return slot.layer == 0; });
+  uint64_t most = 0;
+  for (const uint64_t bytes : BytesOfLayers(config, device)) most = std::max(most, bytes);
+  return most;
 }
 
 ParameterCounts CountParameters(const model::ModelConfig& config) {
   model::DecoderWeights unused;
   ParameterCounts counts;
   for (const model::WeightSlot& slot : model::WeightSlots(config, unused)) {
-    if (slot.kind == model::WeightSlot::Kind::kScales) continue;
+    if (IsOfMatrix(slot)) continue;
     const int64_t elements = slot.shape.num_elements();
     counts.total += elements;
     counts.active +=

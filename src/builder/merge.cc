@@ -52,7 +52,8 @@ Status CheckCopies(const WeightSource& source, CpuPool& pool) {
       if (found != Read(recipe, rows, dtype) && !(may_be_zero && IsZero(found))) differs = rows.row;
     });
     if (differs < 0) continue;
-    if (copy.name.ends_with(".per_channel_scale"))
+    const auto ends = [&](std::string_view end) { return copy.name.ends_with(end); };
+    if (ends(".per_channel_scale") || ends(".weights_scaling_factor") || ends(".zero"))
       return Unimplemented(fmt::format(
           "{}: {}: {}: quantised weights that each rank scaled for its own columns are not "
           "merged; convert the Hugging Face model with `inflight convert`",

@@ -2,84 +2,221 @@
 #include "builder/native_forms.h"
 
 #include <algorithm>
-#include <string>
+#include <map>
+#include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "quantized/wider_form.h"
 
 namespace inflight::builder {
 namespace {
 
+using model::LinearForm;
 using model::QuantAlgo;
 using model::WeightSlot;
+using quantized::FormKind;
 using quantized::NativeForm;
 
-QuantAlgo AlgoOf(DType codes) {
-  if (codes == DType::kI8) return QuantAlgo::kW8A16;
-  return codes == DType::kI4 ? QuantAlgo::kW4A16 : QuantAlgo::kFp8PerChannelPerToken;
+// A linear whose stored weights have forms, and the kind that it will have.
+struct KeptLinear {
+  WeightSlot slot;
+  std::vector<const NativeForm*> forms;  // of each part of its recipe
+  FormKind kind;
+
+  std::string stem() const { return slot.name.substr(0, slot.name.rfind('.')); }
+};
+
+// By their stems.
+using KeptLinears = std::map<std::string, KeptLinear>;
+
+// Scales of rows are kept in the model's dtype, but for FP8's; those of groups in float32.
+bool HasExactScales(const KeptLinear& linear, DType dtype) {
+  if (linear.kind.has_groups() || dtype == DType::kF32 || linear.kind.codes == DType::kF8E4M3)
+    return true;
+  return std::ranges::all_of(linear.forms,
+                             [&](const NativeForm* form) { return form->scales.dtype == dtype; });
 }
 
-bool IsWanted(QuantAlgo algo, const SourceOptions& options, DType dtype) {
-  if (options.quant_algo.value_or(algo) != algo) return false;
-  if (algo != QuantAlgo::kFp8PerChannelPerToken) return true;
-  const bool is_narrow = dtype != DType::kF32 || !options.dtype;  // else it becomes bfloat16
-  return options.target != DeviceKind::kCpu && is_narrow;
+bool HasWholeGroups(const WeightRecipe& recipe, int64_t group_size) {
+  return std::ranges::all_of(recipe.parts, [&](const WeightPart& part) {
+    return part.column % group_size == 0 && part.num_columns % group_size == 0 &&
+           part.stored_column % group_size == 0;
+  });
 }
 
-// Scales of integers are kept in the model's dtype, those of FP8 in float32.
-bool IsLossless(const NativeForm& form, DType dtype) {
-  return form.codes.dtype == DType::kF8E4M3 || dtype == DType::kF32 || form.scales.dtype == dtype;
-}
-
-// The form of each part of the recipe; none where one has none.
-std::vector<const NativeForm*> FormsOf(const WeightRecipe& recipe, QuantAlgo algo,
-                                       const WeightSource& source) {
-  std::vector<const NativeForm*> forms;
+std::optional<KeptLinear> KeptOf(const WeightSlot& slot, const WeightSource& source) {
+  const WeightRecipe& recipe = source.recipes.at(slot.name);
+  KeptLinear linear{.slot = slot, .forms = {}, .kind = {}};
   for (const WeightPart& part : recipe.parts) {
     const auto found = source.packed.native.find(part.tensor->name);
-    if (found == source.packed.native.end() || AlgoOf(found->second.codes.dtype) != algo ||
-        !IsLossless(found->second, source.config.dtype))
-      return {};
-    forms.push_back(&found->second);
+    if (found == source.packed.native.end() || part.is_transposed) return std::nullopt;
+    const NativeForm& form = found->second;
+    if (linear.forms.empty()) linear.kind = KindOf(form);
+    const auto kind = CommonKind(linear.kind, KindOf(form), form.codes.shape[1]);
+    if (!kind) return std::nullopt;
+    linear.kind = *kind;
+    linear.forms.push_back(&form);
   }
-  return forms;
+  const bool fits = !linear.kind.has_groups() || HasWholeGroups(recipe, linear.kind.group_size);
+  if (!fits || !HasExactScales(linear, source.config.dtype)) return std::nullopt;
+  return linear;
+}
+
+// The two branches of a gated feed-forward are multiplied at once, in one form. Those of experts
+// are one weight.
+void PairBranches(KeptLinears& linears) {
+  constexpr std::string_view kFc = ".mlp.fc";
+  constexpr std::string_view kGate = ".mlp.gate";
+  std::vector<std::string> layers;
+  for (const auto& [stem, linear] : linears)
+    if (linear.slot.num_experts == 0)
+      for (const std::string_view end : {kFc, kGate})
+        if (stem.ends_with(end)) layers.push_back(stem.substr(0, stem.size() - end.size()));
+  for (const std::string& layer : layers) {
+    const auto fc = linears.find(layer + std::string(kFc));
+    const auto gate = linears.find(layer + std::string(kGate));
+    if (fc != linears.end() && gate != linears.end()) {
+      const auto kind = CommonKind(fc->second.kind, gate->second.kind, fc->second.slot.shape[1]);
+      if (kind) {
+        fc->second.kind = gate->second.kind = *kind;
+        continue;
+      }
+    }
+    if (fc != linears.end()) linears.erase(fc);
+    linears.erase(layer + std::string(kGate));
+  }
+}
+
+// Linears that keep a form on the target.
+KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& source) {
+  model::ModelConfig plain = source.config;
+  plain.quant_algo = QuantAlgo::kNone;
+  model::DecoderWeights unused;
+  KeptLinears linears;
+  size_t num_linears = 0;
+  for (const WeightSlot& slot : model::WeightSlots(plain, unused)) {
+    if (!slot.is_linear) continue;
+    ++num_linears;
+    std::optional<KeptLinear> linear = KeptOf(slot, source);
+    if (linear) linears.emplace(linear->stem(), *std::move(linear));
+  }
+  const auto is_fp8 = [](const auto& named) { return named.second.kind.codes == DType::kF8E4M3; };
+  const auto num_fp8 = static_cast<size_t>(std::ranges::count_if(linears, is_fp8));
+  const bool is_narrow = source.config.dtype != DType::kF32 || !options.dtype;  // else bfloat16
+  if (num_fp8 == num_linears && options.target != DeviceKind::kCpu && is_narrow) return linears;
+  std::erase_if(linears, is_fp8);
+  if (options.target == DeviceKind::kCuda)
+    std::erase_if(linears, [](const auto& named) { return named.second.slot.num_experts > 0; });
+  if (source.config.gated_mlp) PairBranches(linears);
+  return linears;
+}
+
+LinearForm LinearFormOf(const FormKind& kind) {
+  return {.dtype = kind.codes,
+          .group_size = static_cast<int>(kind.group_size),
+          .has_offsets = kind.has_offsets};
+}
+
+// The algorithm of all linears of one form.
+void SetOneForm(const LinearForm& form, model::ModelConfig& config) {
+  if (form.dtype == DType::kF8E4M3)
+    config.quant_algo = QuantAlgo::kFp8PerChannelPerToken;
+  else if (form.has_groups())
+    config.quant_algo = form.dtype == DType::kI4 ? QuantAlgo::kW4A16Gptq : QuantAlgo::kW8A16Gptq;
+  else
+    config.quant_algo = form.dtype == DType::kI4 ? QuantAlgo::kW4A16 : QuantAlgo::kW8A16;
+  config.group_size = form.group_size;
+  config.has_zero_point = form.has_offsets;
+}
+
+// One algorithm where all linears have one form, or each row is one group in all of them; else a
+// form for each.
+void SetForms(const KeptLinears& linears, bool are_all, model::ModelConfig& config) {
+  LinearForm one = LinearFormOf(linears.begin()->second.kind);
+  const auto all = [&](const auto& has) { return are_all && std::ranges::all_of(linears, has); };
+  if (all([&](const auto& named) { return LinearFormOf(named.second.kind) == one; }))
+    return SetOneForm(one, config);
+  one.group_size = 0;
+  if (one.has_offsets && all([&](const auto& named) {
+        const KeptLinear& linear = named.second;
+        return linear.kind.codes == one.dtype && linear.kind.has_offsets &&
+               linear.kind.group_size == linear.slot.shape[1];
+      }))
+    return SetOneForm(one, config);
+  config.quant_algo = QuantAlgo::kMixedPrecision;
+  for (const auto& [stem, linear] : linears) config.slot_forms[stem] = LinearFormOf(linear.kind);
+}
+
+bool IsAskedFor(const SourceOptions& options, const model::ModelConfig& config) {
+  return options.quant_algo.value_or(config.quant_algo) == config.quant_algo &&
+         options.group_size.value_or(config.group_size) == config.group_size;
+}
+
+// A part of the linear's recipe that reads `tensor`, whose columns are groups of `group_size`; of
+// vectors 0.
+WeightPart PartOf(const WeightPart& part, const artifact::StoredTensor& tensor,
+                  int64_t group_size) {
+  WeightPart of_groups = part;
+  of_groups.tensor = &tensor;
+  of_groups.column = group_size == 0 ? 0 : part.column / group_size;
+  of_groups.num_columns = group_size == 0 ? 1 : part.num_columns / group_size;
+  of_groups.stored_column = group_size == 0 ? 0 : part.stored_column / group_size;
+  return of_groups;
+}
+
+// Of the linear's codes, of its scales, and of its offsets where it has them.
+void SetRecipes(const KeptLinear& linear, const WeightSlot& scales, const WeightSlot* offsets,
+                WeightSource& source) {
+  WeightRecipe& codes = source.recipes.at(linear.slot.name);
+  WeightRecipe of_scales{.shape = scales.shape, .parts = {}};
+  WeightRecipe of_offsets{.shape = scales.shape, .parts = {}};
+  const int64_t group_size = linear.kind.group_size;
+  const auto keep = [&](const artifact::StoredTensor& tensor) -> const artifact::StoredTensor& {
+    return source.read_tensors.emplace_back(tensor);
+  };
+  for (size_t i = 0; i < codes.parts.size(); ++i) {
+    WeightPart& part = codes.parts[i];
+    const NativeForm form = InKind(*linear.forms[i], linear.kind);
+    of_scales.parts.push_back(PartOf(part, keep(form.scales), group_size));
+    if (form.offsets) of_offsets.parts.push_back(PartOf(part, keep(*form.offsets), group_size));
+    part.tensor = &keep(form.codes);
+  }
+  source.recipes[scales.name] = std::move(of_scales);
+  if (offsets != nullptr) source.recipes[offsets->name] = std::move(of_offsets);
 }
 
 }  // namespace
 
-bool KeepNativeForms(const SourceOptions& options, WeightSource& source) {
-  if (source.packed.native.empty()) return false;
-  const QuantAlgo algo = AlgoOf(source.packed.native.begin()->second.codes.dtype);
-  if (!IsWanted(algo, options, source.config.dtype)) return false;
+std::set<std::string> KeepNativeForms(const SourceOptions& options, WeightSource& source) {
+  if (source.packed.native.empty()) return {};
+  const KeptLinears linears = LinearsToKeep(options, source);
+  if (linears.empty()) return {};
   model::ModelConfig config = source.config;
-  config.quant_algo = algo;
+  config.quant_algo = QuantAlgo::kNone;
   model::DecoderWeights unused;
+  const std::vector<WeightSlot> plain = model::WeightSlots(config, unused);
+  const auto num_linears =
+      static_cast<size_t>(std::ranges::count(plain, true, &WeightSlot::is_linear));
+  SetForms(linears, linears.size() == num_linears, config);
+  if (!IsAskedFor(options, config)) return {};
+  model::ModelConfig valid = config;  // FP8 makes float32 bfloat16 later
+  if (valid.quant_algo == QuantAlgo::kFp8PerChannelPerToken && !options.dtype &&
+      valid.dtype == DType::kF32)
+    valid.dtype = DType::kBF16;
+  if (!model::Validate(valid).ok()) return {};
   const std::vector<WeightSlot> slots = model::WeightSlots(config, unused);
-  std::unordered_map<std::string, WeightRecipe> kept;
-  for (const WeightSlot& slot : slots) {
-    if (!slot.is_quantized) continue;
-    WeightRecipe matrix = source.recipes.at(slot.name);
-    const std::vector<const NativeForm*> forms = FormsOf(matrix, algo, source);
-    if (forms.empty()) return false;
-    for (size_t i = 0; i < forms.size(); ++i) matrix.parts[i].tensor = &forms[i]->codes;
-    kept.emplace(slot.name, std::move(matrix));
+  std::set<std::string> names;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].kind != WeightSlot::Kind::kScales) continue;
+    const std::string matrix = model::MatrixOfScales(slots[i]);
+    const KeptLinear& linear = linears.at(matrix.substr(0, matrix.rfind('.')));
+    for (const WeightPart& part : source.recipes.at(matrix).parts) names.insert(part.tensor->name);
+    SetRecipes(linear, slots[i], linear.kind.has_offsets ? &slots[i + 1] : nullptr, source);
   }
-  for (const WeightSlot& slot : slots) {
-    if (slot.kind != WeightSlot::Kind::kScales) continue;
-    WeightRecipe scales{.shape = slot.shape, .parts = {}};
-    const std::string matrix = model::MatrixOfScales(slot);
-    const std::vector<const NativeForm*> forms = FormsOf(source.recipes.at(matrix), algo, source);
-    for (size_t i = 0; i < forms.size(); ++i) {
-      const WeightPart& part = kept.at(matrix).parts[i];
-      scales.parts.push_back({.tensor = &forms[i]->scales,
-                              .row = part.row,
-                              .num_rows = part.num_rows,
-                              .stored_row = part.stored_row});
-    }
-    kept.emplace(slot.name, std::move(scales));
-  }
-  for (auto& [name, recipe] : kept) source.recipes[name] = std::move(recipe);
-  source.config.quant_algo = algo;
-  return true;
+  source.config = std::move(config);
+  return names;
 }
 
 }  // namespace inflight::builder

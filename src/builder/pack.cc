@@ -75,6 +75,10 @@ void PackRows(const WeightSource& source, const WeightSlot& slot, int64_t row, i
 void PackSlot(const WeightSource& source, const WeightSlot& slot, DeviceKind device, CpuPool& pool,
               std::byte* target) {
   switch (slot.kind) {
+    case WeightSlot::Kind::kScales:
+    case WeightSlot::Kind::kOffsets:
+      if (slot.shape.rank() == 1) return PackRows(source, slot, 0, slot.shape[0], target);
+      [[fallthrough]];  // of groups: packed as a matrix
     case WeightSlot::Kind::kMatrix: {
       const auto fill = [&](int64_t row, int64_t num_rows, void* out) {
         CopyStoredRows(source, slot, row, num_rows, out);
@@ -84,7 +88,6 @@ void PackSlot(const WeightSource& source, const WeightSlot& slot, DeviceKind dev
     case WeightSlot::Kind::kTable:
       return PackTable(source, slot, pool, target);
     case WeightSlot::Kind::kVector:
-    case WeightSlot::Kind::kScales:
       return PackRows(source, slot, 0, slot.shape[0], target);
   }
 }

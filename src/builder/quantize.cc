@@ -53,6 +53,24 @@ void ForEachRow(const WeightRecipe& recipe, int64_t row, int64_t num_rows, DType
   }
 }
 
+// Scales of a matrix that is quantised here; offsets are 0.
+void MakeScales(const WeightSource& source, const WeightSlot& slot, int64_t row, int64_t num_rows,
+                void* out) {
+  const WeightRecipe& matrix = source.recipes.at(model::MatrixOfScales(slot));
+  const int64_t width = matrix.shape[1];
+  const int64_t num_groups = slot.form.NumGroups(width);
+  const int64_t group_size = width / num_groups;
+  std::vector<float> scales(static_cast<size_t>(num_rows * num_groups));
+  if (slot.kind == WeightSlot::Kind::kScales)
+    ForEachRow(matrix, row, num_rows, source.config.dtype, [&](int64_t i, const float* values) {
+      for (int64_t g = 0; g < num_groups; ++g)
+        scales[static_cast<size_t>(i * num_groups + g)] =
+            ScaleOf(LargestOf(values + g * group_size, group_size), slot.form.dtype);
+    });
+  ops::PackWeight({scales.data(), DType::kF32, {1, num_rows * num_groups}},
+                  CheckpointDType(source.config, slot), ops::WeightLayout::kRowMajor, out);
+}
+
 }  // namespace
 
 float QuantizeRow(const float* row, int64_t size, DType dtype, void* out) {
@@ -73,10 +91,10 @@ float QuantizeRow(const float* row, int64_t size, DType dtype, void* out) {
 }
 
 DType CheckpointDType(const model::ModelConfig& config, const WeightSlot& slot) {
-  if (slot.is_quantized) return LinearDType(config);
-  const bool has_fp8_scales = slot.kind == WeightSlot::Kind::kScales &&
-                              config.quant_algo == model::QuantAlgo::kFp8PerChannelPerToken;
-  return has_fp8_scales || slot.is_one_centered || slot.is_router ? DType::kF32 : config.dtype;
+  if (slot.is_quantized) return slot.form.dtype;
+  const bool has_wide_scales =
+      IsOfMatrix(slot) && (slot.form.has_groups() || slot.form.dtype == DType::kF8E4M3);
+  return has_wide_scales || slot.is_one_centered || slot.is_router ? DType::kF32 : config.dtype;
 }
 
 artifact::TensorSpec FileSpec(std::string name, DType dtype, const Shape& shape) {
@@ -94,25 +112,17 @@ artifact::StoredTensor AsInt4(const artifact::StoredTensor& bytes) {
 
 void CopySlotRows(const WeightSource& source, const WeightSlot& slot, int64_t row, int64_t num_rows,
                   void* out) {
-  const DType linear_dtype = LinearDType(source.config);
   const DType dtype = CheckpointDType(source.config, slot);
   const auto stored = source.recipes.find(slot.name);
-  if (slot.kind == WeightSlot::Kind::kScales && stored == source.recipes.end()) {
-    const WeightRecipe& matrix = source.recipes.at(model::MatrixOfScales(slot));
-    const int64_t width = matrix.shape[1];
-    std::vector<float> scales(static_cast<size_t>(num_rows));
-    ForEachRow(matrix, row, num_rows, source.config.dtype, [&](int64_t i, const float* values) {
-      scales[static_cast<size_t>(i)] = ScaleOf(LargestOf(values, width), linear_dtype);
-    });
-    ops::PackWeight({scales.data(), DType::kF32, {1, num_rows}}, dtype,
-                    ops::WeightLayout::kRowMajor, out);
-    return;
-  }
+  if (stored == source.recipes.end()) return MakeScales(source, slot, row, num_rows, out);
   const WeightRecipe& recipe = stored->second;
   if (!slot.is_quantized || IsQuantized(recipe)) return CopyRows(recipe, row, num_rows, dtype, out);
   const int64_t width = recipe.shape[1];
+  const int64_t group_size = width / slot.form.NumGroups(width);
   ForEachRow(recipe, row, num_rows, source.config.dtype, [&](int64_t i, const float* from) {
-    QuantizeRow(from, width, dtype, static_cast<std::byte*>(out) + BytesOf(dtype, i * width));
+    auto* const to = static_cast<std::byte*>(out) + BytesOf(dtype, i * width);
+    for (int64_t k = 0; k < width; k += group_size)
+      QuantizeRow(from + k, group_size, dtype, to + BytesOf(dtype, k));
   });
 }
 
@@ -121,8 +131,10 @@ void CopySlotBlock(const WeightSource& source, const WeightSlot& slot, const Wei
   const int64_t width = slot.shape.rank() == 1 ? 1 : slot.shape[1];
   if (block.num_columns == width) return CopySlotRows(source, slot, block.row, block.num_rows, out);
   const DType dtype = CheckpointDType(source.config, slot);
-  const WeightRecipe& recipe = source.recipes.at(slot.name);
-  if (!slot.is_quantized || IsQuantized(recipe)) return CopyBlock(recipe, block, dtype, out);
+  const auto stored = source.recipes.find(slot.name);
+  const bool is_made =
+      stored == source.recipes.end() || (slot.is_quantized && !IsQuantized(stored->second));
+  if (!is_made) return CopyBlock(stored->second, block, dtype, out);
   std::vector<std::byte> row(BytesOf(dtype, width));
   const size_t row_bytes = BytesOf(dtype, block.num_columns);
   auto* to = static_cast<std::byte*>(out);

@@ -92,7 +92,9 @@ class RandomWeights {
         return FillVector(placed, is_norm_weight ? 1.0F : 0.0F);
       }
       case WeightSlot::Kind::kScales:
-        return FillVector(placed, bound_ / CodeBound(LinearDType(config_)));
+        return FillVector(placed, bound_ / CodeBound(slot.form.dtype));
+      case WeightSlot::Kind::kOffsets:  // codes have a mean of -1 / 2
+        return FillVector(placed, bound_ / CodeBound(slot.form.dtype) / 2);
       case WeightSlot::Kind::kMatrix:
       case WeightSlot::Kind::kTable:
         return FillRows(placed);
@@ -102,7 +104,7 @@ class RandomWeights {
 
  private:
   Status FillVector(const PlacedSlot& placed, float value) {
-    const std::vector<float> values(static_cast<size_t>(placed.slot.shape[0]), value);
+    const std::vector<float> values(placed.num_bytes / sizeof(float), value);
     return device_.Copy(placed.target, values.data(), placed.num_bytes);
   }
 

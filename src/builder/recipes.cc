@@ -128,9 +128,9 @@ class TensorFinder {
                                          tensor->shape.ToString()));
     if (!IsFloat(tensor->dtype) && tensor->dtype != quantized)
       return Unimplemented(fmt::format(
-          "{}: {}: dtype {}: quantised weights other than a checkpoint's with quant_algo W8A16 "
-          "(int8), W4A16 (two int4 in an int8) or FP8_PER_CHANNEL_PER_TOKEN (float8_e4m3fn) are "
-          "not supported",
+          "{}: {}: dtype {}: quantised weights other than a checkpoint's with quant_algo W8A16, "
+          "W8A16_GPTQ (int8), W4A16, W4A16_GPTQ (two int4 in an int8) or "
+          "FP8_PER_CHANNEL_PER_TOKEN (float8_e4m3fn) are not supported",
           source_.where, Label(file, name), DTypeName(tensor->dtype)));
     return tensor;
   }
@@ -389,15 +389,14 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
   model::DecoderWeights unused;
   for (const WeightSlot& slot : model::WeightSlots(source.config, unused)) {
     // A checkpoint may leave quantising to whoever loads it.
-    if (slot.kind == WeightSlot::Kind::kScales) {
+    if (IsOfMatrix(slot)) {
       const auto matrix = source.recipes.find(model::MatrixOfScales(slot));
       if (matrix->second.parts.empty() || !IsQuantized(matrix->second)) continue;
     }
     WeightRecipe recipe{.shape = slot.shape, .parts = {}};
     std::set<std::pair<int64_t, int64_t>> held;  // where a part begins; equal begins are copies
     const std::vector<Shard> shards = ShardsOf(source.config, sharding, slot);
-    const auto quantized =
-        slot.is_quantized ? std::optional(LinearDType(source.config)) : std::nullopt;
+    const auto quantized = slot.is_quantized ? std::optional(slot.form.dtype) : std::nullopt;
     for (const Shard& shard : shards) {
       const auto file = static_cast<size_t>(shard.rank);
       ASSIGN_OR_RETURN(const StoredTensor* tensor,

@@ -47,16 +47,36 @@ Place PlaceOf(const Sharding& sharding, const std::string& name) {
   return {stage, fmt::format("{}{}{}", kLayers, layer, std::string_view(parsed.ptr, end))};
 }
 
+// Columns are cut between groups.
+Status CheckWholeGroups(const ModelConfig& config, int tp_size) {
+  model::DecoderWeights unused;
+  if (tp_size == 1 || std::ranges::none_of(FormsOf(config), &model::LinearForm::has_groups))
+    return Status::Ok();
+  for (const model::WeightSlot& slot : model::WeightSlots(config, unused)) {
+    const bool is_cut =
+        slot.name.ends_with(".attention.dense.weight") || slot.name.ends_with(".mlp.proj.weight");
+    const int group_size = slot.form.group_size;
+    if (!slot.is_quantized || !is_cut || group_size == 0) continue;
+    const int64_t part = slot.shape[1] / tp_size;
+    if (part % group_size != 0)
+      return Unimplemented(fmt::format(
+          "tp_size: got {}, which cuts the {} columns of {} into parts of {}; with weights in "
+          "groups of {} only whole groups are supported; take fewer ranks, or widen the weights "
+          "(--quant-algo none)",
+          tp_size, slot.shape[1], slot.name, part, group_size));
+  }
+  return Status::Ok();
+}
+
 enum class Rule : uint8_t { kWhole, kRows, kHeads, kColumns };
 
-Rule RuleOf(const Sharding& sharding, std::string_view name) {
+Rule RuleOf(const Sharding& sharding, std::string_view name, int rank) {
   const auto is = [&](std::string_view stem) { return name.find(stem) != std::string_view::npos; };
   if (is(".attention.qkv.")) return Rule::kHeads;
   if (is(".mlp.fc.") || is(".mlp.gate.") || is(".attention.sinks.") ||
       name.starts_with("lm_head.") || name.starts_with(model::kMedusaHeads))
     return Rule::kRows;
-  if (name.ends_with(".attention.dense.weight") || name.ends_with(".mlp.proj.weight"))
-    return Rule::kColumns;
+  if (is(".attention.dense.") || is(".mlp.proj.")) return rank == 2 ? Rule::kColumns : Rule::kWhole;
   if (name == "transformer.vocab_embedding.weight" && sharding.use_parallel_embedding)
     return sharding.embedding_sharding_dim == 0 ? Rule::kRows : Rule::kColumns;
   return Rule::kWhole;
@@ -143,6 +163,7 @@ Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
           tp_size, config.expert_intermediate_size, config.expert_intermediate_size / tp_size,
           ops::kExpertPanel));
   }
+  RETURN_IF_ERROR(CheckWholeGroups(config, tp_size));
   if (LinearDType(config) == DType::kI4 && config.intermediate_size / tp_size % 2 != 0)
     return Unimplemented(fmt::format(
         "tp_size: got {}, which cuts intermediate_size {} into parts of {} columns; with int4 "
@@ -206,7 +227,8 @@ std::vector<Shard> ShardsOf(const ModelConfig& config, const Sharding& sharding,
                             const model::WeightSlot& slot) {
   const int tp_size = sharding.ranks.tp_size;
   const Place place = PlaceOf(sharding, slot.name);
-  const Rule rule = RuleOf(sharding, slot.name);
+  const bool is_of_rows = IsOfMatrix(slot) && slot.form.group_size == 0;  // whole rows' groups
+  const Rule rule = RuleOf(sharding, slot.name, is_of_rows ? 1 : slot.shape.rank());
   const int64_t whole_rows = slot.shape[0];
   const int64_t whole_columns = slot.shape.rank() == 1 ? 1 : slot.shape[1];
   std::vector<Shard> shards;

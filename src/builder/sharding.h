@@ -6,7 +6,8 @@
 //                       with fewer kv heads than ranks, consecutive ranks hold the same head
 //   mlp.fc, mlp.gate    rows / tp_size, their biases too
 //                       of experts those of both branches of each
-//   dense, mlp.proj     columns / tp_size; their biases whole on every rank, added once
+//   dense, mlp.proj     columns / tp_size, between groups, whose scales and offsets are cut alike;
+//                       scales of whole rows, and biases, whole on every rank, biases added once
 //   norms, positions    whole on every rank of their stage
 //   vocab_embedding     whole, or with use_parallel_embedding rows (dim 0) or columns (dim 1)
 //                       / tp_size

@@ -47,11 +47,11 @@ class Cutter {
 
   std::vector<Piece> Cut() {
     for (const PlacedSlot& placed : slots_)
-      if (placed.slot.kind == WeightSlot::Kind::kScales)
+      if (placed.slot.kind == WeightSlot::Kind::kScales && !placed.slot.form.has_groups())
         scales_.emplace(model::MatrixOfScales(placed.slot), &placed);
     for (const PlacedSlot& placed : slots_) {
       const bool is_matrix = placed.slot.shape.rank() == 2;
-      if (is_matrix && AllRowsWhole(placed.slot))
+      if (is_matrix && !IsMadeInGroups(placed.slot) && AllRowsWhole(placed.slot))
         FromFile(placed);
       else if (placed.slot.kind != WeightSlot::Kind::kScales || !IsMadeWithRows(placed.slot))
         OnHost(placed);
@@ -64,6 +64,13 @@ class Cutter {
     return source_.recipes.at(slot.name);
   }
 
+  // Whether the slot is of a matrix that is quantised in groups, which the host does.
+  bool IsMadeInGroups(const WeightSlot& slot) const {
+    if (!slot.form.has_groups()) return false;
+    const auto recipe = source_.recipes.find(slot.name);
+    return recipe == source_.recipes.end() || (slot.is_quantized && !IsQuantized(recipe->second));
+  }
+
   // Whether rows of the slot are rows of stored tensors, of dtypes that the GPU reads.
   bool AllRowsWhole(const WeightSlot& slot) const {
     const DType dtype = StoredDType(source_.config, slot);
@@ -73,7 +80,7 @@ class Cutter {
       const bool is_read = stored == dtype || stored == DType::kF32 || stored == DType::kF16 ||
                            stored == DType::kBF16;
       return is_read && part.tensor->reader == nullptr && !part.is_transposed &&
-             part.row_step == 1 && part.tensor->shape[1] == width &&
+             part.row_step == 1 && part.pair_rows == 0 && part.tensor->shape[1] == width &&
              static_cast<int64_t>(BytesOf(stored, width)) <= kPieceBytes;
     });
   }

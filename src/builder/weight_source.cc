@@ -8,6 +8,8 @@
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "artifact/checkpoint.h"
@@ -26,6 +28,7 @@
 #include "builder/sharding.h"
 #include "model/config_json.h"
 #include "model/supported.h"
+#include "quantized/block_form.h"
 #include "tensor/element.h"
 
 namespace inflight::builder {
@@ -118,6 +121,18 @@ model::QuantAlgo StoredQuantAlgo(const WeightSource& source) {
   return is_quantized ? source.config.quant_algo : model::QuantAlgo::kNone;
 }
 
+// What becomes of packed weights, for people: `kept` are the names of those that are not widened.
+std::string WhatBecomes(const WeightSource& source, const std::set<std::string>& kept) {
+  const auto num_kept = std::ssize(kept);
+  const int num_weights = source.packed.num_weights;
+  const std::string widened = fmt::format("widened to {}", DTypeName(source.config.dtype));
+  if (num_kept == 0) return fmt::format("{} weights, {}", num_weights, widened);
+  if (num_kept == num_weights)
+    return fmt::format("{} weights, kept as they are stored", num_weights);
+  return fmt::format("{} weights, {} kept as they are stored and {} {}", num_weights, num_kept,
+                     num_weights - num_kept, widened);
+}
+
 Result<std::unique_ptr<WeightSource>> OpenHuggingFace(const std::filesystem::path& dir,
                                                       const SourceOptions& options) {
   auto source = std::make_unique<WeightSource>();
@@ -135,11 +150,9 @@ Result<std::unique_ptr<WeightSource>> OpenHuggingFace(const std::filesystem::pat
   RETURN_IF_ERROR(MakeHuggingFaceRecipes(*source));
   source->config.dtype = options.dtype.value_or(hf.dtype.value_or(StoredDType(*source)));
   if (hf.quantization != nullptr) {
-    const bool are_kept = KeepNativeForms(options, *source);
+    const std::set<std::string> kept = KeepNativeForms(options, *source);
     source->quantization =
-        fmt::format("{}; {} weights, {}", hf.quantization->Describe(), source->packed.num_weights,
-                    are_kept ? "kept as they are stored"
-                             : fmt::format("widened to {}", DTypeName(source->config.dtype)));
+        fmt::format("{}; {}", hf.quantization->Describe(), WhatBecomes(*source, kept));
   }
   return source;
 }
@@ -155,6 +168,24 @@ Status NotOnGpu(model::ModelConfig config, const std::filesystem::path& path) {
       path.string()));
 }
 
+// Blocks of integers as they are stored, and what the file has for people. float32 asks for every
+// bit of the numbers, which are widened.
+void KeepBlocks(const SourceOptions& options, WeightSource& source) {
+  std::set<std::string_view> types;
+  for (const StoredTensor& tensor : source.files.front().tensors()) {
+    if (tensor.codec == nullptr) continue;
+    ++source.packed.num_weights;
+    types.insert(tensor.codec->name);
+    std::optional<quantized::NativeForm> form = quantized::FormOfBlocks(tensor);
+    if (form) source.packed.native.emplace(tensor.name, *std::move(form));
+  }
+  if (types.empty()) return;
+  std::set<std::string> kept;
+  if (options.dtype != DType::kF32) kept = KeepNativeForms(options, source);
+  source.quantization =
+      fmt::format("GGUF blocks, {}; {}", fmt::join(types, ", "), WhatBecomes(source, kept));
+}
+
 Result<std::unique_ptr<WeightSource>> OpenGguf(const std::filesystem::path& path,
                                                const SourceOptions& options) {
   if (!options.medusa.dir.empty())
@@ -167,6 +198,7 @@ Result<std::unique_ptr<WeightSource>> OpenGguf(const std::filesystem::path& path
   source->files.push_back(std::move(model.tensors));
   RETURN_IF_ERROR(MakeGgufRecipes(*source));
   source->config.dtype = options.dtype.value_or(StoredDType(*source));
+  KeepBlocks(options, *source);
   return source;
 }
 
@@ -217,7 +249,7 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path
   if (dtype) source->config.dtype = *dtype;
   artifact::JsonFields fields(path.string(), json);
   const model::QuantAlgo stored = StoredQuantAlgo(*source);
-  if ((stored == model::QuantAlgo::kW8A16 || stored == model::QuantAlgo::kW4A16) &&
+  if (stored != model::QuantAlgo::kNone && stored != model::QuantAlgo::kFp8PerChannelPerToken &&
       !fields.BoolOr("disable_weight_only_quant_plugin", false))
     return Unimplemented(
         fmt::format("{}: disable_weight_only_quant_plugin: got false: {} weights in the layout of "
@@ -226,6 +258,31 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path
                     path.string(), DTypeName(LinearDType(source->config))));
   RETURN_IF_ERROR(fields.status());
   return source;
+}
+
+// What the weights are quantised as, of weights that are `stored` so already.
+Status SetAlgo(const SourceOptions& options, model::QuantAlgo stored, model::ModelConfig& config) {
+  const bool is_stored = stored != model::QuantAlgo::kNone;
+  const bool is_other = options.quant_algo.value_or(stored) != stored ||
+                        options.group_size.value_or(config.group_size) != config.group_size;
+  if (is_stored && is_other)
+    return FailedPrecondition(fmt::format(
+        "the weights are {} already{}; convert the model again for others",
+        stored == model::QuantAlgo::kFp8PerChannelPerToken ? "FP8" : DTypeName(LinearDType(config)),
+        HasGroups(stored) ? fmt::format(" in groups of {}", config.group_size) : ""));
+  if (is_stored) return Status::Ok();
+  const bool has_own = options.quant_algo.value_or(config.quant_algo) == config.quant_algo;
+  config.quant_algo = options.quant_algo.value_or(config.quant_algo);
+  if (!HasGroups(config.quant_algo)) {
+    if (!options.group_size) return Status::Ok();
+    return InvalidArgument(
+        fmt::format("group_size: got {}, only beside quant_algo W4A16_GPTQ and W8A16_GPTQ",
+                    *options.group_size));
+  }
+  config.group_size =
+      options.group_size.value_or(has_own ? config.group_size : model::kDefaultGroupSize);
+  if (!has_own) config.has_zero_point = false;
+  return Status::Ok();
 }
 
 }  // namespace
@@ -251,8 +308,8 @@ void CopyBlock(const WeightRecipe& recipe, const WeightBlock& block, DType dtype
     int64_t num_rows = end - begin;
     int64_t run = right - left;  // elements that follow each other in both
     if (tensor.reader != nullptr) {
-      CHECK(!part.is_transposed && part.pair_rows == 0);
-      const int64_t at_once = part.row_step == 1 ? num_rows : 1;
+      CHECK(!part.is_transposed);
+      const int64_t at_once = part.row_step == 1 && part.pair_rows == 0 ? num_rows : 1;
       for (int64_t row = stored_row; row < stored_row + num_rows;
            row += at_once, to += to_row_bytes)
         CopyComputed(tensor, {StoredRow(part, row), at_once, stored_column, run}, dtype,
@@ -306,13 +363,8 @@ Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::pa
                                 : kind == SourceKind::kGguf     ? OpenGguf(dir, options)
                                                                 : OpenHuggingFace(dir, options));
   model::ModelConfig& config = source->config;
-  const model::QuantAlgo stored = StoredQuantAlgo(*source);
-  if (stored != model::QuantAlgo::kNone && options.quant_algo.value_or(stored) != stored)
-    return FailedPrecondition(fmt::format(
-        "{}: the weights are {} already; convert the model again for others", dir.string(),
-        stored == model::QuantAlgo::kFp8PerChannelPerToken ? "FP8"
-                                                           : DTypeName(LinearDType(config))));
-  config.quant_algo = options.quant_algo.value_or(config.quant_algo);
+  if (const Status set = SetAlgo(options, StoredQuantAlgo(*source), config); !set.ok())
+    return set.WithPrefix(dir.string());
   config.fp8_kv_cache = options.fp8_kv_cache.value_or(config.fp8_kv_cache);
   config.quantize_lm_head = options.quantize_lm_head.value_or(config.quantize_lm_head);
   const bool has_fp8 = config.quant_algo == model::QuantAlgo::kFp8PerChannelPerToken;

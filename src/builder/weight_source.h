@@ -80,7 +80,8 @@ struct WeightSource {
                                                           // directories the model, then Medusa's
                                                           // heads where it has some
   std::deque<artifact::StoredTensor> read_tensors;        // of files: as recipes read them
-  quantized::Unpacked packed;                             // of a Hugging Face directory
+  quantized::Unpacked packed;                             // of Hugging Face directories, and the
+                                                          // forms of a GGUF file's blocks
   std::string quantization;                               // of its files, for people; empty: none
   std::unordered_map<std::string, WeightRecipe> recipes;  // by checkpoint name
   std::vector<WeightCopy> copies;                         // for CheckCopies
@@ -93,6 +94,8 @@ struct SourceOptions {
   std::optional<DType> dtype;                  // default: what is stored
   std::optional<model::QuantAlgo> quant_algo;  // likewise; weights that are quantised already stay
                                                // so (asking for none is kFailedPrecondition)
+  std::optional<int> group_size = {};          // of a quant_algo with groups; default: what is
+                                               // stored, else model::kDefaultGroupSize
   std::optional<bool> fp8_kv_cache = {};       // likewise
   std::optional<bool> quantize_lm_head = {};   // likewise
   MedusaOptions medusa = {};                   // of a Hugging Face directory

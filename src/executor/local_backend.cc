@@ -127,7 +127,7 @@ Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> eng
   const auto choice = options.deterministic ? ops::OpChoice::kFixed : ops::OpChoice::kFastest;
   ASSIGN_OR_RETURN(const ops::OpTable ops,
                    ops::FindOps(device, model::KernelShape(config), force_ops, choice));
-  if (const std::string_view note = model::QuantizationNote(config); !note.empty())
+  if (const std::string note = model::QuantizationNote(config); !note.empty())
     logging::Info("weights are quantised",
                   {{"quant_algo", model::QuantAlgoName(config.quant_algo)}, {"computed", note}});
   ops::OpTable draft_ops;

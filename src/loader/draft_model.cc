@@ -99,6 +99,7 @@ Result<OpenedDrafts> OpenDrafts(const model::Engine& engine, Device& device,
   }
   OpenOptions of_draft = options;
   of_draft.quant_algo = "auto";
+  of_draft.group_size = std::nullopt;
   of_draft.tensor_parallel_size = of_draft.pipeline_parallel_size = 1;
   const auto open = BuilderOptions(named.dir, of_draft);
   if (!open.ok()) return open.status().WithPrefix("draft_model");

@@ -124,7 +124,8 @@ Result<std::shared_ptr<Devices>> DevicesOf(const OpenOptions& options) {
 }  // namespace
 
 Result<builder::OpenOptions> BuilderOptions(const fs::path& directory, const OpenOptions& options) {
-  builder::OpenOptions open{.fp8_kv_cache = options.fp8_kv_cache,
+  builder::OpenOptions open{.group_size = options.group_size,
+                            .fp8_kv_cache = options.fp8_kv_cache,
                             .quantize_lm_head = options.quantize_lm_head};
   ASSIGN_OR_RETURN(open.ranks, builder::RanksOf(directory, options.tensor_parallel_size,
                                                 options.pipeline_parallel_size));
@@ -139,10 +140,12 @@ Result<builder::OpenOptions> BuilderOptions(const fs::path& directory, const Ope
     open.quant_algo = model::QuantAlgo::kNone;
   } else if (options.quant_algo != "auto") {
     open.quant_algo = model::QuantAlgoFromName(options.quant_algo);
-    if (!open.quant_algo || *open.quant_algo == model::QuantAlgo::kNone)
-      return InvalidArgument(fmt::format(
-          "quant_algo: got '{}', must be auto, none, W8A16, W4A16 or FP8_PER_CHANNEL_PER_TOKEN",
-          options.quant_algo));
+    using enum model::QuantAlgo;
+    if (!open.quant_algo || *open.quant_algo == kNone || *open.quant_algo == kMixedPrecision)
+      return InvalidArgument(
+          fmt::format("quant_algo: got '{}', must be auto, none, W8A16, W4A16, W8A16_GPTQ, "
+                      "W4A16_GPTQ or FP8_PER_CHANNEL_PER_TOKEN",
+                      options.quant_algo));
   }
   return open;
 }

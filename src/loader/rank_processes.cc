@@ -58,6 +58,7 @@ json ToJson(const std::filesystem::path& dir, const OpenOptions& options,
           {"pipeline_parallel_size", ranks.pp_size},
           {"dtype", options.dtype},
           {"quant_algo", options.quant_algo},
+          {"group_size", OrNull(options.group_size)},
           {"fp8_kv_cache", OrNull(options.fp8_kv_cache)},
           {"quantize_lm_head", OrNull(options.quantize_lm_head)}};
 }
@@ -313,6 +314,7 @@ class RankProcesses::Follower {
     options.pipeline_parallel_size = order.at("pipeline_parallel_size").get<int>();
     options.dtype = order.at("dtype");
     options.quant_algo = order.at("quant_algo");
+    options.group_size = Optional<int>(order.at("group_size"));
     options.fp8_kv_cache = Optional<bool>(order.at("fp8_kv_cache"));
     options.quantize_lm_head = Optional<bool>(order.at("quantize_lm_head"));
     ASSIGN_OR_RETURN(builder::OpenOptions open, loader::BuilderOptions(directory_, options));

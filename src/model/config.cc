@@ -82,72 +82,6 @@ Status CheckExperts(const ModelConfig& config) {
   return Status::Ok();
 }
 
-// Rows of FP8 operands are read 16 bytes at a time.
-Status CheckFp8(const ModelConfig& config) {
-  constexpr int kRow = 16;
-  if (config.dtype == DType::kF32)
-    return Unimplemented(
-        "dtype: got float32, with FP8 weights only bfloat16 and float16 are supported");
-  for (const auto& [name, width] :
-       {std::pair{"hidden_size", config.hidden_size},
-        std::pair{"intermediate_size", config.intermediate_size},
-        std::pair{"num_heads * head_dim", config.num_heads * config.head_dim}})
-    if (width % kRow != 0)
-      return Unimplemented(fmt::format(
-          "{}: got {}, with FP8 weights only multiples of {} are supported", name, width, kRow));
-  return Status::Ok();
-}
-
-// The sums of the integer kernels must stay within 32 bits; two int4 share a byte.
-Status CheckIntegers(const ModelConfig& config) {
-  constexpr auto kMax = static_cast<int>(ops::kMaxInt8Features);
-  const DType dtype = LinearDType(config);
-  for (const auto& [name, width] :
-       {std::pair{"hidden_size", config.hidden_size},
-        std::pair{"intermediate_size", config.intermediate_size},
-        std::pair{"moe_intermediate_size", std::max(config.expert_intermediate_size, 2)},
-        std::pair{"num_heads * head_dim", config.num_heads * config.head_dim}}) {
-    RETURN_IF_ERROR(
-        CheckRange(fmt::format("{} with {} weights", name, DTypeName(dtype)), width, 1, kMax));
-    if (dtype == DType::kI4 && width % 2 != 0)
-      return Unimplemented(fmt::format(
-          "{}: got {}, with int4 weights only even numbers are supported; use int8", name, width));
-  }
-  return Status::Ok();
-}
-
-Status CheckHead(const ModelConfig& config) {
-  if (!config.quantize_lm_head) return Status::Ok();
-  if (config.quant_algo != QuantAlgo::kFp8PerChannelPerToken)
-    return Unimplemented(
-        "quantize_lm_head: got true, only beside quant_algo FP8_PER_CHANNEL_PER_TOKEN is it "
-        "supported");
-  if (config.tied_embeddings)
-    return Unimplemented(
-        "quantize_lm_head: got true for a model whose lm_head is its embedding table, which keeps "
-        "the model's dtype; leave it out");
-  constexpr int kColumns = 8;  // of products of FP8
-  if (config.vocab_size % kColumns != 0)
-    return Unimplemented(
-        fmt::format("vocab_size: got {}, with quantize_lm_head only multiples of {} are supported",
-                    config.vocab_size, kColumns));
-  return Status::Ok();
-}
-
-Status CheckQuantization(const ModelConfig& config) {
-  RETURN_IF_ERROR(CheckHead(config));
-  switch (config.quant_algo) {
-    case QuantAlgo::kNone:
-      return Status::Ok();
-    case QuantAlgo::kW8A16:
-    case QuantAlgo::kW4A16:
-      return CheckIntegers(config);
-    case QuantAlgo::kFp8PerChannelPerToken:
-      return CheckFp8(config);
-  }
-  return Status::Ok();
-}
-
 Status CheckFactors(const ModelConfig& config) {
   for (const auto& [name, value] :
        {std::pair{"embedding_scale", config.embedding_scale},
@@ -258,27 +192,6 @@ Status CheckRope(const ModelConfig& config) {
 
 }  // namespace
 
-std::string_view QuantAlgoName(QuantAlgo algo) {
-  switch (algo) {
-    case QuantAlgo::kNone:
-      return "";
-    case QuantAlgo::kW8A16:
-      return "W8A16";
-    case QuantAlgo::kW4A16:
-      return "W4A16";
-    case QuantAlgo::kFp8PerChannelPerToken:
-      return "FP8_PER_CHANNEL_PER_TOKEN";
-  }
-  return "";
-}
-
-std::optional<QuantAlgo> QuantAlgoFromName(std::string_view name) {
-  for (const QuantAlgo algo :
-       {QuantAlgo::kNone, QuantAlgo::kW8A16, QuantAlgo::kW4A16, QuantAlgo::kFp8PerChannelPerToken})
-    if (QuantAlgoName(algo) == name) return algo;
-  return std::nullopt;
-}
-
 int VocabRows(const ModelConfig& config) {
   return (config.vocab_size + config.part.tp_size - 1) / config.part.tp_size;
 }
@@ -334,42 +247,8 @@ float EmbeddingScale(const ModelConfig& config) {
   return LoadFloat(rounded.data(), config.dtype, 0);
 }
 
-DType LinearDType(const ModelConfig& config) {
-  switch (config.quant_algo) {
-    case QuantAlgo::kNone:
-      return config.dtype;
-    case QuantAlgo::kW8A16:
-      return DType::kI8;
-    case QuantAlgo::kW4A16:
-      return DType::kI4;
-    case QuantAlgo::kFp8PerChannelPerToken:
-      return DType::kF8E4M3;
-  }
-  return config.dtype;
-}
-
 DType KvDType(const ModelConfig& config) {
   return config.fp8_kv_cache ? DType::kF8E4M3 : config.dtype;
-}
-
-std::string_view QuantizationNote(const ModelConfig& config) {
-  switch (config.quant_algo) {
-    case QuantAlgo::kNone:
-      return {};
-    case QuantAlgo::kW8A16:
-      return "int8 weights, a scale per output channel; the CPU rounds activations to int8, a "
-             "scale "
-             "per token; a GPU widens the weights";
-    case QuantAlgo::kW4A16:
-      return "int4 weights, a scale per output channel; the CPU rounds activations to int8, a "
-             "scale "
-             "per token; a GPU widens the weights";
-    case QuantAlgo::kFp8PerChannelPerToken:
-      return "float8_e4m3fn weights, a scale per output channel; activations float8_e4m3fn, a "
-             "scale "
-             "per token";
-  }
-  return {};
 }
 
 Status Validate(const ModelConfig& config) {

@@ -4,12 +4,15 @@
 // CheckSupported (supported.h).
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "inflight/request.h"
+#include "model/linear_form.h"
 #include "ops/attention.h"
 #include "ops/experts.h"
 #include "ops/linear.h"
@@ -49,19 +52,6 @@ struct RopeScaling {
   std::vector<double> short_factors, long_factors;  // longrope: [RotaryDim / 2]
 };
 
-// How the weights of the layers' linears are stored; the names are those of "quant_algo" in
-// checkpoints. Embeddings, norms and biases keep the model's dtype, and so
-// does lm_head but for quantize_lm_head.
-enum class QuantAlgo : uint8_t {
-  kNone,
-  kW8A16,                  // int8, a scale per output channel
-  kW4A16,                  // int4, likewise
-  kFp8PerChannelPerToken,  // e4m3, a scale per output channel; activations e4m3, a scale per token.
-                           // CUDA only
-};
-std::string_view QuantAlgoName(QuantAlgo algo);  // "W8A16"; empty for kNone
-std::optional<QuantAlgo> QuantAlgoFromName(std::string_view name);
-
 constexpr int kMaxMedusaHeads = 16;
 constexpr int kMaxMedusaLayers = 16;
 
@@ -86,6 +76,11 @@ struct ModelConfig {
   std::string architecture;   // of its family (families/family.h), as in checkpoints
   DType dtype = DType::kF32;  // of weights and KV cache: float32, bfloat16, float16
   QuantAlgo quant_algo = QuantAlgo::kNone;
+  int group_size = 0;           // of algorithms with groups, as of LinearForm
+  bool has_zero_point = false;  // of the same: groups have offsets
+  // Of kMixedPrecision: the linears that are quantised, by "transformer.layers.L.attention.qkv", L
+  // counted over the layers that all stages have. The others have the model's dtype.
+  std::map<std::string, LinearForm, std::less<>> slot_forms;
   bool fp8_kv_cache = false;      // "kv_cache_quant_algo": "FP8"; scales of 1. CUDA only
   bool quantize_lm_head = false;  // as the layers' linears, which are FP8: "exclude_modules" are
                                   // given and lm_head is not among them
@@ -212,17 +207,29 @@ int ExpertsOfToken(const ModelConfig& config);
 // Tokens that layer `layer` of the model sees; 0 = all.
 int WindowOf(const ModelConfig& config, int layer);
 
-// The dtype of the layers' linear weights: int8, int4, f8e4m3 or the model's.
+// The dtype of the layers' linear weights: int8, int4, f8e4m3 or the model's; where it is not one
+// for all, int8 before int4 before the model's.
 DType LinearDType(const ModelConfig& config);
+
+// The form of one linear, "transformer.layers.L.attention.qkv", L counted over the layers that all
+// stages have; and all forms that linears have, each once.
+LinearForm FormOf(const ModelConfig& config, std::string_view linear);
+std::vector<LinearForm> FormsOf(const ModelConfig& config);
+
+// Whether any linear of layers with experts is int8 or int4.
+bool HasIntegerExperts(const ModelConfig& config);
 
 // The dtype of the KV cache: f8e4m3 or the model's.
 DType KvDType(const ModelConfig& config);
 
 // What a user should know of how quantised weights are computed here; empty for float models.
-std::string_view QuantizationNote(const ModelConfig& config);
+std::string QuantizationNote(const ModelConfig& config);
 
 // Checks ranges, and what parts of a model ask of each other: names the field, the value and the
 // bound.
 Status Validate(const ModelConfig& config);
+
+// The part of Validate that quant_algo and what belongs to it ask for; dimensions are in range.
+Status CheckQuantization(const ModelConfig& config);
 
 }  // namespace inflight::model

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "artifact/json_file.h"
+#include "artifact/printable.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -59,6 +60,63 @@ Status ParseExcluded(JsonFields& quantization, ModelConfig& config) {
   return Status::Ok();
 }
 
+// What stands beside the name of an algorithm.
+Result<LinearForm> ParseGroups(JsonFields& quantization, QuantAlgo algo) {
+  LinearForm form;
+  form.has_offsets = quantization.BoolOr("has_zero_point", false);
+  const bool has_factors = quantization.BoolOr("pre_quant_scale", false);
+  RETURN_IF_ERROR(quantization.status());
+  const char* const flag = has_factors                            ? "pre_quant_scale"
+                           : form.has_offsets && !HasGroups(algo) ? "has_zero_point"
+                                                                  : nullptr;
+  if (flag != nullptr)
+    return Unimplemented(
+        fmt::format("{}: {}: got true, only false is supported", quantization.where(), flag));
+  if (!HasGroups(algo)) return form;
+  const int64_t size = quantization.IntOr("group_size", kDefaultGroupSize, -1, kMaxInt);
+  if (size == 0) quantization.Fail("group_size", "got 0, -1 or the columns of a group are needed");
+  RETURN_IF_ERROR(quantization.status());
+  form.group_size = static_cast<int>(std::max<int64_t>(size, 0));
+  return form;
+}
+
+// Upstream's list of a model whose linears are of several forms. What it leaves out is plain.
+Status ParseQuantizedLayers(JsonFields& quantization, ModelConfig& config) {
+  const json* const layers = quantization.FindObject("quantized_layers");
+  RETURN_IF_ERROR(quantization.status());
+  if (layers == nullptr) return Status::Ok();
+  for (const auto& [name, object] : layers->items()) {
+    const std::string where =
+        fmt::format("{}: quantized_layers: {}", quantization.where(), artifact::Printable(name));
+    if (!object.is_object())
+      return InvalidArgument(
+          fmt::format("{}: got {}, an object is needed", where, artifact::Abbreviate(object)));
+    JsonFields fields(where, object);
+    const std::string algo_name = fields.String("quant_algo");
+    RETURN_IF_ERROR(fields.status());
+    const std::optional<QuantAlgo> algo = QuantAlgoFromName(algo_name);
+    if (algo != QuantAlgo::kW8A16 && algo != QuantAlgo::kW4A16 && !(algo && HasGroups(*algo)))
+      return Unimplemented(fmt::format(
+          "{}: quant_algo: got {}, W8A16, W4A16, W8A16_GPTQ, W4A16_GPTQ and W4A16_AWQ are "
+          "supported",
+          where, artifact::Printable(algo_name)));
+    ASSIGN_OR_RETURN(LinearForm form, ParseGroups(fields, *algo));
+    const bool is_int8 = *algo == QuantAlgo::kW8A16 || *algo == QuantAlgo::kW8A16Gptq;
+    form.dtype = is_int8 ? DType::kI8 : DType::kI4;
+    config.slot_forms.emplace(name, form);
+  }
+  return Status::Ok();
+}
+
+json FormToJson(const LinearForm& form) {
+  const bool is_int8 = form.dtype == DType::kI8;
+  if (!form.has_groups())
+    return {{"quant_algo", QuantAlgoName(is_int8 ? QuantAlgo::kW8A16 : QuantAlgo::kW4A16)}};
+  return {{"quant_algo", QuantAlgoName(is_int8 ? QuantAlgo::kW8A16Gptq : QuantAlgo::kW4A16Gptq)},
+          {"group_size", form.group_size == 0 ? -1 : form.group_size},
+          {"has_zero_point", form.has_offsets}};
+}
+
 Status ParseQuantization(JsonFields& fields, ModelConfig& config) {
   const json* object = fields.FindObject("quantization");
   if (object == nullptr) return fields.status();
@@ -69,8 +127,8 @@ Status ParseQuantization(JsonFields& fields, ModelConfig& config) {
   const std::optional<QuantAlgo> algo = QuantAlgoFromName(name);
   if (!algo)
     return Unimplemented(fmt::format(
-        "{}: quant_algo: got {}, only null, W8A16, W4A16 and FP8_PER_CHANNEL_PER_TOKEN are "
-        "supported",
+        "{}: quant_algo: got {}, only null, W8A16, W4A16, W8A16_GPTQ, W4A16_GPTQ, W4A16_AWQ, "
+        "MIXED_PRECISION and FP8_PER_CHANNEL_PER_TOKEN are supported",
         where, artifact::Abbreviate(*quantization.Find("quant_algo"))));
   config.quant_algo = *algo;
   const std::string kv_name = quantization.StringOr("kv_cache_quant_algo", "");
@@ -80,10 +138,11 @@ Status ParseQuantization(JsonFields& fields, ModelConfig& config) {
         fmt::format("{}: kv_cache_quant_algo: got {}, only null and FP8 are supported", where,
                     artifact::Abbreviate(*quantization.Find("kv_cache_quant_algo"))));
   config.fp8_kv_cache = kv_name == kFp8;
-  for (const char* flag : {"has_zero_point", "pre_quant_scale"})
-    if (quantization.BoolOr(flag, false))
-      return Unimplemented(fmt::format("{}: {}: got true, only false is supported", where, flag));
-  RETURN_IF_ERROR(quantization.status());
+  if (*algo == QuantAlgo::kMixedPrecision)
+    RETURN_IF_ERROR(ParseQuantizedLayers(quantization, config));
+  ASSIGN_OR_RETURN(const LinearForm form, ParseGroups(quantization, config.quant_algo));
+  config.group_size = form.group_size;
+  config.has_zero_point = form.has_offsets;
   return ParseExcluded(quantization, config);
 }
 
@@ -198,7 +257,12 @@ json ConfigToCheckpoint(const ModelConfig& config) {
   for (const Field& field : (*family)->checkpoint)
     if (field.write) field.write(config, object);
   if (config.quant_algo != QuantAlgo::kNone) {
-    object["quantization"]["quant_algo"] = QuantAlgoName(config.quant_algo);
+    json& quantization = object["quantization"];
+    quantization["quant_algo"] = QuantAlgoName(config.quant_algo);
+    if (HasGroups(config.quant_algo)) quantization.update(FormToJson(FormOf(config, {})));
+    if (config.quant_algo == QuantAlgo::kMixedPrecision)
+      for (const auto& [name, form] : config.slot_forms)
+        quantization["quantized_layers"][name] = FormToJson(form);
     // Upstream's name for plain rows, [out, in]: its plug-in's own layout fits one kind of GPU.
     if (ops::IsInteger(LinearDType(config))) object["disable_weight_only_quant_plugin"] = true;
   }

@@ -32,9 +32,9 @@ struct Workspace {
   TensorView gate_up;  // CUDA: [max_num_tokens, 2 * intermediate_size] the model's dtype; of models
                        // that are not gated half as wide, beside adapters
   TensorView logits;   // [max_logits, vocab_size] float32
-  TensorView rank_logits;  // [max_logits, VocabRows] float32; where ranks share the head
-  TensorView scratch;  // [LinearScratchBytes of the widest linear] uint8; empty for float weights
-  TensorView cos_sin;  // [max_seq_len, 2, RotaryDim / 2] float32; rotary models only
+  TensorView rank_logits;      // [max_logits, VocabRows] float32; where ranks share the head
+  TensorView scratch;          // [LinearScratchBytes] uint8; empty for float weights
+  TensorView cos_sin;          // [max_seq_len, 2, RotaryDim / 2] float32; rotary models only
   TensorView sliding_cos_sin;  // likewise, of layers with a window where they have their own rope
   // FP8 activations only: a norm's output in the model's dtype, that lm_head and routers read;
   // inner before it is rounded, of models that are not gated; the rounded attention; the scales of
@@ -79,14 +79,7 @@ uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, i
   out.logits = layout.Place(DType::kF32, {max_logits, config.vocab_size});
   if (config.part.tp_size > 1 && config.part.is_last_stage())
     out.rank_logits = layout.Place(DType::kF32, {max_logits, VocabRows(config)});
-  const int64_t widest =
-      std::max({int64_t{config.hidden_size}, q_width, int64_t{config.intermediate_size}});
-  const size_t scratch =
-      is_cuda
-          ? 0
-          : std::max(ops::LinearScratchBytes(LinearDType(config), tokens, widest),
-                     ops::LinearScratchBytes(LinearDType(config), tokens * ExpertsOfToken(config),
-                                             config.expert_intermediate_size));
+  const size_t scratch = is_cuda ? 0 : LinearScratchBytes(config, tokens);
   if (scratch > 0) out.scratch = layout.Place(DType::kU8, {static_cast<int64_t>(scratch)});
   if (config.position != PositionKind::kLearnedAbsolute)
     out.cos_sin = layout.Place(DType::kF32, {max_seq_len, 2, RotaryDim(config) / 2});

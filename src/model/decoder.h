@@ -63,6 +63,9 @@ bool HasFp8Activations(const ModelConfig& config);
 // model's.
 DType ActivationDType(const ModelConfig& config, DeviceKind device);
 
+// Bytes of scratch of the linear that needs most of a step, on the CPU.
+size_t LinearScratchBytes(const ModelConfig& config, int64_t num_tokens);
+
 // What `config` needs of its kernels. `windows` as of Decoder::Create.
 ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& windows = {});
 

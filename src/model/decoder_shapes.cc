@@ -50,6 +50,21 @@ ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& w
               LayerWindows(config, windows).Different(LayersOfModel(config)).size())};
 }
 
+size_t LinearScratchBytes(const ModelConfig& config, int64_t num_tokens) {
+  const int64_t q_width = int64_t{config.num_heads} * config.head_dim;
+  size_t most = 0;
+  for (const LinearForm& form : FormsOf(config)) {
+    for (const int64_t width :
+         {int64_t{config.hidden_size}, q_width, int64_t{config.intermediate_size}})
+      most =
+          std::max(most, ops::LinearScratchBytes(form.dtype, num_tokens, width, form.group_size));
+    most =
+        std::max(most, ops::LinearScratchBytes(form.dtype, num_tokens * ExpertsOfToken(config),
+                                               config.expert_intermediate_size, form.group_size));
+  }
+  return most;
+}
+
 std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_num_tokens,
                                            int max_logits) {
   const int64_t hidden = config.hidden_size;

@@ -273,9 +273,8 @@ TEST(CheckpointConfig, RefusesByNameWhatIsNotSupported) {
     return status.message();
   };
   EXPECT_THAT(error("architecture", "FuyuForCausalLM"), HasSubstr("FuyuForCausalLM"));
-  EXPECT_THAT(error("quantization", {{"quant_algo", "W4A16_GPTQ"}}),
-              HasSubstr("quant_algo: got \"W4A16_GPTQ\", only null, W8A16, W4A16 and "
-                        "FP8_PER_CHANNEL_PER_TOKEN are supported"));
+  EXPECT_THAT(error("quantization", {{"quant_algo", "NVFP4"}}),
+              HasSubstr("quant_algo: got \"NVFP4\", only null, W8A16, W4A16, W8A16_GPTQ"));
   EXPECT_THAT(error("position_embedding_type", "alibi"), HasSubstr("alibi"));
   for (const char* type : {"su", "mrope"})
     EXPECT_THAT(error("rotary_scaling", {{"type", type}, {"factor", 2.0}}),

@@ -37,11 +37,9 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
        "weights in float32, bfloat16, float16, int8 and int4", "use cuda, or --use-weight-only"},
       {"kv_cache_quant_algo", backend.has_fp8 || !c.fp8_kv_cache, "FP8",
        "a KV cache of the model's dtype", "use cuda, or --kv-cache-dtype auto"},
-      {"quant_algo",
-       backend.has_integer_experts || c.num_experts == 0 || is_fp8 ||
-           c.quant_algo == QuantAlgo::kNone,
+      {"quant_algo", backend.has_integer_experts || !HasIntegerExperts(c),
        std::string(QuantAlgoName(c.quant_algo)), "experts in bfloat16, float16 and FP8",
-       "use --use-fp8-rowwise, leave weights in the model's dtype, or use cpu"},
+       "use --use-fp8-rowwise, leave weights in the model's dtype (--quant-algo none), or use cpu"},
   };
   for (const Row& row : rows)
     if (!row.is_supported)

@@ -13,25 +13,36 @@ namespace {
 using Kind = WeightSlot::Kind;
 
 constexpr std::string_view kScaleSuffix = "per_channel_scale";
+constexpr std::string_view kGroupScaleSuffix = "weights_scaling_factor";
+constexpr std::string_view kOffsetSuffix = "zero";
 
 class SlotList {
  public:
-  explicit SlotList(const ModelConfig& config)
-      : is_quantized_(config.quant_algo != QuantAlgo::kNone),
-        has_one_centered_norms_(config.has_one_centered_norms) {}
+  explicit SlotList(const ModelConfig& config) : config_(config) {}
 
   // A linear that quantisation takes in.
   void Linear(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
     LinearMatrix(stem, out, in, weight);
-    LinearScales(stem, out, weight);
+    LinearScales(stem, out, in, weight);
   }
   void LinearMatrix(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
     Matrix(stem + ".weight", out, in, weight);
-    slots_.back().is_quantized = is_quantized_;
+    WeightSlot& slot = slots_.back();
+    slot.is_linear = true;
+    slot.form = FormOfStem(stem);
+    slot.is_quantized = slot.form.is_quantized();
   }
-  void LinearScales(const std::string& stem, int64_t out, ops::Weight& weight) {
-    if (!is_quantized_) return;
-    slots_.push_back({fmt::format("{}.{}", stem, kScaleSuffix), {out}, Kind::kScales, &weight, {}});
+  void LinearScales(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
+    const LinearForm form = FormOfStem(stem);
+    if (!form.is_quantized()) return;
+    const auto add = [&](std::string_view suffix, const Shape& shape, Kind kind) {
+      slots_.push_back({fmt::format("{}.{}", stem, suffix), shape, kind, &weight, {}});
+      slots_.back().form = form;
+    };
+    if (!form.has_groups()) return add(kScaleSuffix, {out}, Kind::kScales);
+    const Shape groups{out, form.NumGroups(in)};
+    add(kGroupScaleSuffix, groups, Kind::kScales);
+    if (form.has_offsets) add(kOffsetSuffix, groups, Kind::kOffsets);
   }
   void Matrix(std::string name, int64_t out, int64_t in, ops::Weight& weight) {
     slots_.push_back({std::move(name), {out, in}, Kind::kMatrix, &weight, {}});
@@ -47,7 +58,7 @@ class SlotList {
   }
   void NormWeight(std::string name, int64_t width, TensorView& view) {
     Vector(std::move(name), width, view);
-    slots_.back().is_one_centered = has_one_centered_norms_;
+    slots_.back().is_one_centered = config_.has_one_centered_norms;
   }
   void Router(std::string name, int64_t num_experts, int64_t in, ops::Weight& weight) {
     Matrix(std::move(name), num_experts, in, weight);
@@ -61,16 +72,32 @@ class SlotList {
     }
   }
   size_t size() const { return slots_.size(); }
-  // Those from `first` on are of that layer.
-  void SetLayer(size_t first, int layer) {
-    for (size_t i = first; i < slots_.size(); ++i) slots_[i].layer = layer;
+  // What follows is of that layer, whose names begin with `prefix`.
+  void BeginLayer(int layer, std::string prefix) {
+    layer_ = layer;
+    first_of_layer_ = slots_.size();
+    prefix_ = std::move(prefix);
+  }
+  void EndLayer() {
+    for (size_t i = first_of_layer_; i < slots_.size(); ++i) slots_[i].layer = layer_;
+    prefix_.clear();
   }
   std::vector<WeightSlot> Take() { return std::move(slots_); }
 
  private:
-  bool is_quantized_;
-  bool has_one_centered_norms_;
+  // Forms are those of the model's layers, of which names count a stage's own.
+  LinearForm FormOfStem(const std::string& stem) const {
+    if (prefix_.empty()) return FormOf(config_, stem);
+    return FormOf(config_,
+                  fmt::format("transformer.layers.{}.{}", config_.part.first_layer + layer_,
+                              std::string_view(stem).substr(prefix_.size())));
+  }
+
+  const ModelConfig& config_;
   std::vector<WeightSlot> slots_;
+  int layer_ = -1;
+  size_t first_of_layer_ = 0;
+  std::string prefix_;  // empty between layers
 };
 
 void AddExperts(const ModelConfig& config, const std::string& prefix, LayerWeights& layer,
@@ -97,8 +124,8 @@ void AddMlp(const ModelConfig& config, const std::string& prefix, LayerWeights& 
   // The two matrices of a gated layer side by side: a GPU multiplies by both at once.
   list.LinearMatrix(prefix + "mlp.fc", inner, hidden, layer.fc);
   if (config.gated_mlp) list.LinearMatrix(prefix + "mlp.gate", inner, hidden, layer.gate);
-  list.LinearScales(prefix + "mlp.fc", inner, layer.fc);
-  if (config.gated_mlp) list.LinearScales(prefix + "mlp.gate", inner, layer.gate);
+  list.LinearScales(prefix + "mlp.fc", inner, hidden, layer.fc);
+  if (config.gated_mlp) list.LinearScales(prefix + "mlp.gate", inner, hidden, layer.gate);
   if (config.mlp_bias) list.Vector(prefix + "mlp.fc.bias", inner, layer.fc_bias);
   if (config.gated_mlp && config.mlp_bias)
     list.Vector(prefix + "mlp.gate.bias", inner, layer.gate_bias);
@@ -177,12 +204,12 @@ std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& w
   }
   weights.layers.resize(static_cast<size_t>(config.num_layers));
   for (size_t i = 0; i < weights.layers.size(); ++i) {
-    const size_t first = list.size();
     const std::string prefix = fmt::format("transformer.layers.{}.", i);
+    list.BeginLayer(static_cast<int>(i), prefix);
     AddLayer(config, prefix, weights.layers[i], list);
     const bool has_experts = HasExperts(config, config.part.first_layer + static_cast<int>(i));
     (has_experts ? AddExperts : AddMlp)(config, prefix, weights.layers[i], list);
-    list.SetLayer(first, static_cast<int>(i));
+    list.EndLayer();
   }
   if (!config.part.is_last_stage()) return list.Take();
   list.NormWeight("transformer.ln_f.weight", config.hidden_size, weights.final_norm_weight);
@@ -199,9 +226,13 @@ std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& w
   return list.Take();
 }
 
+bool IsOfMatrix(const WeightSlot& slot) {
+  return slot.kind == Kind::kScales || slot.kind == Kind::kOffsets;
+}
+
 std::string MatrixOfScales(const WeightSlot& scales) {
-  CHECK(scales.kind == Kind::kScales);
-  return scales.name.substr(0, scales.name.size() - kScaleSuffix.size()) + "weight";
+  CHECK(IsOfMatrix(scales));
+  return scales.name.substr(0, scales.name.rfind('.') + 1) + "weight";
 }
 
 Shape FileShape(const WeightSlot& slot, const Shape& shape) {
@@ -212,20 +243,20 @@ Shape FileShape(const WeightSlot& slot, const Shape& shape) {
 }
 
 DType StoredDType(const ModelConfig& config, const WeightSlot& slot) {
-  if (slot.is_quantized) return LinearDType(config);
-  const bool is_float32 = slot.kind == Kind::kVector || slot.kind == Kind::kScales;
+  if (slot.is_quantized) return slot.form.dtype;
+  const bool is_float32 = slot.kind == Kind::kVector || IsOfMatrix(slot);
   return is_float32 ? DType::kF32 : config.dtype;
 }
 
 ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot,
                                DeviceKind device) {
-  return slot.kind == Kind::kMatrix && device == DeviceKind::kCpu
-             ? ops::CpuWeightLayout(StoredDType(config, slot))
-             : ops::WeightLayout::kRowMajor;
+  const bool is_packed = slot.kind == Kind::kMatrix || (IsOfMatrix(slot) && slot.form.has_groups());
+  return is_packed && device == DeviceKind::kCpu ? ops::CpuWeightLayout(StoredDType(config, slot))
+                                                 : ops::WeightLayout::kRowMajor;
 }
 
 uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot, DeviceKind device) {
-  if (slot.kind == Kind::kMatrix)
+  if (slot.shape.rank() == 2)
     return ops::WeightBytes(StoredDType(config, slot), StoredLayout(config, slot, device),
                             slot.shape[0], slot.shape[1]);
   return BytesOf(StoredDType(config, slot), slot.shape.num_elements());
@@ -237,12 +268,18 @@ void Bind(const ModelConfig& config, const WeightSlot& slot, DeviceKind device, 
     slot.weight->scales = static_cast<const float*>(data);
     return;
   }
+  if (slot.kind == Kind::kOffsets) {
+    slot.weight->offsets = static_cast<const float*>(data);
+    return;
+  }
   if (slot.weight != nullptr) {
     *slot.weight = {.data = data,
                     .dtype = dtype,
                     .layout = StoredLayout(config, slot, device),
                     .out_features = slot.shape[0],
                     .in_features = slot.shape[1]};
+    if (slot.is_quantized && slot.form.has_groups())
+      slot.weight->group_size = slot.shape[1] / slot.form.NumGroups(slot.shape[1]);
     return;
   }
   // Views are mutable by type alone: nothing writes to an engine's weights.

@@ -16,18 +16,21 @@ inline constexpr std::string_view kMedusaHeads = "medusa_heads.";
 
 struct WeightSlot {
   enum class Kind : uint8_t {
-    kMatrix,  // read by linear operators: packed, of the model's dtype, or LinearDType if
-              // is_quantized
-    kTable,   // read row by row: row-major, of the model's dtype
-    kVector,  // norms and biases: float32
-    kScales,  // one per row of a quantised matrix before it in the list: float32
+    kMatrix,   // read by linear operators: packed, of the model's dtype, or its form's
+    kTable,    // read row by row: row-major, of the model's dtype
+    kVector,   // norms and biases: float32
+    kScales,   // of a quantised matrix before it in the list, float32: one per row [out], or of
+               // groups [out, groups]
+    kOffsets,  // likewise, behind its scales: of groups
   };
   std::string name;
-  Shape shape;  // [out_features, in_features] or [width]
+  Shape shape;  // [out_features, in_features], [out_features, groups] or [width]
   Kind kind = Kind::kMatrix;
   ops::Weight* weight = nullptr;  // exactly one of these two is set; scales have their matrix's
   TensorView* view = nullptr;
-  bool is_quantized = false;
+  bool is_linear = false;        // a matrix of the layers' linears, which quantisation takes in
+  bool is_quantized = false;     // a matrix whose form is not of the model's dtype
+  LinearForm form = {};          // of linears, and of their scales and offsets
   bool is_one_centered = false;  // of ModelConfig::has_one_centered_norms: float32 in checkpoints
   bool is_router = false;        // of experts: float32 in checkpoints
   int num_experts = 0;  // > 0: it holds those of so many experts, equally many rows of each, one
@@ -40,7 +43,9 @@ struct WeightSlot {
 // the first.
 Shape FileShape(const WeightSlot& slot, const Shape& shape);
 
-// "…attention.qkv.weight" of "…attention.qkv.per_channel_scale".
+// Whether the slot belongs to a quantised matrix: its scales or offsets.
+bool IsOfMatrix(const WeightSlot& slot);
+// "…attention.qkv.weight" of "…attention.qkv.per_channel_scale", and of other scales and offsets.
 std::string MatrixOfScales(const WeightSlot& scales);
 
 // Gives `weights` its layers and lists every tensor's slot in it. With tied embeddings lm_head has
@@ -48,14 +53,15 @@ std::string MatrixOfScales(const WeightSlot& scales);
 std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& weights);
 
 // How a slot is stored in memory and in engine files for a kind of device: packed for the CPU's
-// kernels, row-major for CUDA's (docs/reference/kernels.md, "Weights").
+// kernels, row-major for CUDA's (docs/reference/kernels.md, "Weights"). Scales and offsets of
+// groups are packed as ops::PackScales has them, which is kPanel64 of a float32 matrix.
 DType StoredDType(const ModelConfig& config, const WeightSlot& slot);
 ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot,
                                DeviceKind device);
 uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot, DeviceKind device);
 
 // Points the slot at `data`, which holds it in the stored form. A quantised matrix is bound before
-// its scales.
+// its scales and offsets.
 void Bind(const ModelConfig& config, const WeightSlot& slot, DeviceKind device, const void* data);
 
 }  // namespace inflight::model

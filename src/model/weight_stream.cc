@@ -65,6 +65,8 @@ DecoderWeights MovedWeights(const Engine& engine, const std::vector<std::byte*>&
     };
     if (slot.kind == WeightSlot::Kind::kScales)
       slot.weight->scales = reinterpret_cast<const float*>(moved(slot.weight->scales));
+    else if (slot.kind == WeightSlot::Kind::kOffsets)
+      slot.weight->offsets = reinterpret_cast<const float*>(moved(slot.weight->offsets));
     else if (slot.weight != nullptr)
       slot.weight->data = moved(slot.weight->data);
     else

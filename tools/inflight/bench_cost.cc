@@ -8,7 +8,28 @@
 #include <cmath>
 #include <string_view>
 
+#include "model/weight_slots.h"
+
 namespace inflight::tool {
+namespace {
+
+// Of a weight of the layers' linears, with its part of the scales and offsets of its group.
+double LinearBytes(const model::ModelConfig& config) {
+  model::DecoderWeights unused;
+  double bytes = 0;
+  double num_weights = 0;
+  for (const model::WeightSlot& slot : model::WeightSlots(config, unused)) {
+    if (slot.is_linear) {
+      num_weights += static_cast<double>(slot.shape.num_elements());
+      bytes += static_cast<double>(BytesOf(StoredDType(config, slot), slot.shape.num_elements()));
+    } else if (slot.shape.rank() == 2 && IsOfMatrix(slot)) {
+      bytes += static_cast<double>(BytesOf(DType::kF32, slot.shape.num_elements()));
+    }
+  }
+  return num_weights == 0 ? 0 : bytes / num_weights;
+}
+
+}  // namespace
 
 ModelCost::ModelCost(const model::ModelConfig& c) {
   const double attention =
@@ -26,7 +47,7 @@ ModelCost::ModelCost(const model::ModelConfig& c) {
   const double head_weights = static_cast<double>(c.hidden_size) * c.vocab_size;
   layer_flops = 2 * (layer_weights + router + expert * c.experts_per_token);
   head_flops = 2 * head_weights;
-  const double weight_bytes = static_cast<double>(BytesOf(LinearDType(c), 2)) / 2;
+  const double weight_bytes = LinearBytes(c);
   layer_bytes = layer_weights * weight_bytes + router * static_cast<double>(SizeOf(c.dtype));
   expert_bytes = expert * weight_bytes;
   num_experts = c.num_experts;

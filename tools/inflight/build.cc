@@ -206,6 +206,7 @@ Status Combine(Options& options) {
   if (options.target == "cuda") options.build.target = DeviceKind::kCuda;
   if (options.dtype != "auto") options.build.dtype = DTypeFromName(options.dtype);
   ASSIGN_OR_RETURN(options.build.quant_algo, options.quantization.Algo());
+  ASSIGN_OR_RETURN(options.build.group_size, options.quantization.GroupSize());
   options.build.fp8_kv_cache = options.quantization.Fp8KvCache();
   options.build.quantize_lm_head = options.quantization.QuantizeLmHead();
   return Status::Ok();
@@ -259,6 +260,8 @@ Status BuildFromSizes(Options& options) {
                                  options.build.dtype.value_or(DType::kF16)));
   const builder::BuildOptions& build = options.build;
   config.quant_algo = build.quant_algo.value_or(config.quant_algo);
+  if (HasGroups(config.quant_algo))
+    config.group_size = build.group_size.value_or(model::kDefaultGroupSize);
   config.fp8_kv_cache = build.fp8_kv_cache.value_or(config.fp8_kv_cache);
   config.quantize_lm_head = build.quantize_lm_head.value_or(config.quantize_lm_head);
   if (build.tp_size.value_or(1) * build.pp_size.value_or(1) > 1)

@@ -138,6 +138,7 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   }
   ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());
   convert.quant_algo = algo;
+  ASSIGN_OR_RETURN(convert.group_size, options.quantization.GroupSize());
   convert.fp8_kv_cache = options.quantization.Fp8KvCache().value_or(false);
   convert.quantize_lm_head = options.quantization.quantize_lm_head;
   if (convert.dtype == "fp32") convert.dtype = "float32";

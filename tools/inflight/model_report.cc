@@ -97,6 +97,9 @@ std::vector<TypeSize> SizesOf(const ModelReport& report) {
     if (algo == QuantAlgo::kFp8PerChannelPerToken && device == DeviceKind::kCpu) continue;
     if (model::Validate(config).ok()) sizes.push_back(SizeAs(config, device, report));
   }
+  const model::ModelConfig& own = report.description.config;
+  if (HasGroups(own.quant_algo) || own.quant_algo == QuantAlgo::kMixedPrecision)
+    sizes.push_back(SizeAs(own, device, report));
   return sizes;
 }
 
@@ -144,7 +147,7 @@ std::string ToText(const ModelReport& report) {
           : fmt::format(", {} of them active for a token", Rounded(report.parameters.active)));
   if (!description.stored_quantization.empty())
     text += fmt::format("stored as     {}\n", description.stored_quantization);
-  if (const std::string_view note = model::QuantizationNote(c); !note.empty())
+  if (const std::string note = model::QuantizationNote(c); !note.empty())
     text += fmt::format("quantization  {}: {}\n", model::QuantAlgoName(c.quant_algo), note);
   text += fmt::format(
       "layers {}, hidden {}, heads {} (kv {}), head_dim {}, intermediate {}, vocabulary {}\n",

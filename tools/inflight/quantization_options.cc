@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quantization_options.h"
 
+#include <string>
 #include <utility>
 
 #include "base/log.h"
@@ -38,9 +39,19 @@ Result<std::optional<model::QuantAlgo>> QuantizationOptions::Algo() const {
   return algo;
 }
 
+Result<std::optional<int>> QuantizationOptions::GroupSize() const {
+  ASSIGN_OR_RETURN(const std::optional<model::QuantAlgo> algo, Algo());
+  if (!group_size || (algo && HasGroups(*algo))) return group_size;
+  if (*group_size == model::kDefaultGroupSize) return std::optional<int>();
+  if (!algo) return group_size;  // the model's own algorithm says whether it fits
+  return InvalidArgument("--group-size: got " + std::to_string(*group_size) +
+                         ", only beside --quant-algo W4A16_GPTQ and W8A16_GPTQ");
+}
+
 Status QuantizationOptions::SetIn(OpenOptions& open) const {
   ASSIGN_OR_RETURN(const std::optional<model::QuantAlgo> algo, Algo());
   if (algo) open.quant_algo = *algo == model::QuantAlgo::kNone ? "none" : QuantAlgoName(*algo);
+  ASSIGN_OR_RETURN(open.group_size, GroupSize());
   open.fp8_kv_cache = Fp8KvCache();
   open.quantize_lm_head = QuantizeLmHead();
   return Status::Ok();

@@ -62,6 +62,11 @@ Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOpt
   config.dtype = options.dtype == "auto" ? DType::kBF16 : *DTypeFromName(options.dtype);
   ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());
   config.quant_algo = algo.value_or(model::QuantAlgo::kNone);
+  ASSIGN_OR_RETURN(const std::optional<int> group_size, options.quantization.GroupSize());
+  if (HasGroups(config.quant_algo))
+    config.group_size = group_size.value_or(model::kDefaultGroupSize);
+  else if (group_size)
+    return InvalidArgument("--group-size: only beside --quant-algo W4A16_GPTQ and W8A16_GPTQ");
   config.fp8_kv_cache = options.quantization.Fp8KvCache().value_or(false);
   config.quantize_lm_head = options.quantization.quantize_lm_head;
   return config;

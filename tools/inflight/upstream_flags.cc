@@ -18,7 +18,8 @@ constexpr char kCalibration[] =
 constexpr char kCalibrationData[] =
     "only calibration reads it, which is not supported; leave it out";
 constexpr char kGroupwise[] =
-    "group-wise quantised weights are not supported; --use-weight-only has a scale per channel";
+    "give the quantised Hugging Face model as --model-dir, or --quant-algo W4A16_GPTQ to quantise "
+    "in groups here";
 constexpr char kSkeleton[] =
     "the model's own config.json says it; leave it out, or change that file";
 constexpr char kExpertRanks[] =
@@ -68,7 +69,6 @@ constexpr UpstreamFlag kRefusedByBoth[] = {
     {kRefused, "per_token", kCalibration, "disable"},
     {kRefused, "quant_ckpt_path", kGroupwise},
     {kRefused, "per_group", kGroupwise, "disable"},
-    {kRefused, "group_size", kGroupwise, "128"},
 };
 
 constexpr UpstreamFlag kConvertFlags[] = {

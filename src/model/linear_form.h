@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the weights of linears are stored.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "tensor/dtype.h"
+
+namespace inflight::model {
+
+// How the weights of the layers' linears are stored; the names are those of "quant_algo" in
+// checkpoints. Embeddings, norms and biases keep the model's dtype, and so
+// does lm_head but for quantize_lm_head.
+enum class QuantAlgo : uint8_t {
+  kNone,
+  kW8A16,                  // int8, a scale per output channel
+  kW4A16,                  // int4, likewise
+  kW8A16Gptq,              // int8 in groups of columns, a scale for each group of a row
+  kW4A16Gptq,              // int4, likewise
+  kFp8PerChannelPerToken,  // e4m3, a scale per output channel; activations e4m3, a scale per token.
+                           // CUDA only
+  kMixedPrecision,         // each linear has a form of its own (ModelConfig::slot_forms)
+};
+std::string_view QuantAlgoName(QuantAlgo algo);  // "W8A16"; empty for kNone
+// "W4A16_AWQ" is kW4A16Gptq: what differs is what its scales were chosen by.
+std::optional<QuantAlgo> QuantAlgoFromName(std::string_view name);
+bool HasGroups(QuantAlgo algo);  // kW8A16Gptq and kW4A16Gptq
+
+// Groups of a model that is quantised here where nothing else is said.
+inline constexpr int kDefaultGroupSize = 128;
+
+// The weight of one linear: element k of row n stands for
+//
+//   code                                          of the model's dtypes
+//   code * scale[n]                               of int8, int4 and float8_e4m3fn
+//   code * scale[n, g] + offset[n, g]             of int8 and int4 in groups, g = k / group_size
+struct LinearForm {
+  DType dtype = DType::kF32;
+  int group_size = 0;        // columns of a group; 0: all of a row's
+  bool has_offsets = false;  // else they are 0
+
+  bool is_quantized() const;
+  // Whether scales are float32 [out, groups], not one for each row.
+  bool has_groups() const { return group_size > 0 || has_offsets; }
+  int64_t NumGroups(int64_t in_features) const {
+    return group_size == 0 ? 1 : in_features / group_size;
+  }
+  bool operator==(const LinearForm&) const = default;
+};
+
+}  // namespace inflight::model

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/linear_form.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/config_json.h"
+#include "model/decoder.h"
+#include "model/families/families.h"
+#include "model/supported.h"
+#include "model/weight_slots.h"
+
+namespace inflight::model {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ModelConfig GroupedLlama(QuantAlgo algo = QuantAlgo::kW4A16Gptq, int group_size = 32) {
+  ModelConfig config = (*FamilyOf("LlamaForCausalLM"))->config;
+  config.vocab_size = 100;
+  config.hidden_size = 64;
+  config.num_layers = 2;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 16;
+  config.intermediate_size = 96;
+  config.max_position_embeddings = 64;
+  config.quant_algo = algo;
+  config.group_size = group_size;
+  return config;
+}
+
+ModelConfig MixedLlama() {
+  ModelConfig config = GroupedLlama(QuantAlgo::kMixedPrecision, 0);
+  const LinearForm int4 = {.dtype = DType::kI4, .group_size = 32, .has_offsets = true};
+  config.slot_forms = {{"transformer.layers.0.attention.qkv", int4},
+                       {"transformer.layers.1.mlp.fc", int4},
+                       {"transformer.layers.1.mlp.gate", int4},
+                       {"transformer.layers.1.mlp.proj", {.dtype = DType::kI8, .group_size = 16}},
+                       {"transformer.layers.1.attention.dense", {.dtype = DType::kI8}}};
+  return config;
+}
+
+std::vector<std::string> SlotLines(const ModelConfig& config, std::string_view layer) {
+  DecoderWeights weights;
+  std::vector<std::string> lines;
+  for (const WeightSlot& slot : WeightSlots(config, weights))
+    if (const size_t at = slot.name.find(layer); at != std::string::npos && slot.shape.rank() == 2)
+      lines.push_back(slot.name.substr(at + layer.size()) + " " + slot.shape.ToString() + " " +
+                      std::string(DTypeName(StoredDType(config, slot))));
+  return lines;
+}
+
+TEST(LinearForm, GroupsHaveScalesAndOffsetsBehindTheirMatrices) {
+  ModelConfig config = GroupedLlama();
+  EXPECT_EQ(Validate(config), Status::Ok());
+  EXPECT_THAT(SlotLines(config, "layers.0."),
+              ElementsAre("attention.qkv.weight [128, 64] int4",
+                          "attention.qkv.weights_scaling_factor [128, 2] float32",
+                          "attention.dense.weight [64, 64] int4",
+                          "attention.dense.weights_scaling_factor [64, 2] float32",
+                          "mlp.fc.weight [96, 64] int4", "mlp.gate.weight [96, 64] int4",
+                          "mlp.fc.weights_scaling_factor [96, 2] float32",
+                          "mlp.gate.weights_scaling_factor [96, 2] float32",
+                          "mlp.proj.weight [64, 96] int4",
+                          "mlp.proj.weights_scaling_factor [64, 3] float32"));
+  config.has_zero_point = true;
+  EXPECT_THAT(SlotLines(config, "layers.1.attention.dense."),
+              ElementsAre("weight [64, 64] int4", "weights_scaling_factor [64, 2] float32",
+                          "zero [64, 2] float32"));
+  config.group_size = 0;  // a row is a group
+  EXPECT_EQ(Validate(config), Status::Ok());
+  EXPECT_THAT(SlotLines(config, "layers.1.mlp.proj."),
+              ElementsAre("weight [64, 96] int4", "weights_scaling_factor [64, 1] float32",
+                          "zero [64, 1] float32"));
+}
+
+TEST(LinearForm, EachLinearMayHaveItsOwn) {
+  const ModelConfig config = MixedLlama();
+  EXPECT_EQ(Validate(config), Status::Ok());
+  EXPECT_EQ(LinearDType(config), DType::kI8);
+  EXPECT_THAT(
+      SlotLines(config, "layers.0."),
+      ElementsAre("attention.qkv.weight [128, 64] int4",
+                  "attention.qkv.weights_scaling_factor [128, 2] float32",
+                  "attention.qkv.zero [128, 2] float32", "attention.dense.weight [64, 64] float32",
+                  "mlp.fc.weight [96, 64] float32", "mlp.gate.weight [96, 64] float32",
+                  "mlp.proj.weight [64, 96] float32"));
+  EXPECT_THAT(SlotLines(config, "layers.1.mlp.proj."),
+              ElementsAre("weight [64, 96] int8", "weights_scaling_factor [64, 6] float32"));
+  // The second stage's layer is the model's layer 1.
+  ModelConfig stage = config;
+  stage.part = {.pp_rank = 1, .pp_size = 2, .first_layer = 1, .num_layers = 2, .num_kv_heads = 2};
+  stage.num_layers = 1;
+  EXPECT_EQ(SlotLines(stage, "layers.0."), SlotLines(config, "layers.1."));
+}
+
+// On the CPU as ops::PackScales has them: panels of 64 rows.
+TEST(LinearForm, ScalesAreBoundBesideTheirWeights) {
+  ModelConfig config = GroupedLlama();
+  config.has_zero_point = true;
+  for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda}) {
+    DecoderWeights weights;
+    std::byte data[3];
+    int n = 0;
+    for (const WeightSlot& slot : WeightSlots(config, weights)) {
+      if (slot.name.find("layers.0.mlp.proj") == std::string::npos) continue;
+      EXPECT_EQ(StoredBytes(config, slot, device),
+                slot.kind == WeightSlot::Kind::kMatrix
+                    ? ops::WeightBytes(DType::kI4, StoredLayout(config, slot, device), 64, 96)
+                    : static_cast<uint64_t>(
+                          ops::NumScales(ops::CpuWeightLayout(DType::kI4), 64, 96, 32)) *
+                          sizeof(float));
+      Bind(config, slot, device, &data[n++]);
+    }
+    ASSERT_EQ(n, 3);
+    const ops::Weight& proj = weights.layers[0].proj;
+    EXPECT_EQ(proj.data, &data[0]);
+    EXPECT_EQ(static_cast<const void*>(proj.scales), &data[1]);
+    EXPECT_EQ(static_cast<const void*>(proj.offsets), &data[2]);
+    EXPECT_EQ(proj.group_size, 32);
+  }
+}
+
+TEST(LinearForm, StandsInCheckpointsByUpstreamsNames) {
+  ModelConfig groups = GroupedLlama();
+  groups.has_zero_point = true;
+  const json written = ConfigToCheckpoint(groups);
+  EXPECT_EQ(written["quantization"], (json{{"quant_algo", "W4A16_GPTQ"},
+                                           {"kv_cache_quant_algo", nullptr},
+                                           {"group_size", 32},
+                                           {"has_zero_point", true}}));
+  EXPECT_EQ(written["disable_weight_only_quant_plugin"], true);
+  ModelConfig rows = GroupedLlama(QuantAlgo::kW8A16Gptq, 0);
+  rows.has_zero_point = true;
+  EXPECT_EQ(ConfigToCheckpoint(rows)["quantization"]["group_size"], -1);
+  for (const ModelConfig& config : {groups, rows, MixedLlama()}) {
+    const auto read = ConfigFromCheckpoint(ConfigToCheckpoint(config), "config.json");
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    EXPECT_EQ(read->quant_algo, config.quant_algo);
+    EXPECT_EQ(read->group_size, config.group_size);
+    EXPECT_EQ(read->has_zero_point, config.has_zero_point);
+    EXPECT_EQ(read->slot_forms, config.slot_forms);
+  }
+  json awq = written;
+  awq["quantization"] = {
+      {"quant_algo", "W4A16_AWQ"}, {"group_size", 16}, {"pre_quant_scale", false}};
+  const auto read = ConfigFromCheckpoint(awq, "config.json");
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->quant_algo, QuantAlgo::kW4A16Gptq);
+  EXPECT_EQ(read->group_size, 16);
+}
+
+TEST(LinearForm, WhatDoesNotFitIsRefusedByName) {
+  const auto error = [](const json& quantization) {
+    json object = ConfigToCheckpoint(GroupedLlama(QuantAlgo::kNone));
+    object["quantization"] = quantization;
+    return ConfigFromCheckpoint(object, "config.json").status().message();
+  };
+  EXPECT_THAT(error({{"quant_algo", "W4A16_AWQ"}, {"pre_quant_scale", true}}),
+              HasSubstr("pre_quant_scale: got true"));
+  EXPECT_THAT(error({{"quant_algo", "W4A16"}, {"has_zero_point", true}}),
+              HasSubstr("has_zero_point: got true"));
+  EXPECT_THAT(error({{"quant_algo", "W4A16_GPTQ"}, {"group_size", 0}}),
+              HasSubstr("group_size: got 0"));
+  EXPECT_THAT(error({{"quant_algo", "W4A16_GPTQ"}, {"group_size", 24}}),
+              HasSubstr("group_size: got 24, only multiples of 16"));
+  EXPECT_THAT(error({{"quant_algo", "W4A16_GPTQ"}}),
+              HasSubstr("group_size: got 128, hidden_size 64 is no multiple of it"));
+  EXPECT_THAT(error({{"quant_algo", "W4A16_GPTQ"}, {"group_size", -1}}),
+              HasSubstr("which is a scale for each row: quant_algo W4A16"));
+  const auto mixed = [&](const std::string& name, const json& form) {
+    return error({{"quant_algo", "MIXED_PRECISION"}, {"quantized_layers", {{name, form}}}});
+  };
+  const json int4 = {{"quant_algo", "W4A16_GPTQ"}, {"group_size", 32}};
+  EXPECT_THAT(error({{"quant_algo", "MIXED_PRECISION"}}),
+              HasSubstr("quantized_layers: is missing"));
+  EXPECT_THAT(mixed("transformer.layers.2.mlp.proj", int4),
+              HasSubstr("quantized_layers: got 1 linears, 0 of them are the model's"));
+  EXPECT_THAT(mixed("transformer.layers.0.mlp.gate", int4),
+              HasSubstr("transformer.layers.0.mlp.gate: are of two forms"));
+  EXPECT_THAT(mixed("transformer.layers.0.mlp.proj", {{"quant_algo", "FP8"}}),
+              HasSubstr("quant_algo: got 'FP8'"));
+  EXPECT_THAT(mixed("transformer.layers.0.mlp.proj", 4), HasSubstr("got 4, an object is needed"));
+  EXPECT_THAT(
+      mixed("transformer.layers.0.mlp.proj", {{"quant_algo", "W4A16_GPTQ"}, {"group_size", 64}}),
+      HasSubstr("group_size: got 64, columns of transformer.layers.0.mlp.proj 96"));
+}
+
+TEST(LinearForm, ExpertsInIntegersAreTheCpusAlone) {
+  ModelConfig config = GroupedLlama(QuantAlgo::kMixedPrecision, 0);
+  config.dtype = DType::kBF16;
+  config.num_experts = 4;
+  config.experts_per_token = 2;
+  config.expert_intermediate_size = 64;
+  config.slot_forms = {
+      {"transformer.layers.0.attention.qkv", {.dtype = DType::kI4, .group_size = 32}}};
+  for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
+    EXPECT_EQ(CheckSupported(config, FactsOf(device)), Status::Ok());
+  config.slot_forms["transformer.layers.1.mlp.fc"] = {.dtype = DType::kI8, .group_size = 16};
+  EXPECT_EQ(Validate(config), Status::Ok());
+  EXPECT_EQ(CheckSupported(config, FactsOf(DeviceKind::kCpu)), Status::Ok());
+  EXPECT_THAT(CheckSupported(config, FactsOf(DeviceKind::kCuda)).message(),
+              HasSubstr("quant_algo: got MIXED_PRECISION for target cuda"));
+}
+
+TEST(LinearForm, NotesSayWhatIsComputed) {
+  ModelConfig config = GroupedLlama();
+  config.has_zero_point = true;
+  EXPECT_EQ(QuantizationNote(config),
+            "int4 weights in groups of 32 with zero points; the CPU rounds activations to int8, a "
+            "scale per token and group; a GPU widens the weights");
+  config.quant_algo = QuantAlgo::kW4A16;
+  EXPECT_EQ(QuantizationNote(config),
+            "int4 weights, a scale per output channel; the CPU rounds activations to int8, a scale "
+            "per token; a GPU widens the weights");
+  config = GroupedLlama(QuantAlgo::kW8A16Gptq, 0);
+  config.has_zero_point = true;
+  EXPECT_THAT(QuantizationNote(config),
+              HasSubstr("int8 weights with a scale and a zero point per output channel"));
+}
+
+// Rows padded to 64 bytes, a scale and a sum for each group: of int8 in groups of 16 the most.
+TEST(LinearForm, TheScratchHoldsEveryFormsActivations) {
+  EXPECT_EQ(LinearScratchBytes(GroupedLlama(QuantAlgo::kNone), 3), 0U);
+  EXPECT_EQ(LinearScratchBytes(GroupedLlama(), 3), 3U * (128 + 3 * 8));
+  EXPECT_EQ(LinearScratchBytes(MixedLlama(), 3), 3U * (128 + 6 * 8));
+}
+
+}  // namespace
+}  // namespace inflight::model
