@@ -20,6 +20,7 @@
 #include "golden_reference.h"
 #include "paged_model.h"
 #include "tensor/element.h"
+#include "worse.h"
 
 namespace inflight::golden {
 namespace {
@@ -110,49 +111,101 @@ TEST_P(QuantizedGoldenTest, LogitsAndGreedyIdsEqualTransformersOnWidenedWeights)
   }
 }
 
-// Codes and scales of a kept form are those that the widened weight is made of.
-void ExpectKept(const builder::SourceOptions& options, const std::string& name, QuantAlgo algo) {
+struct KeptForm {
+  QuantAlgo algo = QuantAlgo::kNone;
+  int group_size = 0;
+  bool has_zero_point = false;
+  int num_linears = 5;  // qkv, dense, fc, gate, proj
+  std::string_view becomes = "7 weights, kept as they are stored";
+};
+
+// Rows of a recipe as float32.
+std::vector<float> NumbersOf(const builder::WeightRecipe& recipe) {
+  std::vector<float> numbers(static_cast<size_t>(recipe.shape.num_elements()));
+  builder::CopyRows(recipe, 0, recipe.shape[0], DType::kF32, numbers.data());
+  return numbers;
+}
+
+float CodeAt(const std::vector<std::byte>& codes, DType dtype, int64_t i) {
+  if (dtype == DType::kI4) return static_cast<float>(LoadInt4(codes.data(), i));
+  if (dtype == DType::kI8) return static_cast<float>(LoadAs<int8_t>(codes.data(), i));
+  return LoadFloat(codes.data(), dtype, i);
+}
+
+// Codes, scales and offsets of a kept linear stand for what its widened weight is made of.
+void ExpectSameNumbers(const builder::WeightSource& kept, const builder::WeightSource& widened,
+                       const model::WeightSlot& matrix) {
+  const std::string stem = matrix.name.substr(0, matrix.name.rfind('.'));
+  const builder::WeightRecipe& recipe = kept.recipes.at(matrix.name);
+  const DType dtype = matrix.form.dtype;
+  const int64_t rows = recipe.shape[0], width = recipe.shape[1];
+  const std::vector<float> numbers = NumbersOf(widened.recipes.at(matrix.name));
+  std::vector<std::byte> codes(BytesOf(dtype, rows * width));
+  builder::CopyRows(recipe, 0, rows, dtype, codes.data());
+  const bool has_groups = matrix.form.has_groups();
+  const std::vector<float> scales = NumbersOf(
+      kept.recipes.at(stem + (has_groups ? ".weights_scaling_factor" : ".per_channel_scale")));
+  std::vector<float> offsets(scales.size());
+  if (matrix.form.has_offsets) offsets = NumbersOf(kept.recipes.at(stem + ".zero"));
+  const int64_t num_groups = matrix.form.NumGroups(width);
+  for (int64_t i = 0; i < rows * width; ++i) {
+    const auto group =
+        static_cast<size_t>(i / width * num_groups + i % width / (width / num_groups));
+    const float value = std::fma(CodeAt(codes, dtype, i), scales[group], offsets[group]);
+    const float wide = numbers[static_cast<size_t>(i)];
+    // A widened weight of 16-bit scales is rounded to them; FP8 of float32 scales is not.
+    ASSERT_TRUE(wide == value || wide == BFloat16::FromFloat(value).ToFloat() ||
+                wide == Float16::FromFloat(value).ToFloat())
+        << matrix.name << " element " << i << ": " << wide << ", " << value;
+  }
+}
+
+void ExpectKept(const builder::SourceOptions& options, const std::string& name,
+                const KeptForm& form) {
+  SCOPED_TRACE(name);
   const auto widened = OpenWidened(name);
   const auto opened = builder::OpenWeightSource(QuantizedDir(name), options);
   ASSERT_TRUE(opened.ok()) << opened.status().ToString();
   const builder::WeightSource& kept = **opened;
-  ASSERT_EQ(kept.config.quant_algo, algo);
-  EXPECT_THAT(kept.quantization, HasSubstr("7 weights, kept as they are stored"));
-  const DType codes_dtype = LinearDType(kept.config);
+  ASSERT_EQ(kept.config.quant_algo, form.algo);
+  EXPECT_EQ(kept.config.group_size, form.group_size);
+  EXPECT_EQ(kept.config.has_zero_point, form.has_zero_point);
+  EXPECT_THAT(kept.quantization, HasSubstr(form.becomes));
+  model::DecoderWeights unused;
   int num_linears = 0;
-  for (const auto& [slot, recipe] : kept.recipes) {
-    if (!IsQuantized(recipe)) continue;
+  for (const model::WeightSlot& slot : model::WeightSlots(kept.config, unused)) {
+    if (!slot.is_quantized) continue;
     ++num_linears;
-    const int64_t rows = recipe.shape[0], width = recipe.shape[1];
-    std::vector<float> numbers(static_cast<size_t>(rows * width));
-    builder::CopyRows(widened->recipes.at(slot), 0, rows, DType::kF32, numbers.data());
-    std::vector<std::byte> codes(BytesOf(codes_dtype, rows * width));
-    builder::CopyRows(recipe, 0, rows, codes_dtype, codes.data());
-    const std::string stem = slot.substr(0, slot.rfind('.'));
-    std::vector<float> scales(static_cast<size_t>(rows));
-    builder::CopyRows(kept.recipes.at(stem + ".per_channel_scale"), 0, rows, DType::kF32,
-                      scales.data());
-    for (int64_t i = 0; i < rows * width; ++i) {
-      const float code = codes_dtype == DType::kI4 ? static_cast<float>(LoadInt4(codes.data(), i))
-                         : codes_dtype == DType::kI8
-                             ? static_cast<float>(LoadAs<int8_t>(codes.data(), i))
-                             : LoadFloat(codes.data(), codes_dtype, i);
-      const float value = code * scales[static_cast<size_t>(i / width)];
-      const float wide = numbers[static_cast<size_t>(i)];
-      // A widened weight of bfloat16 scales is rounded to it; FP8 of float32 scales is not.
-      ASSERT_TRUE(wide == value || wide == BFloat16::FromFloat(value).ToFloat())
-          << slot << " element " << i << ": " << wide << ", " << value;
-    }
+    ExpectSameNumbers(kept, *widened, slot);
   }
-  EXPECT_EQ(num_linears, 5);  // qkv, dense, fc, gate, proj
+  EXPECT_EQ(num_linears, form.num_linears);
 }
 
 TEST(QuantizedFormsTest, FormsThatTheEngineExecutesAreKept) {
-  ExpectKept({}, "int8_channel", QuantAlgo::kW8A16);
-  ExpectKept({.target = DeviceKind::kCpu}, "int8_channel", QuantAlgo::kW8A16);
-  ExpectKept({.target = DeviceKind::kCpu}, "packed_channel", QuantAlgo::kW4A16);
+  using enum QuantAlgo;
+  ExpectKept({}, "int8_channel", {kW8A16});
+  ExpectKept({.target = DeviceKind::kCpu}, "int8_channel", {kW8A16});
+  ExpectKept({.target = DeviceKind::kCpu}, "packed_channel", {kW4A16});
+  ExpectKept({}, "gptq_sym_channel", {kW4A16});
   for (const char* name : {"fp8_channel", "fp8_static", "modelopt"})
-    ExpectKept({.target = DeviceKind::kCuda}, name, QuantAlgo::kFp8PerChannelPerToken);
+    ExpectKept({.target = DeviceKind::kCuda}, name, {kFp8PerChannelPerToken});
+}
+
+TEST(QuantizedFormsTest, GroupsAreKeptOnEveryTarget) {
+  using enum QuantAlgo;
+  for (const auto target : {std::optional<DeviceKind>(), std::optional(DeviceKind::kCpu),
+                            std::optional(DeviceKind::kCuda)}) {
+    ExpectKept({.target = target}, "awq_g128", {kW4A16Gptq, 128, true});
+    ExpectKept({.target = target}, "packed_group", {kW4A16Gptq, 32, false});
+    ExpectKept({.target = target}, "gptq8_v2_head",
+               {kW8A16Gptq, 64, true, 5,
+                "8 weights, 7 kept as they are stored and 1 widened to bfloat16"});
+    ExpectKept({.target = target}, "awq_g32_ignored",
+               {.algo = kMixedPrecision, .num_linears = 4, .becomes = "6 weights, kept as"});
+  }
+  ExpectKept({}, "packed_zeros", {kW4A16Gptq, 64, true});
+  // Each row is a group, whatever its columns.
+  ExpectKept({}, "int8_static_zeros", {kW8A16Gptq, 64, true});
 }
 
 TEST(QuantizedFormsTest, OthersAreWidened) {
@@ -162,29 +215,76 @@ TEST(QuantizedFormsTest, OthersAreWidened) {
     return source.ok() ? (*source)->config.quant_algo : QuantAlgo::kNone;
   };
   EXPECT_EQ(algo("fp8_channel", {.target = DeviceKind::kCpu}), QuantAlgo::kNone);
-  EXPECT_EQ(algo("int8_static_zeros", {}), QuantAlgo::kNone);
-  EXPECT_EQ(algo("awq_g128", {.target = DeviceKind::kCuda}), QuantAlgo::kNone);
+  EXPECT_EQ(algo("gptq_act_order", {}), QuantAlgo::kNone);
+  EXPECT_EQ(algo("packed_zeros_order", {}), QuantAlgo::kNone);
+  EXPECT_EQ(algo("awq_g128", {.quant_algo = QuantAlgo::kNone}), QuantAlgo::kNone);
   EXPECT_EQ(algo("fp8_blocks", {.target = DeviceKind::kCuda}), QuantAlgo::kNone);
   // Scales of bfloat16 do not fit float16.
   EXPECT_EQ(algo("int8_channel", {.dtype = DType::kF16}), QuantAlgo::kNone);
   EXPECT_EQ(algo("int8_channel", {.quant_algo = QuantAlgo::kNone}), QuantAlgo::kNone);
   EXPECT_EQ(algo("int8_channel", {.quant_algo = QuantAlgo::kW4A16}), QuantAlgo::kW4A16);
+  // Quantised anew, in other groups than the stored ones.
+  const auto anew = builder::OpenWeightSource(
+      QuantizedDir("packed_group"), {.quant_algo = QuantAlgo::kW4A16Gptq, .group_size = 16});
+  ASSERT_TRUE(anew.ok()) << anew.status().ToString();
+  EXPECT_EQ((*anew)->config.group_size, 16);
+  EXPECT_THAT((*anew)->quantization, HasSubstr("widened to bfloat16"));
+}
+
+// What the second implementation says of kept forms (make_grouped_golden.py), on every table.
+TEST(QuantizedFormsTest, KeptFormsGiveTheLogitsOfTheSecondImplementation) {
+  const auto device = Device::Cpu(2);
+  int num_models = 0;
+  for (const std::string& name : QuantizedNames()) {
+    const auto path = QuantizedDir(name) / "kept.safetensors";
+    if (!std::filesystem::exists(path)) continue;
+    ++num_models;
+    const auto expected = artifact::TensorSet::OpenFile(path);
+    ASSERT_TRUE(expected.ok()) << expected.status().ToString();
+    const auto engine = builder::Open(QuantizedDir(name), *device, {.dtype = DType::kF32});
+    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    ASSERT_NE((*engine)->config.quant_algo, QuantAlgo::kNone) << name;
+    const auto tables = ops::CpuOpTables({.weight_dtype = model::LinearDType((*engine)->config),
+                                          .kv_dtype = DType::kF32,
+                                          .head_dim = (*engine)->config.head_dim,
+                                          .num_heads = (*engine)->config.num_heads,
+                                          .num_kv_heads = (*engine)->config.num_kv_heads});
+    for (const ops::OpTable& table : tables)
+      for (int p = 0; expected->Find("prompt_" + std::to_string(p)) != nullptr; ++p) {
+        const auto wide = ValuesOf<int64_t>(*expected, "prompt_" + std::to_string(p));
+        const auto want = ValuesOf<float>(*expected, "logits_" + std::to_string(p));
+        const std::vector<TokenId> ids(wide.begin(), wide.end());
+        PagedModel model(*engine, table, *device, 1, kBlockSize);
+        const auto logits = AllLogits(model, ids, std::vector<size_t>{ids.size()});
+        float worst = 0;
+        for (size_t i = 0; i < want.size(); ++i) {
+          const auto& row = logits[i / logits.front().size()];
+          worst = Worse(worst, std::fabs(row[i % row.size()] - want[i]));
+        }
+        EXPECT_LE(worst, kTolerance) << name << ", " << table.name << ", prompt " << p;
+      }
+  }
+  EXPECT_EQ(num_models, 9);
 }
 
 TEST(QuantizedFormsTest, TheMemoryPlanCountsWhatIsInMemory) {
   const auto describe = [](const char* name) {
     return builder::Describe(QuantizedDir(name)).value();
   };
-  const builder::Description awq = describe("awq_g32_ignored");
-  EXPECT_EQ(awq.stored_quantization,
-            "AWQ, int4 with zero points, groups of 32; 6 weights, widened to float16");
+  const builder::Description ordered = describe("gptq_act_order");
+  EXPECT_EQ(ordered.stored_quantization,
+            "GPTQ, int4, with zero points, groups of 32, act-order; 7 weights, widened to float16");
   const builder::Description kept = describe("int8_channel");
   EXPECT_EQ(kept.stored_quantization,
             "compressed-tensors int8, a scale per channel, dynamic activations; 7 weights, kept as "
             "they are stored");
   constexpr uint64_t kLinears = 64 * (64 + 32 + 32 + 64 + 3 * 64);
-  EXPECT_GE(awq.weight_bytes, 2 * kLinears);
-  EXPECT_GT(awq.weight_bytes - kept.weight_bytes, kLinears / 2);
+  EXPECT_GE(ordered.weight_bytes, 2 * kLinears);
+  EXPECT_GT(ordered.weight_bytes - kept.weight_bytes, kLinears / 2);
+  const builder::Description groups = describe("packed_group");
+  // Half a byte a weight, and a scale for 32 of them: an eighth.
+  EXPECT_LT(groups.weight_bytes, kept.weight_bytes);
+  EXPECT_GT(groups.weight_bytes + kLinears / 2 - kLinears / 8 + 4096, kept.weight_bytes);
 }
 
 // Checkpoint and engine of a widened model, and of one whose form is kept.
@@ -192,13 +292,18 @@ TEST(QuantizedFormsTest, EveryRoadGivesTheSameAnswers) {
   const auto dir =
       std::filesystem::path(testing::TempDir()) / ("quantized_roads_" + std::to_string(getpid()));
   const auto device = Device::Cpu(2);
-  for (const char* name : {"packed_zeros_order", "packed_channel"}) {
+  for (const auto& [name, algo] : std::vector<std::pair<std::string, nlohmann::json>>{
+           {"packed_zeros_order", nullptr},
+           {"packed_channel", "W4A16"},
+           {"packed_zeros", "W4A16_GPTQ"},
+           {"int8_static_zeros", "W8A16_GPTQ"},
+           {"awq_g32_ignored", "MIXED_PRECISION"}}) {
+    SCOPED_TRACE(name);
     std::filesystem::remove_all(dir);
     ASSERT_TRUE(
         builder::Convert({.model_dir = QuantizedDir(name), .output_dir = dir / "checkpoint"}).ok());
     const auto config = nlohmann::json::parse(*ReadFile(dir / "checkpoint/config.json"));
-    EXPECT_EQ(config["quantization"]["quant_algo"] == "W4A16",
-              std::string(name) == "packed_channel");
+    EXPECT_EQ(config["quantization"]["quant_algo"], algo);
     ASSERT_TRUE(
         builder::Build(
             {.checkpoint_dir = dir / "checkpoint", .output_dir = dir / "engine", .limits = {}})
@@ -208,9 +313,10 @@ TEST(QuantizedFormsTest, EveryRoadGivesTheSameAnswers) {
     for (const auto& road : {QuantizedDir(name), dir / "checkpoint", dir / "engine"}) {
       const auto engine = builder::Open(road, *device, {});
       ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+      const DType dtype = (*engine)->config.dtype;
       const auto tables = ops::CpuOpTables({.weight_dtype = model::LinearDType((*engine)->config),
-                                            .dtype = DType::kBF16,
-                                            .kv_dtype = DType::kBF16,
+                                            .dtype = dtype,
+                                            .kv_dtype = dtype,
                                             .head_dim = 32,
                                             .num_heads = 2,
                                             .num_kv_heads = 1});

@@ -46,13 +46,15 @@ Engines OpenRanks(const std::filesystem::path& dir, Device& device, const RankMa
 
 // Through an engine directory with a file for each rank.
 Engines BuildRanks(const std::filesystem::path& dir, Device& device, const RankMapping& ranks,
-                   std::optional<model::QuantAlgo> algo = {}, int max_seq_len = 0) {
+                   std::optional<model::QuantAlgo> algo = {}, int max_seq_len = 0,
+                   std::optional<int> group_size = {}) {
   const std::filesystem::path engine =
       std::filesystem::path(testing::TempDir()) / ("engine_of_ranks_" + std::to_string(getpid()));
   const Status built = builder::Build({.checkpoint_dir = dir,
                                        .output_dir = engine,
                                        .dtype = DType::kF32,
                                        .quant_algo = algo,
+                                       .group_size = group_size,
                                        .limits = {.max_seq_len = max_seq_len},
                                        .tp_size = ranks.tp_size,
                                        .pp_size = ranks.pp_size});
@@ -236,12 +238,14 @@ TEST_P(RanksDemoTest, DraftsChunksPausesAndReuseChangeNoBit) {
 // A rank quantises the rows that it has, in a file and in memory alike.
 TEST_P(RanksDemoTest, QuantisedEnginesComputeWhatTheModelDoes) {
   const auto requests = RequestsOfAllKinds(engines[0]->config.vocab_size);
-  for (const auto algo : {model::QuantAlgo::kW8A16, model::QuantAlgo::kW4A16}) {
+  using enum model::QuantAlgo;
+  for (const auto algo : {kW8A16, kW4A16, kW4A16Gptq}) {
     SCOPED_TRACE(model::QuantAlgoName(algo));
+    const auto group_size = HasGroups(algo) ? std::optional(64) : std::nullopt;
     engines = OpenRanks(INFLIGHT_DEMO_MODEL, *device, GetParam(),
-                        {.dtype = DType::kF32, .quant_algo = algo});
+                        {.dtype = DType::kF32, .quant_algo = algo, .group_size = group_size});
     const Sinks expected = Run(options, requests);
-    engines = BuildRanks(INFLIGHT_DEMO_MODEL, *device, GetParam(), algo);
+    engines = BuildRanks(INFLIGHT_DEMO_MODEL, *device, GetParam(), algo, 0, group_size);
     ExpectAllEqual(requests, Run(options, requests), expected);
   }
 }

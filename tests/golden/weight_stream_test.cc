@@ -43,6 +43,7 @@ model::HostLayer BytesOfLayer(model::Engine& engine, int layer) {
     if (slot.layer != layer) continue;
     const void* data = slot.view != nullptr ? slot.view->data : slot.weight->data;
     if (slot.kind == model::WeightSlot::Kind::kScales) data = slot.weight->scales;
+    if (slot.kind == model::WeightSlot::Kind::kOffsets) data = slot.weight->offsets;
     const auto* const bytes = static_cast<const std::byte*>(data);
     if (begin == nullptr) begin = bytes;
     end = bytes + model::StoredBytes(engine.config, slot, DeviceKind::kCpu);
@@ -98,8 +99,13 @@ class PoisoningStream : public model::WeightStream {
 
 TEST(WeightStreamTest, ADecoderReadsLayersOnlyWhileTheyAreThere) {
   const auto device = Device::Cpu(2);
-  for (const model::QuantAlgo algo : {model::QuantAlgo::kNone, model::QuantAlgo::kW8A16}) {
-    const model::ModelConfig config = SmallConfig(algo);
+  using enum model::QuantAlgo;
+  for (const model::QuantAlgo algo : {kNone, kW8A16, kW4A16Gptq}) {
+    model::ModelConfig config = SmallConfig(algo);
+    if (HasGroups(algo)) {
+      config.group_size = 32;
+      config.has_zero_point = true;
+    }
     const auto made = builder::Random(config, {}, /*seed=*/3, *device);
     ASSERT_TRUE(made.ok()) << made.status().ToString();
     const auto table = ops::FindOps(*device, model::KernelShape(config), {});

@@ -129,21 +129,11 @@ def packing(type_name, rng):
 def test_packed_weights_are_the_numbers_of_the_package(type_name, wide, tmp_path):
     path = gguf_models.write(wide, tmp_path / "m.gguf", pack=packing(type_name, np.random.default_rng(6)))
     found = checkpoint(path, tmp_path / "out")
-    stored = {
-        tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(tensor.shape[::-1])
-        for tensor in gguf.GGUFReader(path).tensors
-    }
-
-    def heads(rows, count):
-        """Undoes gguf_models.paired."""
-        return rows.reshape(count, rows.shape[0] // count // 2, 2, -1).swapaxes(1, 2).reshape(rows.shape)
-
+    stored = stored_in(path)
     layer = "transformer.layers.0."
     expected = {
         "transformer.vocab_embedding.weight": stored["token_embd.weight"],
-        layer + "attention.qkv.weight": np.concatenate(
-            [heads(stored["blk.0.attn_q.weight"], 4), heads(stored["blk.0.attn_k.weight"], 2), stored["blk.0.attn_v.weight"]]
-        ),
+        layer + "attention.qkv.weight": qkv_of(stored),
         layer + "attention.dense.weight": stored["blk.0.attn_output.weight"],
         layer + "mlp.fc.weight": stored["blk.0.ffn_gate.weight"],
         layer + "mlp.gate.weight": stored["blk.0.ffn_up.weight"],
@@ -152,6 +142,120 @@ def test_packed_weights_are_the_numbers_of_the_package(type_name, wide, tmp_path
     }
     for name, values in expected.items():
         assert (found[name].view(np.uint32) == values.view(np.uint32)).all(), name
+
+
+KEPT = {  # bits, group, offsets
+    "Q4_0": (4, 32, False), "Q4_1": (4, 32, True), "Q5_0": (8, 32, False), "Q5_1": (8, 32, True), "Q8_0": (8, 32, False),
+    "Q2_K": (4, 16, True), "Q3_K": (4, 16, False), "Q4_K": (4, 32, True), "Q5_K": (8, 32, True), "Q6_K": (8, 16, False),
+    "IQ4_NL": (8, 32, False), "IQ4_XS": (8, 32, False),
+}  # fmt: skip
+
+
+def kept_checkpoint(model, out):
+    """{name: array} of a checkpoint whose linears are not widened; two codes of four bits a byte are taken apart."""
+    run("convert", "--model-dir", model, "--output-dir", out)
+    named, data = safetensors_rows.header(out / "rank0.safetensors")
+    kinds = {"F32": np.float32, "I8": np.int8, "BF16": np.uint16, "F16": np.float16}
+    tensors = {
+        name: np.frombuffer(data[slice(*tensor["data_offsets"])], kinds[tensor["dtype"]]).reshape(tensor["shape"])
+        for name, tensor in named.items()
+        if name != "__metadata__"
+    }
+    return tensors, json.loads((out / "config.json").read_text())["quantization"]
+
+
+def numbers_of(tensors, stem, bits, group):
+    """What codes, scales and offsets stand for in float64, and the bound on how far float32 sums of theirs are off."""
+    codes = tensors[stem + ".weight"]
+    if bits == 4:
+        codes = np.stack([(codes << 4) >> 4, codes >> 4], -1).reshape(len(codes), -1)
+    scales = np.repeat(tensors[stem + ".weights_scaling_factor"].astype(np.float64), group, 1)
+    zeros = tensors.get(stem + ".zero")
+    offsets = np.zeros_like(scales) if zeros is None else np.repeat(zeros.astype(np.float64), group, 1)
+    return codes * scales + offsets, 2.0**-22 * (abs(offsets) + 4 * abs(scales)) + 2.0**-24 * abs(codes * scales)
+
+
+def stored_in(path):
+    return {
+        tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(tensor.shape[::-1])
+        for tensor in gguf.GGUFReader(path).tensors
+    }
+
+
+def heads(rows, count):
+    """Undoes gguf_models.paired."""
+    return rows.reshape(count, rows.shape[0] // count // 2, 2, -1).swapaxes(1, 2).reshape(rows.shape)
+
+
+def qkv_of(stored, layer=0):
+    parts = [stored[f"blk.{layer}.attn_{part}.weight"] for part in "qkv"]
+    return np.concatenate([heads(parts[0], 4), heads(parts[1], 2), parts[2]])
+
+
+@pytest.mark.parametrize("type_name", sorted(KEPT))
+def test_blocks_of_integers_are_kept(type_name, wide, tmp_path):
+    path = gguf_models.write(wide, tmp_path / "m.gguf", pack=packing(type_name, np.random.default_rng(6)))
+    tensors, quantization = kept_checkpoint(path, tmp_path / "out")
+    bits, group, has_offsets = KEPT[type_name]
+    expected = {"quant_algo": f"W{bits}A16_GPTQ", "group_size": group, "has_zero_point": has_offsets}
+    assert quantization == expected | {"kv_cache_quant_algo": None}
+    stored = stored_in(path)
+    layer = "transformer.layers.0."
+    for stem, package in {
+        "attention.qkv": qkv_of(stored),
+        "attention.dense": stored["blk.0.attn_output.weight"],
+        "mlp.fc": stored["blk.0.ffn_gate.weight"],
+        "mlp.gate": stored["blk.0.ffn_up.weight"],
+        "mlp.proj": stored["blk.0.ffn_down.weight"],
+    }.items():
+        numbers, bound = numbers_of(tensors, layer + stem, bits, group)
+        assert (abs(numbers - package.astype(np.float64)) <= bound).all(), stem
+    text = run("inspect", path).stdout
+    assert f"GGUF blocks, {type_name}; 8 weights, 7 kept as they are stored and 1 widened to bfloat16" in text
+    assert f"int{bits} weights in groups of {group}{' with zero points' if has_offsets else ''}; the CPU rounds" in text
+
+
+def test_a_linear_of_several_blocks_has_a_form_that_holds_all(wide, tmp_path):
+    """As files of Q4_K_M mix them: v and down in Q6_K, and here the output of attention in float16."""
+    rng = np.random.default_rng(8)
+    four, six = packing("Q4_K", rng), packing("Q6_K", rng)
+
+    def pack(name, values):
+        if ".o_proj." in name:
+            return values.astype(np.float16), None
+        return (six if ".v_proj." in name or ".down_proj." in name else four)(name, values)
+
+    path = gguf_models.write(wide, tmp_path / "m.gguf", pack=pack)
+    tensors, quantization = kept_checkpoint(path, tmp_path / "out")
+    assert quantization["quant_algo"] == "MIXED_PRECISION"
+    int8 = {"quant_algo": "W8A16_GPTQ", "group_size": 16}
+    int4 = {"quant_algo": "W4A16_GPTQ", "group_size": 32, "has_zero_point": True}
+    layer = "transformer.layers.0."
+    assert quantization["quantized_layers"] == {
+        layer + "attention.qkv": int8 | {"has_zero_point": True},
+        layer + "mlp.fc": int4,
+        layer + "mlp.gate": int4,
+        layer + "mlp.proj": int8 | {"has_zero_point": False},
+    }
+    stored = stored_in(path)
+    for stem, bits, group, package in (
+        ("attention.qkv", 8, 16, qkv_of(stored)),
+        ("mlp.fc", 4, 32, stored["blk.0.ffn_gate.weight"]),
+        ("mlp.proj", 8, 16, stored["blk.0.ffn_down.weight"]),
+    ):
+        numbers, bound = numbers_of(tensors, layer + stem, bits, group)
+        assert (abs(numbers - package.astype(np.float64)) <= bound).all(), stem
+    # Whatever road it takes.
+    run("build", "--checkpoint-dir", tmp_path / "out", "--output-dir", tmp_path / "engine")
+    run("build", "--checkpoint-dir", path, "--output-dir", tmp_path / "direct")
+    assert (tmp_path / "engine/rank0.engine").read_bytes() == (tmp_path / "direct/rank0.engine").read_bytes()
+    cases = [{"prompt": [1, 5, 9, 30], "greedy": [0] * 12}]
+    answers = [greedy(model, cases) for model in (path, tmp_path / "out", tmp_path / "engine")]
+    assert answers[0] == answers[1] == answers[2]
+    assert greedy(path, cases, "--tensor-parallel-size", "2") == greedy(tmp_path / "out", cases, "--tensor-parallel-size", "2")
+    # Widened as asked for.
+    for flags in (["--quant-algo", "none"], ["--dtype", "float32"]):
+        assert "7 weights, widened to" in run("inspect", path, *flags).stdout
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,10 @@
 
 import json
 import re
+import struct
 
 import pytest
-from command import DEMO, ROOT, run
+from command import DEMO, ROOT, error, run
 from safetensors_rows import demo_rows, header
 
 SECOND_IMPLEMENTATION = json.loads((ROOT / "tests/golden/int8/demo_perplexity.json").read_text())
@@ -135,6 +136,45 @@ def test_inspect_says_how_int4_is_computed_and_it_runs(int4_engine):
         text = run("inspect", int4_engine / directory).stdout
         assert "quantization  W4A16: int4 weights, a scale per output channel; the CPU rounds activations to int8" in text
     assert run("run", int4_engine / "engine", "--prompt", "What is 27 + 54?", "--max-tokens", 8).stdout.strip()
+
+
+def test_int4_in_groups_on_every_road(tmp_path):
+    groups = ["--quant-algo", "W4A16_GPTQ", "--group-size", "64"]
+    build = ["build", "--max-seq-len", 256, "--output-dir"]
+    run("convert", "--model-dir", DEMO, "--output-dir", tmp_path / "ckpt", *groups)
+    run("convert", "--model-dir", DEMO, "--output-dir", tmp_path / "ranks", *groups, "--tp-size", 2, "--pp-size", 2)
+    run(*build, tmp_path / "engine", "--checkpoint-dir", tmp_path / "ckpt")
+    run(*build, tmp_path / "merged", "--checkpoint-dir", tmp_path / "ranks", "--merge-ranks")
+    run(*build, tmp_path / "direct", "--checkpoint-dir", DEMO, *groups)
+    engine = (tmp_path / "engine/rank0.engine").read_bytes()
+    assert (tmp_path / "merged/rank0.engine").read_bytes() == engine
+    assert (tmp_path / "direct/rank0.engine").read_bytes() == engine
+    note = (
+        "quantization  W4A16_GPTQ: int4 weights in groups of 64; the CPU rounds activations to int8, a scale per token and group"
+    )
+    answers = []
+    for directory in ("ckpt", "engine", "ranks"):
+        assert note in run("inspect", tmp_path / directory).stdout
+        answers.append(run("run", tmp_path / directory, "--prompt", "What is 27 + 54?", "--max-tokens", 8).stdout)
+    answers.append(run("run", DEMO, *groups, "--prompt", "What is 27 + 54?", "--max-tokens", 8).stdout)
+    assert "81" in answers[0] and len(set(answers)) == 1
+    # Scales of groups, float32, by hand.
+    name = "transformer.layers.3.mlp.proj"
+    tensors, data = header(tmp_path / "ckpt/rank0.safetensors")
+    scales = tensors[name + ".weights_scaling_factor"]
+    assert scales["dtype"] == "F32" and scales["shape"] == [256, 12]
+    weights = demo_rows("model.layers.3.mlp.down_proj.weight")(100)
+    at = scales["data_offsets"][0] + 100 * 12 * 4
+    for group, scale in enumerate(struct.unpack("<12f", data[at : at + 48])):
+        assert scale == max(map(abs, weights[64 * group : 64 * (group + 1)])) / 8
+
+
+def test_groups_that_do_not_fit_are_refused(tmp_path):
+    convert = ["convert", "--model-dir", DEMO, "--output-dir", tmp_path / "out", "--quant-algo"]
+    assert "group_size: got 48, hidden_size 256 is no multiple of it" in error(*convert, "W4A16_GPTQ", "--group-size", 48)
+    assert "--group-size: got 64, only beside --quant-algo W4A16_GPTQ" in error(*convert, "W8A16", "--group-size", 64)
+    assert "which cuts the 256 columns" in error(*convert, "W4A16_GPTQ", "--group-size", 256, "--tp-size", 2)
+    assert not (tmp_path / "out").exists()
 
 
 def test_other_precisions_are_refused_by_name(tmp_path):
