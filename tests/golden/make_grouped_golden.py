@@ -114,6 +114,18 @@ class GroupRounding(Rounding):
         return y if bias is None else y + bias
 
 
+# What the engine has as one weight, or multiplies at once, is kept where all of it is packed.
+TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+
+
+def is_kept(module, modules):
+    if not module.startswith("model.layers."):
+        return False
+    stem, _, name = module.removesuffix(".").rpartition(".")
+    together = next((names for names in TOGETHER if name in names), (name,))
+    return all(f"{stem}.{each}." in modules for each in together)
+
+
 def make(name):
     config = json.loads((DATA / name / "config.json").read_text())
     quantization = config["quantization_config"]
@@ -122,14 +134,14 @@ def make(name):
     kept = {k: v.astype(np.float64) for k, v in stored.items() if not k.endswith(":dtype") and k.endswith(".weight")}
     kept = {k: v for k, v in kept.items() if stored[k].dtype != np.int8}
     widened, sizes = dict(kept), {}
-    for module in sorted(k.removesuffix(part) for k in stored if k.endswith("." + part)):
+    modules = {k.removesuffix(part) for k in stored if k.endswith("." + part)}
+    for module in sorted(modules):
         codes, zeros, scales, dtype = read(stored, module, quantization)
         size = codes.shape[1] // scales.shape[1]
         exact = (codes - np.repeat(zeros, size, 1)) * np.repeat(scales.astype(np.float64), size, 1)
         widened[module + "weight"] = rounded(exact, dtype)
-        is_layers = module.startswith("model.layers.")  # the others are widened
-        kept[module + "weight"] = exact if is_layers else rounded(exact, dtype)
-        if is_layers:
+        kept[module + "weight"] = exact if is_kept(module, modules) else rounded(exact, dtype)
+        if is_kept(module, modules):
             sizes[module + "weight"] = size
     reference = load_file(DATA / name / "reference.safetensors")
     ids = np.concatenate([reference["prompt_0"], reference["greedy_0"][:-1]])

@@ -204,8 +204,11 @@ TEST(QuantizedFormsTest, GroupsAreKeptOnEveryTarget) {
                {.algo = kMixedPrecision, .num_linears = 4, .becomes = "6 weights, kept as"});
   }
   ExpectKept({}, "packed_zeros", {kW4A16Gptq, 64, true});
-  // Each row is a group, whatever its columns.
-  ExpectKept({}, "int8_static_zeros", {kW8A16Gptq, 64, true});
+  // k is plain, and so then is qkv.
+  ExpectKept({}, "int8_static_zeros",
+             {.algo = kMixedPrecision,
+              .num_linears = 4,
+              .becomes = "6 weights, 4 kept as they are stored and 2 widened to float16"});
 }
 
 TEST(QuantizedFormsTest, OthersAreWidened) {
@@ -296,7 +299,8 @@ TEST(QuantizedFormsTest, EveryRoadGivesTheSameAnswers) {
            {"packed_zeros_order", nullptr},
            {"packed_channel", "W4A16"},
            {"packed_zeros", "W4A16_GPTQ"},
-           {"int8_static_zeros", "W8A16_GPTQ"},
+           {"int8_static_zeros", "MIXED_PRECISION"},
+           {"gptq8_v2_head", "W8A16_GPTQ"},
            {"awq_g32_ignored", "MIXED_PRECISION"}}) {
     SCOPED_TRACE(name);
     std::filesystem::remove_all(dir);

@@ -155,8 +155,8 @@ def test_int4_in_groups_on_every_road(tmp_path):
     answers = []
     for directory in ("ckpt", "engine", "ranks"):
         assert note in run("inspect", tmp_path / directory).stdout
-        answers.append(run("run", tmp_path / directory, "--prompt", "What is 27 + 54?", "--max-tokens", 8).stdout)
-    answers.append(run("run", DEMO, *groups, "--prompt", "What is 27 + 54?", "--max-tokens", 8).stdout)
+        answers.append(run("run", tmp_path / directory, "--prompt", "What is 27 + 54?", "--max-tokens", 16).stdout)
+    answers.append(run("run", DEMO, *groups, "--prompt", "What is 27 + 54?", "--max-tokens", 16).stdout)
     assert "81" in answers[0] and len(set(answers)) == 1
     # Scales of groups, float32, by hand.
     name = "transformer.layers.3.mlp.proj"
