@@ -204,11 +204,11 @@ TEST(QuantizedFormsTest, GroupsAreKeptOnEveryTarget) {
                {.algo = kMixedPrecision, .num_linears = 4, .becomes = "6 weights, kept as"});
   }
   ExpectKept({}, "packed_zeros", {kW4A16Gptq, 64, true});
-  // k is plain, and so then is qkv.
+  // k and v are plain, and so then is qkv.
   ExpectKept({}, "int8_static_zeros",
              {.algo = kMixedPrecision,
               .num_linears = 4,
-              .becomes = "6 weights, 4 kept as they are stored and 2 widened to float16"});
+              .becomes = "5 weights, 4 kept as they are stored and 1 widened to float16"});
 }
 
 TEST(QuantizedFormsTest, OthersAreWidened) {
