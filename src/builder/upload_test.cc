@@ -125,6 +125,9 @@ TEST_F(UploadTest, Float32FilesAreConvertedAndQuantisedAsOnTheHost) {
     ExpectSame(dir_ / "hf", {.dtype = DType::kBF16, .quant_algo = algo});
     ExpectSame(dir_ / "hf", {.dtype = DType::kF16, .quant_algo = algo});
   }
+  // Groups are made on the host.
+  ExpectSame(dir_ / "hf",
+             {.dtype = DType::kBF16, .quant_algo = QuantAlgo::kW4A16Gptq, .group_size = 16});
 }
 
 TEST_F(UploadTest, CheckpointsOfEveryDTypeMappingAndQuantisation) {
