@@ -102,8 +102,8 @@ bool SkinnyIntegersCanRun(const GemmParams& p, const Weight& weight, const CudaS
 }
 
 bool PreferSkinnyIntegers(const GemmParams& p, const Weight& weight, const CudaStream& stream) {
-  const int64_t most = weight.dtype == DType::kI4 ? 64 : 32;
-  if (stream.is_fixed() || p.m > most) return false;
+  constexpr int64_t kMost = 32;
+  if (stream.is_fixed() || p.m > kMost) return false;
   GemmParams launch = p;
   launch.m = std::min<int64_t>(p.m, skinny_integers::kMaxTokens);
   return SkinnyIntegersCanRun(launch, weight, stream);

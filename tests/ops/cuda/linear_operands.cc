@@ -54,7 +54,7 @@ Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes, int64_t num_to
   }
   const int64_t width = w.values.view().shape[1];
   const bool is_int4 = dtypes.w == DType::kI4;
-  const bool reads_codes = num_tokens <= (is_int4 ? 64 : 32) && width % (is_int4 ? 32 : 16) == 0;
+  const bool reads_codes = num_tokens <= 32 && width % (is_int4 ? 32 : 16) == 0;
   Tensor rounded(reads_codes ? DType::kF32 : dtypes.x, w.values.view().shape);
   ForParts(rounded.view().num_elements(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
@@ -98,7 +98,7 @@ Weight IntegerOperand::weight(int64_t first, int64_t rows) const {
 double IntegerOperand::Value(int64_t n, int64_t k) const {
   const int64_t width = codes.view().shape[1];
   const int64_t at = n * num_groups + (group_size == 0 ? 0 : k / group_size);
-  const double product = double{codes.Get(n * width + k)} * scales.Get(at);
+  const double product = double{CodeAt(n * width + k)} * scales.Get(at);
   return product + (has_offsets ? offsets.Get(at) : 0);
 }
 

@@ -50,6 +50,7 @@ struct IntegerOperand {
                  bool has_offsets, uint64_t seed);
 
   Weight weight(int64_t first = 0, int64_t rows = -1) const;  // rows [first, first + rows)
+  float CodeAt(int64_t i) const { return codes.view().as<int8_t>()[i]; }
   // What element k of row n stands for, exactly, and the sum of the magnitudes of its two terms.
   double Value(int64_t n, int64_t k) const;
   double Magnitude(int64_t n, int64_t k) const;

@@ -94,7 +94,7 @@ TEST_F(CudaDequantizeTest, EveryCodeTimesItsGroupsScalePlusItsOffset) {
           for (int64_t i = 0; i < int64_t{n} * k; ++i) {
             const int64_t at = i / k * (k / group) + i % k / group;
             const float offset = has_offsets ? w.offsets.Get(at) : 0.0F;
-            want.Set(i, std::fma(w.codes.Get(i), w.scales.Get(at), offset));
+            want.Set(i, std::fma(w.CodeAt(i), w.scales.Get(at), offset));
           }
           EXPECT_TRUE(SameBits(out.ToHost().ToFloats(), want.ToFloats()))
               << DTypeName(weight) << " to " << DTypeName(dtype) << " [" << n << ", " << k
