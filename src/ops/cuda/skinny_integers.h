@@ -23,9 +23,9 @@ bool SkinnyIntegersCanRun(const GemmParams& params, const Weight& weight, const 
 
 // Whether operators take it for this product rather than widen the weight to the activations' dtype
 // in the workspace, which moves 2 bytes of each element twice more: launches of 16 tokens can run,
-// tokens are at most 32 (three launches take longer, bench/results/cuda-gemm.txt), and the stream
-// is not of OpChoice::kFixed, for a token has the same bits among 1 to 8 tokens and among 9 to 16
-// alone.
+// tokens are at most 32 (three launches take longer: bench/results/h200-llama-3-8b.md), and the
+// stream is not of OpChoice::kFixed, for a token has the same bits among 1 to 8 tokens and among 9
+// to 16 alone.
 bool PreferSkinnyIntegers(const GemmParams& params, const Weight& weight, const CudaStream& stream);
 
 // row_tiles: 1..3; stages: 2..8, as many of them as fit.
