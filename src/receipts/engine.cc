@@ -33,6 +33,7 @@ OpenOptions OptionsLike(const EngineRecord& engine, int64_t kv_tokens) {
   OpenOptions options{.device = engine.kernels.device == "cpu" ? "cpu" : "cuda",
                       .dtype = from.dtype,
                       .quant_algo = from.quant_algo,
+                      .group_size = from.group_size,
                       .fp8_kv_cache = from.fp8_kv_cache,
                       .quantize_lm_head = from.quantize_lm_head,
                       .tensor_parallel_size = from.tensor_parallel_size,

@@ -24,7 +24,7 @@ struct EngineRecord {
   std::string architecture;
   std::string quant_algo;
   Kernels kernels;
-  // Of these only those that decide what is computed: dtype, quant_algo, fp8_kv_cache,
+  // Of these only those that decide what is computed: dtype, quant_algo, group_size, fp8_kv_cache,
   // quantize_lm_head, ranks, and of the executor block_size, attention_windows and sink_tokens.
   OpenOptions open;
 };

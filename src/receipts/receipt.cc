@@ -43,6 +43,7 @@ std::string ModelText(const Receipt& receipt) {
   receipt.adapter.empty() ? out.Null() : out.String(receipt.adapter);
   out.Key("options").BeginObject().Key("dtype").String(open.dtype);
   out.Key("quant_algo").String(open.quant_algo);
+  WriteOptional("group_size", open.group_size, out);
   WriteOptional("fp8_kv_cache", open.fp8_kv_cache, out);
   WriteOptional("quantize_lm_head", open.quantize_lm_head, out);
   WriteOptional("tensor_parallel_size", open.tensor_parallel_size, out);
@@ -144,6 +145,7 @@ Status ReadModel(const json::Value& object, Receipt& receipt) {
   OpenOptions& open = engine.open;
   RETURN_IF_ERROR(options.Get("dtype", open.dtype));
   RETURN_IF_ERROR(options.Get("quant_algo", open.quant_algo));
+  RETURN_IF_ERROR(options.Get("group_size", open.group_size));
   RETURN_IF_ERROR(options.Get("fp8_kv_cache", open.fp8_kv_cache));
   RETURN_IF_ERROR(options.Get("quantize_lm_head", open.quantize_lm_head));
   RETURN_IF_ERROR(options.Get("tensor_parallel_size", open.tensor_parallel_size));

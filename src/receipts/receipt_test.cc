@@ -44,7 +44,7 @@ Receipt Example() {
 
 constexpr char kModel[] =
     R"({"weights":"aa","architecture":"LlamaForCausalLM","quant_algo":"none","adapter":null,)"
-    R"("options":{"dtype":"auto","quant_algo":"auto","fp8_kv_cache":false,)"
+    R"("options":{"dtype":"auto","quant_algo":"auto","group_size":null,"fp8_kv_cache":false,)"
     R"("quantize_lm_head":null,"tensor_parallel_size":null,"pipeline_parallel_size":null,)"
     R"("block_size":64,"attention_windows":[0,4096],"sink_tokens":0}})";
 constexpr char kKernels[] =
@@ -70,10 +70,10 @@ TEST(ReceiptTest, HasOneText) {
                             R"(,"parameters":)" + kParameters + R"(,"outputs":)" + kOutputs;
   EXPECT_EQ(text.substr(0, begin.size()), begin);
   EXPECT_EQ(text.substr(begin.size()),
-            R"(,"parts":{"model":"176a7fc8f758f0c3","kernels":"5edaf893dc0c8cdb","prompt":)"
+            R"(,"parts":{"model":"269537330d274268","kernels":"5edaf893dc0c8cdb","prompt":)"
             R"("0cebfd993d39809a","parameters":"a11433f15b7f500a","outputs":"b5fefdd57833e)"
-            R"(a49"},"digest":"562249332282e9ceba9aec388e40a73cd2f5fe12b11e3baf26efbe96392)"
-            R"(2311e"})");
+            R"(a49"},"digest":"7452234bca7bba7a02e1cd86d3dcc4e1ece191c8514eb9c74677dd31a2b)"
+            R"(ca8e2"})");
 }
 
 TEST(ReceiptTest, ReadsBackEqual) {
@@ -106,6 +106,7 @@ TEST(ReceiptTest, TellsWhichPartWasChanged) {
       {"\"aa\"", "\"ab\"", "model"},
       {"LlamaFor", "QwenFor", "model"},
       {R"("quant_algo":"none")", R"("quant_algo":"FP8")", "model"},
+      {R"("group_size":null)", R"("group_size":64)", "model"},
       {R"("adapter":null)", R"("adapter":"dd")", "model"},
       {R"("dtype":"auto")", R"("dtype":"float16")", "model"},
       {R"("fp8_kv_cache":false)", R"("fp8_kv_cache":true)", "model"},

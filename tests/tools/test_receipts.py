@@ -454,6 +454,18 @@ def test_hashes_in_place_of_prompts(tmp_path):
     assert done.stdout.startswith("prompt: ")
 
 
+def test_it_says_the_groups_that_weights_were_opened_in(tmp_path):
+    options = ("--quant-algo", "W4A16_GPTQ", "--group-size", 32)
+    server = start_server(tmp_path, DEMO, "--receipts", *options)
+    try:
+        body = {"prompt": "Once upon a time", "max_tokens": 24, "seed": 3, "temperature": 1, "logprobs": 0}
+        answer = post(server, "/v1/completions", body)
+    finally:
+        assert server.stop() == 0
+    assert answer["receipt"]["model"]["options"]["group_size"] == 32
+    assert run("verify", written(tmp_path, answer), "--model", DEMO).stdout == "verified\n"
+
+
 def test_of_no_receipts_there_are_no_hashes():
     assert "needed with it" in error("serve", DEMO, "--receipt-hashes")
 
