@@ -100,7 +100,9 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
     if (!slot.is_linear) continue;
     ++num_linears;
     std::optional<KeptLinear> linear = KeptOf(slot, source);
-    if (linear) linears.emplace(linear->stem(), *std::move(linear));
+    if (!linear) continue;
+    std::string stem = linear->stem();
+    linears.emplace(std::move(stem), *std::move(linear));
   }
   const auto is_fp8 = [](const auto& named) { return named.second.kind.codes == DType::kF8E4M3; };
   const auto num_fp8 = static_cast<size_t>(std::ranges::count_if(linears, is_fp8));

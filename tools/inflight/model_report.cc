@@ -63,7 +63,7 @@ std::string Rounded(int64_t count) {
   return fmt::format("{:.3g} million", value * 1e-6);
 }
 
-TypeSize SizeAs(model::ModelConfig config, DeviceKind device, const ModelReport& report) {
+TypeSize SizeAs(const model::ModelConfig& config, DeviceKind device, const ModelReport& report) {
   TypeSize size;
   size.type = config.quant_algo == QuantAlgo::kNone ? DTypeName(config.dtype)
                                                     : model::QuantAlgoName(config.quant_algo);
