@@ -112,7 +112,7 @@ class GenerationCall final : public LlmCall {
   Status Tokenize(Generation& asked) {
     if (!asked.llm.input_ids.empty()) return Status::Ok();
     ASSIGN_OR_RETURN(const PromptText whole, asked.make_prompt());
-    const Status status = Encode(whole, asked);
+    Status status = Encode(whole, asked);
     const bool may_be_shorter = asked.num_shorter_prompts > 0;
     if (may_be_shorter &&
         (status.ok() ? IsTooLong(asked) : status.reason() == Reason::kPromptTooLong))
