@@ -10,11 +10,14 @@
 #include <cstring>
 #include <limits>
 
+#include "artifact/checkpoint.h"
+#include "artifact/safetensors.h"
 #include "base/file.h"
 #include "builder/builder.h"
 #include "builder/engine_writer.h"
 #include "builder/pack.h"
 #include "builder/test_models.h"
+#include "tensor/element.h"
 #include "tensor/test_gpu.h"
 
 namespace inflight::builder {
@@ -148,6 +151,43 @@ TEST_F(UploadTest, CheckpointsOfEveryDTypeMappingAndQuantisation) {
           for (const QuantAlgo to : kAlgos)
             ExpectSame(checkpoint, {.dtype = DType::kBF16, .quant_algo = to});
       }
+}
+
+// As upstream writes them: scales of groups in the model's dtype, which float32 holds.
+TEST_F(UploadTest, ScalesOfGroupsInSixteenBits) {
+  Llama().Write(dir_ / "hf");
+  const auto checkpoint = dir_ / "checkpoint";
+  const Status converted = Convert({.model_dir = dir_ / "hf",
+                                    .output_dir = checkpoint,
+                                    .dtype = "float16",
+                                    .quant_algo = QuantAlgo::kW4A16Gptq,
+                                    .group_size = 16});
+  ASSERT_TRUE(converted.ok()) << converted.ToString();
+  const auto path = checkpoint / artifact::RankFileName(0);
+  const std::string bytes = *ReadFile(path);
+  const auto tensors = artifact::ParseSafetensors(std::as_bytes(std::span(bytes)), path.string());
+  ASSERT_TRUE(tensors.ok()) << tensors.status().ToString();
+  const auto is_scales = [](const artifact::StoredTensor& tensor) {
+    return tensor.name.ends_with(".weights_scaling_factor");
+  };
+  std::vector<artifact::TensorSpec> specs;
+  for (const artifact::StoredTensor& tensor : *tensors)
+    specs.push_back({tensor.name, is_scales(tensor) ? DType::kF16 : tensor.dtype, tensor.shape});
+  auto writer = artifact::SafetensorsWriter::Create(path, specs);
+  ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+  int num_scales = 0;
+  for (const artifact::StoredTensor& tensor : *tensors) {
+    const int64_t size = tensor.shape.num_elements();
+    std::vector<Float16> halves;
+    for (int64_t i = 0; is_scales(tensor) && i < size; ++i)
+      halves.push_back(Float16::FromFloat(LoadFloat(tensor.data.data(), tensor.dtype, i)));
+    num_scales += halves.empty() ? 0 : 1;
+    ASSERT_TRUE(
+        writer->Append(halves.empty() ? tensor.data : std::as_bytes(std::span(halves))).ok());
+  }
+  ASSERT_TRUE(writer->Finish().ok());
+  EXPECT_EQ(num_scales, 5);
+  ExpectSame(checkpoint, {.dtype = {}, .quant_algo = {}});
 }
 
 TEST_F(UploadTest, HeadsInFp8) {
