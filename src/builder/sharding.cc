@@ -47,23 +47,37 @@ Place PlaceOf(const Sharding& sharding, const std::string& name) {
   return {stage, fmt::format("{}{}{}", kLayers, layer, std::string_view(parsed.ptr, end))};
 }
 
-// Columns are cut between groups.
-Status CheckWholeGroups(const ModelConfig& config, int tp_size) {
+// So many columns of a row are not cut: a group's, of one whose rows are groups a step's
+// (ops/weight.h), of int4 a byte's.
+int64_t ColumnsTogether(const model::LinearForm& form) {
+  if (form.group_size > 0) return form.group_size;
+  if (form.has_offsets) return ops::kGroupStep;
+  return form.dtype == DType::kI4 ? 2 : 1;
+}
+
+// What rows have, for people.
+std::string NameOfColumns(const model::LinearForm& form) {
+  if (form.group_size > 0) return fmt::format("weights in groups of {}", form.group_size);
+  return fmt::format("{} weights{}", DTypeName(form.dtype),
+                     form.has_offsets ? " with a zero point for each row" : "");
+}
+
+Status CheckColumns(const ModelConfig& config, int tp_size) {
+  const auto is_any = [](const model::LinearForm& form) { return ColumnsTogether(form) == 1; };
+  if (tp_size == 1 || std::ranges::all_of(FormsOf(config), is_any)) return Status::Ok();
   model::DecoderWeights unused;
-  if (tp_size == 1 || std::ranges::none_of(FormsOf(config), &model::LinearForm::has_groups))
-    return Status::Ok();
   for (const model::WeightSlot& slot : model::WeightSlots(config, unused)) {
     const bool is_cut =
         slot.name.ends_with(".attention.dense.weight") || slot.name.ends_with(".mlp.proj.weight");
-    const int group_size = slot.form.group_size;
-    if (!slot.is_quantized || !is_cut || group_size == 0) continue;
+    if (!slot.is_quantized || !is_cut) continue;
     const int64_t part = slot.shape[1] / tp_size;
-    if (part % group_size != 0)
+    if (part % ColumnsTogether(slot.form) != 0)
       return Unimplemented(fmt::format(
-          "tp_size: got {}, which cuts the {} columns of {} into parts of {}; with weights in "
-          "groups of {} only whole groups are supported; take fewer ranks, or widen the weights "
+          "tp_size: got {}, which cuts the {} columns of {} into parts of {}; with {} only "
+          "multiples of {} are supported; take fewer ranks, or widen the weights "
           "(--quant-algo none)",
-          tp_size, slot.shape[1], slot.name, part, group_size));
+          tp_size, slot.shape[1], slot.name, part, NameOfColumns(slot.form),
+          ColumnsTogether(slot.form)));
   }
   return Status::Ok();
 }
@@ -163,12 +177,12 @@ Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
           tp_size, config.expert_intermediate_size, config.expert_intermediate_size / tp_size,
           ops::kExpertPanel));
   }
-  RETURN_IF_ERROR(CheckWholeGroups(config, tp_size));
-  if (LinearDType(config) == DType::kI4 && config.intermediate_size / tp_size % 2 != 0)
+  if (config.quant_algo == model::QuantAlgo::kW4A16 && config.intermediate_size / tp_size % 2 != 0)
     return Unimplemented(fmt::format(
         "tp_size: got {}, which cuts intermediate_size {} into parts of {} columns; with int4 "
         "weights only even ones are supported, use int8",
         tp_size, config.intermediate_size, config.intermediate_size / tp_size));
+  RETURN_IF_ERROR(CheckColumns(config, tp_size));
   if (sharding.use_parallel_embedding && sharding.embedding_sharding_dim == 1)
     RETURN_IF_ERROR(
         CheckDivides("hidden_size (embedding_sharding_dim 1)", config.hidden_size, tp_size));

@@ -348,6 +348,31 @@ TEST_F(ShardingTest, WhatDoesNotDivideIsRefusedByName) {
               HasSubstr("hidden_size (embedding_sharding_dim 1) 16"));
 }
 
+// Whatever the forms of the others are.
+TEST_F(ShardingTest, ColumnsThatAFormKeepsTogetherAreNotCut) {
+  Llama({.num_layers = 1, .num_heads = 8}).Write(hf());
+  model::ModelConfig config = OpenWeightSource(hf(), {}).value()->config;
+  config.quant_algo = model::QuantAlgo::kMixedPrecision;
+  config.slot_forms = {{"transformer.layers.0.attention.qkv", {.dtype = DType::kI8}},
+                       {"transformer.layers.0.mlp.proj", {.dtype = DType::kI4}}};
+  ASSERT_EQ(model::Validate(config), Status::Ok());
+  EXPECT_EQ(CheckSharding(config, {.ranks = {.tp_size = 4}}), Status::Ok());
+  const Status odd = CheckSharding(config, {.ranks = {.tp_size = 8}});
+  EXPECT_EQ(odd.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(odd.message(),
+              HasSubstr("tp_size: got 8, which cuts the 24 columns of "
+                        "transformer.layers.0.mlp.proj.weight into parts of 3; with int4 weights "
+                        "only multiples of 2 are supported"));
+  // Each row is one group with a zero point: kernels take 16 columns at a time.
+  config.slot_forms = {
+      {"transformer.layers.0.attention.dense", {.dtype = DType::kI8, .has_offsets = true}}};
+  ASSERT_EQ(model::Validate(config), Status::Ok());
+  EXPECT_EQ(CheckSharding(config, {.ranks = {.tp_size = 4}}), Status::Ok());  // 64 columns
+  EXPECT_THAT(CheckSharding(config, {.ranks = {.tp_size = 8}}).message(),
+              HasSubstr("parts of 8; with int8 weights with a zero point for each row only "
+                        "multiples of 16 are supported"));
+}
+
 TEST_F(ShardingTest, MissingAndMisshapenTensorsNameTheirFile) {
   Llama({}).Write(hf());
   ASSERT_TRUE(ConvertTo({.tp_size = 2, .pp_size = 2}).ok());
