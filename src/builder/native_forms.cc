@@ -209,13 +209,17 @@ std::set<std::string> KeepNativeForms(const SourceOptions& options, WeightSource
     valid.dtype = DType::kBF16;
   if (!model::Validate(valid).ok()) return {};
   const std::vector<WeightSlot> slots = model::WeightSlots(config, unused);
+  std::map<std::string, const WeightSlot*> offsets;  // by their matrix
+  for (const WeightSlot& slot : slots)
+    if (slot.kind == WeightSlot::Kind::kOffsets)
+      offsets.emplace(model::MatrixOfScales(slot), &slot);
   std::set<std::string> names;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i].kind != WeightSlot::Kind::kScales) continue;
-    const std::string matrix = model::MatrixOfScales(slots[i]);
+  for (const WeightSlot& slot : slots) {
+    if (slot.kind != WeightSlot::Kind::kScales) continue;
+    const std::string matrix = model::MatrixOfScales(slot);
     const KeptLinear& linear = linears.at(matrix.substr(0, matrix.rfind('.')));
     for (const WeightPart& part : source.recipes.at(matrix).parts) names.insert(part.tensor->name);
-    SetRecipes(linear, slots[i], linear.kind.has_offsets ? &slots[i + 1] : nullptr, source);
+    SetRecipes(linear, slot, linear.kind.has_offsets ? offsets.at(matrix) : nullptr, source);
   }
   source.config = std::move(config);
   return names;

@@ -69,6 +69,14 @@ TEST(LinearForm, GroupsHaveScalesAndOffsetsBehindTheirMatrices) {
                           "mlp.proj.weight [64, 96] int4",
                           "mlp.proj.weights_scaling_factor [64, 3] float32"));
   config.has_zero_point = true;
+  // Gate and up lie side by side in all that they have (GatedLinear of ops/cuda/linear.cc).
+  EXPECT_THAT(
+      SlotLines(config, "layers.0.mlp."),
+      ElementsAre("fc.weight [96, 64] int4", "gate.weight [96, 64] int4",
+                  "fc.weights_scaling_factor [96, 2] float32",
+                  "gate.weights_scaling_factor [96, 2] float32", "fc.zero [96, 2] float32",
+                  "gate.zero [96, 2] float32", "proj.weight [64, 96] int4",
+                  "proj.weights_scaling_factor [64, 3] float32", "proj.zero [64, 3] float32"));
   EXPECT_THAT(SlotLines(config, "layers.1.attention.dense."),
               ElementsAre("weight [64, 64] int4", "weights_scaling_factor [64, 2] float32",
                           "zero [64, 2] float32"));

@@ -24,6 +24,7 @@ class SlotList {
   void Linear(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
     LinearMatrix(stem, out, in, weight);
     LinearScales(stem, out, in, weight);
+    LinearOffsets(stem, out, in, weight);
   }
   void LinearMatrix(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
     Matrix(stem + ".weight", out, in, weight);
@@ -35,14 +36,15 @@ class SlotList {
   void LinearScales(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
     const LinearForm form = FormOfStem(stem);
     if (!form.is_quantized()) return;
-    const auto add = [&](std::string_view suffix, const Shape& shape, Kind kind) {
-      slots_.push_back({fmt::format("{}.{}", stem, suffix), shape, kind, &weight, {}});
-      slots_.back().form = form;
-    };
-    if (!form.has_groups()) return add(kScaleSuffix, {out}, Kind::kScales);
-    const Shape groups{out, form.NumGroups(in)};
-    add(kGroupScaleSuffix, groups, Kind::kScales);
-    if (form.has_offsets) add(kOffsetSuffix, groups, Kind::kOffsets);
+    if (form.has_groups())
+      OfMatrix(stem, kGroupScaleSuffix, {out, form.NumGroups(in)}, Kind::kScales, form, weight);
+    else
+      OfMatrix(stem, kScaleSuffix, {out}, Kind::kScales, form, weight);
+  }
+  void LinearOffsets(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
+    const LinearForm form = FormOfStem(stem);
+    if (form.has_offsets)
+      OfMatrix(stem, kOffsetSuffix, {out, form.NumGroups(in)}, Kind::kOffsets, form, weight);
   }
   void Matrix(std::string name, int64_t out, int64_t in, ops::Weight& weight) {
     slots_.push_back({std::move(name), {out, in}, Kind::kMatrix, &weight, {}});
@@ -85,6 +87,12 @@ class SlotList {
   std::vector<WeightSlot> Take() { return std::move(slots_); }
 
  private:
+  void OfMatrix(const std::string& stem, std::string_view suffix, const Shape& shape, Kind kind,
+                const LinearForm& form, ops::Weight& weight) {
+    slots_.push_back({fmt::format("{}.{}", stem, suffix), shape, kind, &weight, {}});
+    slots_.back().form = form;
+  }
+
   // Forms are those of the model's layers, of which names count a stage's own.
   LinearForm FormOfStem(const std::string& stem) const {
     if (prefix_.empty()) return FormOf(config_, stem);
@@ -121,11 +129,14 @@ void AddMlp(const ModelConfig& config, const std::string& prefix, LayerWeights& 
             SlotList& list) {
   const int64_t hidden = config.hidden_size;
   const int64_t inner = config.intermediate_size;
-  // The two matrices of a gated layer side by side: a GPU multiplies by both at once.
+  // The two matrices of a gated layer side by side, and so their scales and their offsets: a GPU
+  // multiplies by both at once.
   list.LinearMatrix(prefix + "mlp.fc", inner, hidden, layer.fc);
   if (config.gated_mlp) list.LinearMatrix(prefix + "mlp.gate", inner, hidden, layer.gate);
   list.LinearScales(prefix + "mlp.fc", inner, hidden, layer.fc);
   if (config.gated_mlp) list.LinearScales(prefix + "mlp.gate", inner, hidden, layer.gate);
+  list.LinearOffsets(prefix + "mlp.fc", inner, hidden, layer.fc);
+  if (config.gated_mlp) list.LinearOffsets(prefix + "mlp.gate", inner, hidden, layer.gate);
   if (config.mlp_bias) list.Vector(prefix + "mlp.fc.bias", inner, layer.fc_bias);
   if (config.gated_mlp && config.mlp_bias)
     list.Vector(prefix + "mlp.gate.bias", inner, layer.gate_bias);
