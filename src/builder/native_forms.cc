@@ -46,7 +46,16 @@ bool HasWholeGroups(const WeightRecipe& recipe, int64_t group_size) {
   });
 }
 
-std::optional<KeptLinear> KeptOf(const WeightSlot& slot, const WeightSource& source) {
+// The dtype that the model will have: OpenWeightSource makes float32 bfloat16 for a GPU, where
+// nothing else is asked for.
+DType ComputedDType(const SourceOptions& options, const WeightSource& source) {
+  const DType dtype = source.config.dtype;
+  const bool is_narrowed =
+      dtype == DType::kF32 && !options.dtype && options.target == DeviceKind::kCuda;
+  return is_narrowed ? DType::kBF16 : dtype;
+}
+
+std::optional<KeptLinear> KeptOf(const WeightSlot& slot, const WeightSource& source, DType dtype) {
   const WeightRecipe& recipe = source.recipes.at(slot.name);
   KeptLinear linear{.slot = slot, .forms = {}, .kind = {}};
   for (const WeightPart& part : recipe.parts) {
@@ -60,7 +69,7 @@ std::optional<KeptLinear> KeptOf(const WeightSlot& slot, const WeightSource& sou
     linear.forms.push_back(&form);
   }
   const bool fits = !linear.kind.has_groups() || HasWholeGroups(recipe, linear.kind.group_size);
-  if (!fits || !HasExactScales(linear, source.config.dtype)) return std::nullopt;
+  if (!fits || !HasExactScales(linear, dtype)) return std::nullopt;
   return linear;
 }
 
@@ -99,7 +108,7 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
   for (const WeightSlot& slot : model::WeightSlots(plain, unused)) {
     if (!slot.is_linear) continue;
     ++num_linears;
-    std::optional<KeptLinear> linear = KeptOf(slot, source);
+    std::optional<KeptLinear> linear = KeptOf(slot, source, ComputedDType(options, source));
     if (!linear) continue;
     std::string stem = linear->stem();
     linears.emplace(std::move(stem), *std::move(linear));

@@ -234,6 +234,26 @@ TEST(QuantizedFormsTest, OthersAreWidened) {
   EXPECT_THAT((*anew)->quantization, HasSubstr("widened to bfloat16"));
 }
 
+// Scales of rows are kept in the dtype that the model has in the end. Those of this one are
+// float16: float32 holds them, bfloat16, which float32 becomes on a GPU, does not.
+TEST(QuantizedFormsTest, ScalesOfRowsFitTheDTypeThatFloat32Becomes) {
+  const auto dir =
+      std::filesystem::path(testing::TempDir()) / ("quantized_narrow_" + std::to_string(getpid()));
+  std::filesystem::remove_all(dir);
+  std::filesystem::copy(QuantizedDir("gptq_sym_channel"), dir);
+  auto config = nlohmann::json::parse(*ReadFile(dir / "config.json"));
+  config["dtype"] = "float32";
+  ASSERT_TRUE(WriteFile(dir / "config.json", config.dump()).ok());
+  const auto wide = builder::OpenWeightSource(dir, {.target = DeviceKind::kCpu});
+  ASSERT_TRUE(wide.ok()) << wide.status().ToString();
+  EXPECT_EQ((*wide)->config.quant_algo, QuantAlgo::kW4A16);
+  const auto narrow = builder::OpenWeightSource(dir, {.target = DeviceKind::kCuda});
+  ASSERT_TRUE(narrow.ok()) << narrow.status().ToString();
+  EXPECT_EQ((*narrow)->config.dtype, DType::kBF16);
+  EXPECT_EQ((*narrow)->config.quant_algo, QuantAlgo::kNone);
+  std::filesystem::remove_all(dir);
+}
+
 // What the second implementation says of kept forms (make_grouped_golden.py), on every table.
 TEST(QuantizedFormsTest, KeptFormsGiveTheLogitsOfTheSecondImplementation) {
   const auto device = Device::Cpu(2);
