@@ -282,6 +282,10 @@ Result<Description> DescribeConfig(const std::filesystem::path& dir, const OpenO
   config.quant_algo = options.quant_algo.value_or(config.quant_algo);
   if (HasGroups(config.quant_algo))
     config.group_size = options.group_size.value_or(model::kDefaultGroupSize);
+  else if (options.group_size)
+    return InvalidArgument(
+        fmt::format("{}: group_size: got {}, only beside quant_algo W4A16_GPTQ and W8A16_GPTQ",
+                    dir.string(), *options.group_size));
   config.fp8_kv_cache = options.fp8_kv_cache.value_or(config.fp8_kv_cache);
   config.quantize_lm_head = options.quantize_lm_head.value_or(config.quantize_lm_head);
   RETURN_IF_ERROR(model::Validate(config));

@@ -177,6 +177,17 @@ def test_groups_that_do_not_fit_are_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_groups_of_what_has_none_are_refused(tmp_path):
+    """Of a model that is known by its sizes or its configuration alone, too."""
+    sizes = ("--n-layer", 1, "--n-head", 4, "--n-embd", 64, "--vocab-size", 300, "--n-positions", 128)
+    groups = ("--group-size", 64)
+    only = ", only beside --quant-algo W4A16_GPTQ and W8A16_GPTQ"
+    assert "--group-size: got 64" + only in error("build", *sizes, *groups, "--output-dir", tmp_path / "engine")
+    assert not (tmp_path / "engine").exists()
+    (tmp_path / "config.json").write_text((DEMO / "config.json").read_text())
+    assert "group_size: got 64, only beside quant_algo" in error("inspect", tmp_path, *groups)
+
+
 def test_other_precisions_are_refused_by_name(tmp_path):
     done = run(
         "convert",

@@ -262,6 +262,9 @@ Status BuildFromSizes(Options& options) {
   config.quant_algo = build.quant_algo.value_or(config.quant_algo);
   if (HasGroups(config.quant_algo))
     config.group_size = build.group_size.value_or(model::kDefaultGroupSize);
+  else if (build.group_size)
+    return InvalidArgument("--group-size: got " + std::to_string(*build.group_size) +
+                           ", only beside --quant-algo W4A16_GPTQ and W8A16_GPTQ");
   config.fp8_kv_cache = build.fp8_kv_cache.value_or(config.fp8_kv_cache);
   config.quantize_lm_head = build.quantize_lm_head.value_or(config.quantize_lm_head);
   if (build.tp_size.value_or(1) * build.pp_size.value_or(1) > 1)
