@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -26,6 +27,17 @@ Result<EngineRecord> RecordEngine(const ModelInfo& info, const OpenOptions& opti
                       .open = options};
   ASSIGN_OR_RETURN(record.weights, HashOfModel(info.directory));
   return record;
+}
+
+bool AreOpenedAlike(const EngineRecord& one, const EngineRecord& other) {
+  const auto what_decides = [](const EngineRecord& record) {
+    const OpenOptions& open = record.open;
+    return std::tie(record.weights, open.dtype, open.quant_algo, open.group_size, open.fp8_kv_cache,
+                    open.quantize_lm_head, open.tensor_parallel_size, open.pipeline_parallel_size,
+                    open.executor.block_size, open.executor.attention_windows,
+                    open.executor.sink_tokens);
+  };
+  return what_decides(one) == what_decides(other);
 }
 
 OpenOptions OptionsLike(const EngineRecord& engine, int64_t kv_tokens) {

@@ -33,6 +33,10 @@ struct EngineRecord {
 Result<EngineRecord> RecordEngine(const ModelInfo& info, const OpenOptions& options,
                                   std::string table, std::string device);
 
+// Whether both are of the same files, opened by the same options: one that is open by OptionsLike
+// of the one computes what the other did.
+bool AreOpenedAlike(const EngineRecord& one, const EngineRecord& other);
+
 // How to open a model so that it computes as the recorded one did: deterministic, without drafts,
 // by the recorded table where that is one of the CPU, with a KV cache of `kv_tokens`.
 OpenOptions OptionsLike(const EngineRecord& engine, int64_t kv_tokens);

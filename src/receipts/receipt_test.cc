@@ -153,6 +153,23 @@ TEST(ReceiptTest, ItsOwnHashesCannotBeChangedEither) {
   EXPECT_THAT(ChangedParts(*read), ElementsAre("outputs"));
 }
 
+// Receipts of a list are computed by the options of the first.
+TEST(ReceiptTest, OtherOptionsAreAnotherEngine) {
+  const EngineRecord engine = Example().engine;
+  EXPECT_TRUE(AreOpenedAlike(engine, ParseReceipt(ReceiptText(Example()))->engine));
+  const auto is_alike = [&](const auto& change) {
+    EngineRecord other = engine;
+    change(other);
+    return AreOpenedAlike(engine, other);
+  };
+  EXPECT_FALSE(is_alike([](EngineRecord& other) { other.weights = "ab"; }));
+  EXPECT_FALSE(is_alike([](EngineRecord& other) { other.open.group_size = 64; }));
+  EXPECT_FALSE(is_alike([](EngineRecord& other) { other.open.fp8_kv_cache.reset(); }));
+  EXPECT_FALSE(is_alike([](EngineRecord& other) { other.open.executor.attention_windows = {}; }));
+  EXPECT_FALSE(is_alike([](EngineRecord& other) { other.open.executor.sink_tokens = 1; }));
+  EXPECT_TRUE(is_alike([](EngineRecord& other) { other.open.executor.max_seq_len = 7; }));
+}
+
 TEST(ReceiptTest, LosesThePromptsIdsAlone) {
   Receipt receipt = Example();
   receipt.has_ids = false;

@@ -217,6 +217,13 @@ def test_one_that_was_made_up_is_found(tmp_path, receipt, change, told):
     assert differences(tmp_path, forged(receipt, change))[0].startswith(told)
 
 
+def test_one_of_other_options_is_not_computed_by_those_of_another(tmp_path, receipt):
+    other = forged(receipt, lambda made: made["model"]["options"].update(attention_windows=[8]))
+    assert receipt["model"]["options"]["attention_windows"] == []
+    message = error("verify", written(tmp_path, [receipt, other]), "--model", DEMO)
+    assert "opened by other options" in message
+
+
 def test_other_kernels_are_refused_by_name(tmp_path, receipt):
     other = forged(receipt, lambda made: made["kernels"].update(table="cpu/of_elsewhere", device="cpu"))
     done = verify(tmp_path, other)

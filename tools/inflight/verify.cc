@@ -145,12 +145,13 @@ Result<loader::Loaded> LoadLike(const Options& options, const std::filesystem::p
 Status CheckAlike(std::span<const Receipt> receipts) {
   const auto is_alike = [&](const Receipt& receipt) {
     const receipts::EngineRecord& first = receipts.front().engine;
-    return receipt.engine.kernels == first.kernels && receipt.engine.weights == first.weights;
+    return receipt.engine.kernels == first.kernels &&
+           receipts::AreOpenedAlike(receipt.engine, first);
   };
   if (std::ranges::all_of(receipts, is_alike)) return Status::Ok();
   return InvalidArgument(
-      "the receipts are of several models, or of several kernels: verify those of each by "
-      "themselves");
+      "the receipts are of several models, of several kernels, or of one model that was opened by "
+      "other options: verify those of each by themselves");
 }
 
 Status VerifyAll(const Options& options, const std::string& file) {
