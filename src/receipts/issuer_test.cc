@@ -246,6 +246,25 @@ TEST(VerifyTest, ComparesLogProbabilities) {
   EXPECT_THAT(Compared(receipt, answer), IsEmpty());
   answer.output_log_probs = {-1, -2, -3.0000002F};
   EXPECT_THAT(Compared(receipt, answer), ElementsAre("output 0: log-probabilities are others"));
+  receipt.outputs.front().log_probs.clear();  // though the request asked for them
+  receipt = *ParseReceipt(ReceiptText(receipt));
+  EXPECT_THAT(Compared(receipt, answer), ElementsAre("output 0: log-probabilities are others"));
+}
+
+// Of beams no first tokens are told: those of a shorter search are others.
+TEST(VerifyTest, ABeamIsNotCut) {
+  Receipt receipt = Streamed();
+  receipt.request.sampling.beam_width = 2;
+  receipt.outputs = {{.ids = {1, 2}, .end = "stop_text"}, {.ids = {3}, .end = "cancelled"}};
+  receipt = *ParseReceipt(ReceiptText(receipt));
+  Response answer{.is_final = true, .finish_reason = FinishReason::kLength};
+  answer.beams = {{.output_ids = {1, 2}, .finish_reason = FinishReason::kLength},
+                  {.output_ids = {3, 4}, .finish_reason = FinishReason::kLength}};
+  ScriptedExecutor executor({answer});
+  EXPECT_THAT(*Verify(receipt, {.engine = Here(), .executor = &executor}),
+              ElementsAre("output 0: end stop_text, which no beam has",
+                          "output 1: end cancelled, which no beam has"));
+  EXPECT_EQ(executor.asked.max_tokens, receipt.request.max_tokens);
 }
 
 TEST(VerifyTest, TellsOtherWeightsAndPrompts) {

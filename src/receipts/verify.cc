@@ -58,8 +58,10 @@ class OutputSink final : public ResponseSink {
   bool is_over_ = false;
 };
 
-// Where nothing is said of what follows, it need not be computed.
+// Where nothing is said of what follows, it need not be computed. Which beams are the best depends
+// on it.
 void ShortenToOutputs(const Receipt& receipt, Request& request) {
+  if (request.sampling.beam_width > 1) return;
   size_t most = 1;
   for (const SequenceRecord& sequence : receipt.outputs) {
     if (!sequence.is_cut()) return;
@@ -68,13 +70,16 @@ void ShortenToOutputs(const Receipt& receipt, Request& request) {
   request.max_tokens = std::min(request.max_tokens, static_cast<int>(most));
 }
 
-std::string Compare(const SequenceRecord& recorded, const Output& now, size_t index) {
+std::string Compare(const Request& request, const SequenceRecord& recorded, const Output& now,
+                    size_t index) {
   const std::string place = fmt::format("output {}", index);
   const size_t both = std::min(recorded.ids.size(), now.ids.size());
   for (size_t i = 0; i < both; ++i)
     if (recorded.ids[i] != now.ids[i])
       return fmt::format("{}: token {} at position {}, the model gives {}", place, recorded.ids[i],
                          i, now.ids[i]);
+  if (recorded.is_cut() && request.sampling.beam_width > 1)
+    return fmt::format("{}: end {}, which no beam has", place, recorded.end);
   const bool has_enough = recorded.is_cut() ? now.ids.size() >= recorded.ids.size()
                                             : now.ids.size() == recorded.ids.size();
   if (!has_enough)
@@ -83,12 +88,10 @@ std::string Compare(const SequenceRecord& recorded, const Output& now, size_t in
   if (!recorded.is_cut() && recorded.end != FinishReasonName(now.reason))
     return fmt::format("{}: end {}, the model's is {}", place, recorded.end,
                        FinishReasonName(now.reason));
-  if (recorded.log_probs.empty()) return "";
   const auto log_probs =
       std::span(now.log_probs).first(std::min(now.log_probs.size(), recorded.ids.size()));
-  return HashOfNumbers(log_probs) == recorded.log_probs
-             ? ""
-             : fmt::format("{}: log-probabilities are others", place);
+  const std::string hash = request.output.return_log_probs ? HashOfNumbers(log_probs) : "";
+  return hash == recorded.log_probs ? "" : fmt::format("{}: log-probabilities are others", place);
 }
 
 Result<std::vector<Output>> Run(const Receipt& receipt, const Again& again) {
@@ -159,7 +162,8 @@ Result<std::vector<std::string>> Verify(const Receipt& receipt, const Again& aga
     differences.push_back(fmt::format("outputs: {} of them, the model gives {}",
                                       receipt.outputs.size(), outputs.size()));
   for (size_t i = 0; i < std::min(outputs.size(), receipt.outputs.size()); ++i)
-    if (std::string text = Compare(receipt.outputs[i], outputs[i], i); !text.empty())
+    if (std::string text = Compare(receipt.request, receipt.outputs[i], outputs[i], i);
+        !text.empty())
       differences.push_back(std::move(text));
   return differences;
 }
