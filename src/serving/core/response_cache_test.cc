@@ -72,6 +72,23 @@ TEST(ResponseCacheTest, WhatIsLargerThanAllOfItIsNotKept) {
   EXPECT_NE(cache.Find("small"), nullptr);
 }
 
+// A receipt of an answer is longer than the answer.
+TEST(ResponseCacheTest, ParametersTakeTheirRoomToo) {
+  ResponseCache cache(4096);
+  const auto answer = [](size_t num_bytes) {
+    Response response = Answer("x");
+    response.parameters["receipt"] = std::string(num_bytes, 'r');
+    return response;
+  };
+  cache.Insert("large", answer(8192));
+  EXPECT_EQ(cache.Find("large"), nullptr);
+  cache.Insert("a", answer(2048));
+  EXPECT_GE(cache.used_bytes(), 2048U);
+  cache.Insert("b", answer(2048));
+  EXPECT_EQ(cache.Find("a"), nullptr);
+  EXPECT_NE(cache.Find("b"), nullptr);
+}
+
 Request Asking(std::vector<Tensor> inputs) {
   Request request;
   request.inputs = std::move(inputs);
