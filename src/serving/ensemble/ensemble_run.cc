@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "base/log.h"
 #include "serving/core/run_model.h"
@@ -155,7 +156,9 @@ std::set<EnsembleRun::Round> EnsembleRun::StoreLocked(size_t index, Round round,
   is_cut_short_ |= response.is_cut_short;
   const bool streams = step.has_streaming_input || step.model->decoupled();
   if (step.model->decoupled()) round = states_[index].next_round++;
-  if (const auto found = response.parameters.find(kReceipt); found != response.parameters.end())
+  // A step that gives the parameters of its request back says whatever the client did.
+  const auto found = response.parameters.find(kReceipt);
+  if (found != response.parameters.end() && std::holds_alternative<std::string>(found->second))
     receipts_[round] = std::get<std::string>(found->second);
   for (const auto& [output, tensor] : step.outputs) {
     std::optional<Tensor> value;

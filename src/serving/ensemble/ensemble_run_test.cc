@@ -64,11 +64,11 @@ class Held final : public Model {
   }
   void End() { Take(0).second({.is_final = true}); }
   // Answers the request at this place of the queue with its input.
-  void Echo(size_t place = 0) {
+  void Echo(size_t place = 0, Parameters parameters = {}) {
     auto [request, handler] = Take(place);
     Tensor out = *request.FindInput("IN");
     out.name = "OUT";
-    handler({.outputs = {out}, .is_final = true});
+    handler({.outputs = {out}, .parameters = std::move(parameters), .is_final = true});
   }
   void Fail() { Take(0).second({.status = Internal("broken"), .is_final = true}); }
 
@@ -147,6 +147,21 @@ TEST(EnsembleRun, AnswersComeInTheOrderOfTheStream) {
   EXPECT_THAT(chain.Answers(), ElementsAre(10, 11, 12));
   EXPECT_EQ(chain.got.num_final(), 1);
   EXPECT_TRUE(chain.got.last().is_final);
+}
+
+// Some models give back the parameters of their request, of which a client chooses name and type.
+TEST(EnsembleRun, AReceiptIsAText) {
+  for (const bool is_text : {true, false}) {
+    Chain chain;
+    chain.Start();
+    chain.source->Send(10);
+    chain.source->End();
+    const ParameterValue number = int64_t{5};
+    chain.sink->Echo(0, {{"receipt", is_text ? ParameterValue(std::string("{}")) : number}});
+    EXPECT_EQ(chain.got.num_final(), 1);
+    EXPECT_THAT(chain.Answers(), ElementsAre(10));
+    EXPECT_EQ(chain.got.responses().front().parameters.contains("receipt"), is_text);
+  }
 }
 
 TEST(EnsembleRun, AStreamWithoutResponsesEndsWithoutAnswer) {
