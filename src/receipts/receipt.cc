@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -214,8 +215,13 @@ Status CheckFormat(Members& members) {
 
 Status Find(const json::Value& value, int depth, std::vector<std::string>& found);
 
-// One that is written as text too, as KServe's parameters are.
+// One that is written as text too, as KServe's parameters are; those of gRPC in JSON say that they
+// are texts.
 Status FindIn(const json::Value& value, int depth, std::vector<std::string>& found) {
+  constexpr std::array<std::string_view, 2> kTexts = {"string_param", "stringParam"};
+  const auto [text_of_grpc, by_json_name] = value.Pick(kTexts);
+  if (text_of_grpc) return FindIn(*text_of_grpc, depth + 1, found);
+  if (by_json_name) return FindIn(*by_json_name, depth + 1, found);
   if (value.kind() != json::Value::Kind::kString) return Find(value, depth, found);
   ASSIGN_OR_RETURN(const std::string text, value.AsString());
   ASSIGN_OR_RETURN(const json::Value inner, json::Value::Parse(text));
@@ -228,14 +234,31 @@ Status Find(const json::Value& value, int depth, std::vector<std::string>& found
     return value.ForEachElement(
         [&](const json::Value& element) { return Find(element, depth + 1, found); });
   if (value.kind() != json::Value::Kind::kObject) return Status::Ok();
-  constexpr std::array<std::string_view, 3> kNames = {kFormatMember, kReceipt, "parameters"};
-  const auto [format, receipt, parameters] = value.Pick(kNames);
+  constexpr std::array<std::string_view, 4> kNames = {kFormatMember, kReceipt, "parameters",
+                                                      "response"};
+  const auto [format, receipt, parameters, response] = value.Pick(kNames);
   if (format) {
     found.emplace_back(value.text());
     return Status::Ok();
   }
   if (receipt) return FindIn(*receipt, depth + 1, found);
-  return parameters ? Find(*parameters, depth + 1, found) : Status::Ok();
+  if (parameters) return Find(*parameters, depth + 1, found);
+  return response ? Find(*response, depth + 1, found) : Status::Ok();  // of the last event
+}
+
+// In the events of a stream, as it came.
+Status FindInEvents(std::string_view events, std::vector<std::string>& found) {
+  constexpr std::string_view kData = "data:";
+  while (!events.empty()) {
+    std::string_view line = events.substr(0, events.find('\n'));
+    events.remove_prefix(std::min(line.size() + 1, events.size()));
+    if (!line.starts_with(kData)) continue;
+    line.remove_prefix(kData.size());
+    const auto event = json::Value::Parse(line);
+    if (!event.ok()) continue;  // such as [DONE]
+    RETURN_IF_ERROR(Find(*event, 0, found));
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -293,9 +316,13 @@ std::string NoReceiptText(std::string_view not_covered) {
 }
 
 Result<std::vector<std::string>> FindReceipts(std::string_view json) {
-  ASSIGN_OR_RETURN(const json::Value root, json::Value::Parse(json));
   std::vector<std::string> found;
-  RETURN_IF_ERROR(Find(root, 0, found));
+  if (json.starts_with("data:") || json.starts_with("event:")) {
+    RETURN_IF_ERROR(FindInEvents(json, found));
+  } else {
+    ASSIGN_OR_RETURN(const json::Value root, json::Value::Parse(json));
+    RETURN_IF_ERROR(Find(root, 0, found));
+  }
   if (found.empty())
     return NotFound(fmt::format("no receipt is there: neither '{}', nor an answer with '{}'",
                                 kFormatMember, kReceipt));

@@ -67,7 +67,8 @@ std::vector<std::string> ChangedParts(const Receipt& receipt);
 std::string NoReceiptText(std::string_view not_covered);
 
 // The texts of the receipts in a file: of one or a list, by themselves or in an answer that carries
-// them as `receipt`, also among `parameters`. kNotFound where there is none.
+// them as `receipt`, also among `parameters`, in the event that ends a stream, also of its
+// `response`, or in a whole stream of events. kNotFound where there is none.
 Result<std::vector<std::string>> FindReceipts(std::string_view json);
 
 }  // namespace inflight::receipts

@@ -222,9 +222,15 @@ TEST(ReceiptTest, AnAnswerThatHasNoneSaysWhy) {
 TEST(ReceiptTest, IsFoundInAnswers) {
   const std::string one = NoReceiptText("x");
   const std::string as_text = R"("{\"inflight_receipt\":1,\"not_covered\":\"x\"}")";
-  for (const std::string& json : {one, "[" + one + "]", R"({"id":"a","receipt":)" + one + "}",
-                                  R"({"text_output":"a","receipt":)" + as_text + "}",
-                                  R"({"outputs":[],"parameters":{"receipt":)" + as_text + "}}"}) {
+  for (const std::string& json :
+       {one, "[" + one + "]", R"({"id":"a","receipt":)" + one + "}",
+        R"({"text_output":"a","receipt":)" + as_text + "}",
+        R"({"outputs":[],"parameters":{"receipt":)" + as_text + "}}",
+        R"({"parameters":{"receipt":{"string_param":)" + as_text + "}}}",
+        R"({"parameters":{"receipt":{"stringParam":)" + as_text + "}}}",
+        R"({"type":"response.completed","response":{"receipt":)" + one + "}}",
+        "data: {\"id\":1}\r\n\r\ndata: {\"receipt\":" + one + "}\r\n\r\ndata: [DONE]\n\n",
+        "event: message_delta\ndata: {\"receipt\":" + one + "}\n\n"}) {
     const auto found = FindReceipts(json);
     ASSERT_TRUE(found.ok()) << json << found.status().ToString();
     EXPECT_THAT(*found, ElementsAre(one));

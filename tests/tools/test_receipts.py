@@ -302,10 +302,19 @@ def test_every_stream_ends_with_it(server, tmp_path, name):
     assert verify(tmp_path, {"receipt": found}).stdout == "verified\n"
 
 
+def test_a_stream_verifies_as_it_came(server, tmp_path):
+    for name in ("chat", "messages", "ensemble"):
+        path, body = STREAMS[name]
+        file = tmp_path / "stream"
+        file.write_text(requests.post(f"http://{server.http}{path}", json=body, timeout=120).text)
+        assert run("verify", file, "--model", DEMO).stdout == "verified\n"
+
+
 def test_a_stream_of_responses_has_it_in_the_last_event(server, tmp_path):
     told = events(server, "/v1/responses", {"input": "a story", "max_output_tokens": 8, "stream": True})
     assert "receipt" not in told[0]["response"]
     assert verify(tmp_path, told[-1]["response"]).stdout == "verified\n"
+    assert verify(tmp_path, told[-1]).stdout == "verified\n"
 
 
 def test_grpc_has_it_as_a_parameter(server, tmp_path):
@@ -316,9 +325,10 @@ def test_grpc_has_it_as_a_parameter(server, tmp_path):
         given.set_data_from_numpy(value)
         inputs.append(given)
     with grpc.InferenceServerClient(server.grpc) as client:
-        answer = client.infer("ensemble", inputs).get_response()
-    found = json.loads(answer.parameters["receipt"].string_param)
+        answer = client.infer("ensemble", inputs)
+    found = json.loads(answer.get_response().parameters["receipt"].string_param)
     assert verify(tmp_path, found).stdout == "verified\n"
+    assert verify(tmp_path, answer.get_response(as_json=True)).stdout == "verified\n"
 
 
 def test_ids_without_texts_have_it(server, tmp_path):
