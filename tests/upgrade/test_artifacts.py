@@ -24,7 +24,13 @@ from make_artifacts import ENGINES, KEYS, NOT_BESIDE_EVERY_ENGINE, OURS, SERVE, 
 
 HERE = pathlib.Path(__file__).resolve().parent
 EXPECTED = json.loads((HERE / "expected.json").read_text())
-VERSIONS = sorted(path.name for path in HERE.iterdir() if re.fullmatch(r"\d+\.\d+\.\d+", path.name))
+
+
+def in_order(versions):
+    return sorted(versions, key=lambda version: [int(part) for part in version.split(".")])
+
+
+VERSIONS = in_order(path.name for path in HERE.iterdir() if re.fullmatch(r"\d+\.\d+\.\d+", path.name))
 CPU = ("--device", "cpu")
 REMEDY = "rebuild it with `inflight build --checkpoint-dir CHECKPOINT --output-dir ENGINE`"
 
@@ -64,7 +70,11 @@ def expected_answers():
 
 
 def test_the_version_that_is_released_next_has_its_artifacts():
-    assert VERSIONS, "tests/upgrade/make_artifacts.py writes them"
+    """docs/releasing.md, "How one is made": the version is raised, and its folder written with it."""
+    header = (HERE.parents[1] / "include/inflight/version.h").read_text()
+    (version,) = re.findall(r'kVersion\[\] = "([\d.]+)"', header)
+    assert VERSIONS and VERSIONS[-1] == version, "tests/upgrade/make_artifacts.py writes them"
+    assert in_order(["0.10.0", "0.2.0"]) == ["0.2.0", "0.10.0"]
 
 
 @pytest.mark.parametrize("name", ENGINES)
