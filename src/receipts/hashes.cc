@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "base/file.h"
 #include "base/hex.h"
 #include "base/status_macros.h"
+#include "json/json_reader.h"
 
 namespace inflight::receipts {
 namespace {
@@ -91,16 +94,42 @@ Status HashPieces(const std::vector<MappedFile>& files, std::vector<Piece>& piec
   return failed;
 }
 
+// The shards that an index names: of it they may end in anything.
+Status AddShards(const fs::path& index, std::set<fs::path>& paths) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(index));
+  const auto parsed = json::Value::Parse(text);
+  if (!parsed.ok()) return Status::Ok();  // it is nobody's
+  const auto [map] = parsed->Pick(std::array<std::string_view, 1>{"weight_map"});
+  if (!map || map->kind() != json::Value::Kind::kObject) return Status::Ok();
+  std::set<std::string> names;
+  RETURN_IF_ERROR(map->ForEachMember([&names](std::string_view, const json::Value& shard) {
+    auto name = shard.AsString();
+    if (name.ok()) names.insert(*std::move(name));
+    return Status::Ok();
+  }));
+  std::error_code is_no_file;
+  for (const std::string& name : names) {
+    const fs::path shard = index.parent_path() / name;
+    if (fs::path(name).filename() == name && fs::is_regular_file(shard, is_no_file))
+      paths.insert(shard);
+  }
+  return Status::Ok();
+}
+
 Result<std::vector<fs::path>> FilesOf(const fs::path& model) {
   std::error_code error;
   if (fs::is_regular_file(model, error)) return std::vector<fs::path>{model};
-  std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(model, error))
-    if (DecidesNumbers(entry.path()) && entry.is_regular_file(error)) paths.push_back(entry.path());
+  std::set<fs::path> paths;
+  std::error_code is_no_file;  // such as a link to what a cache has deleted
+  for (const auto& entry : fs::directory_iterator(model, error)) {
+    if (!DecidesNumbers(entry.path()) || !entry.is_regular_file(is_no_file)) continue;
+    paths.insert(entry.path());
+    if (entry.path().filename().string().ends_with(".index.json"))
+      RETURN_IF_ERROR(AddShards(entry.path(), paths));
+  }
   if (error) return SystemError(model, "list", error.value());
   if (paths.empty()) return NotFound(model.string() + ": has no files of a model to hash");
-  std::ranges::sort(paths);
-  return paths;
+  return std::vector<fs::path>(paths.begin(), paths.end());
 }
 
 }  // namespace

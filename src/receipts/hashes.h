@@ -24,7 +24,8 @@ std::string HashOfAdapter(const LoraTensors& adapter);
 // than that of tokenizers, templates and defaults of requests, whose effect stands in requests.
 bool DecidesNumbers(const std::filesystem::path& file);
 
-// Of every byte of the files of `model` that decide numbers, a directory or one file:
+// Of every byte of the files of `model` that decide numbers, a directory or one file, and of shards
+// that an index there names:
 //
 //   sha256(for each file in the order of names: name, a zero byte, size as eight bytes, and the
 //          sha256 of each of its pieces of 16 MiB)

@@ -73,6 +73,33 @@ TEST_F(HashesTest, OfAModelByNamesSizesAndBytes) {
   EXPECT_NE(*HashOfModel(dir_), kHash);
 }
 
+// As of a cache of Hugging Face, in whatever order the system lists them.
+TEST_F(HashesTest, LinksToNothingAreNoFiles) {
+  Write("model.safetensors", "weights");
+  const std::string hash = *HashOfModel(dir_);
+  fs::remove(dir_ / "model.safetensors");
+  for (int i = 0; i < 40; ++i) {
+    if (i == 20) Write("model.safetensors", "weights");
+    fs::create_symlink(dir_ / "none", dir_ / ("deleted" + std::to_string(i) + ".bin"));
+  }
+  const auto found = HashOfModel(dir_);
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  EXPECT_EQ(*found, hash);
+}
+
+// The loader takes the names of an index as they are.
+TEST_F(HashesTest, OfShardsByTheirIndex) {
+  Write("model.safetensors.index.json",
+        R"({"weight_map": {"a": "one.weights", "b": "one.weights", "c": "../none"}})");
+  Write("one.weights", "weights");
+  Write("other.weights", "nobody's");
+  const std::string hash = *HashOfModel(dir_);
+  Write("other.weights", "changed");
+  EXPECT_EQ(*HashOfModel(dir_), hash);
+  Write("one.weights", "weightz");
+  EXPECT_NE(*HashOfModel(dir_), hash);
+}
+
 TEST_F(HashesTest, OfAFileOfSeveralPieces) {
   std::array<char, 256> bytes;
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i);
