@@ -56,6 +56,17 @@ std::string Draft::Finish(const std::function<bool(int sequence)>& has_stopped) 
   return ReceiptText(receipt);
 }
 
+void Issuer::BringAdapter(Request& request) {
+  if (!request.lora || !request.lora->is_own) return;
+  LoraUse& use = *request.lora;
+  if (use.tensors != nullptr || use.read == nullptr) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (adapters_.contains(use.id)) return;
+  }
+  if (auto tensors = use.read(); tensors.ok()) use.tensors = *std::move(tensors);
+}
+
 Draft Issuer::Begin(const Request& request, const ExecutorLimits& limits) {
   if (const char* what = NotCovered(request)) return Draft(std::string(what));
   Receipt receipt{.engine = engine_,

@@ -58,6 +58,10 @@ class Issuer {
   Issuer(EngineRecord engine, const IssueOptions& options)
       : engine_(std::move(engine)), options_(options) {}
 
+  // Reads the adapter of a request that is the first to name it, for Begin and for the executor:
+  // what is hashed is what is computed with, also where its files are replaced meanwhile. One that
+  // cannot be read is the executor's to tell.
+  void BringAdapter(Request& request);
   // Of a request as it goes to the executor, whose limits these are.
   Draft Begin(const Request& request, const ExecutorLimits& limits);
 

@@ -173,6 +173,27 @@ TEST(IssuerTest, ReadsAnAdapterOnce) {
   EXPECT_EQ(num_reads, 1);
 }
 
+// Else its files may be others by the time that the executor reads them.
+TEST(IssuerTest, AnAdapterIsComputedWithAsItWasHashed) {
+  int num_reads = 0;
+  Request request = Asked();
+  request.lora =
+      LoraUse{.id = 3, .is_own = true, .read = [&] {
+                return Result<std::shared_ptr<const LoraTensors>>(
+                    std::make_shared<const LoraTensors>(LoraTensors{.width = ++num_reads}));
+              }};
+  Issuer issuer(Here(), {});
+  issuer.BringAdapter(request);
+  const Receipt receipt = Finished(issuer.Begin(request, kLimits));
+  ASSERT_NE(request.lora->tensors, nullptr);
+  EXPECT_EQ(receipt.adapter, HashOfAdapter(*request.lora->tensors));
+  request.lora->tensors = nullptr;  // of the next one, which the executor has
+  issuer.BringAdapter(request);
+  EXPECT_EQ(request.lora->tensors, nullptr);
+  EXPECT_EQ(Finished(issuer.Begin(request, kLimits)).adapter, receipt.adapter);
+  EXPECT_EQ(num_reads, 1);
+}
+
 TEST(IssuerTest, MayKeepThePromptOut) {
   const Draft draft = Issuer(Here(), {.has_prompts = false}).Begin(Asked(), kLimits);
   const Receipt receipt = Finished(draft);

@@ -310,8 +310,10 @@ Status LlmModel::PlacePrompt(LlmCall& call, contract::LlmRequest& parsed) {
 Status LlmModel::Start(inflight::Request request, const std::shared_ptr<LlmCall>& call) {
   if (call->request().cancel->cancelled()) return Cancelled("request was cancelled");
   RETURN_IF_ERROR(Admit(*call, &request));
-  if (backend_.issuer != nullptr)
+  if (backend_.issuer != nullptr) {
+    backend_.issuer->BringAdapter(request);
     call->receipt = backend_.issuer->Begin(request, executor().limits());
+  }
   Status status = Enqueue(std::move(request), call, *call);
   if (!status.ok()) call->tokens.Settle(0);
   return status;
