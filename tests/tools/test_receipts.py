@@ -458,8 +458,13 @@ def test_hashes_in_place_of_prompts(tmp_path):
     server = start_server(tmp_path, DEMO, "--receipts", "--receipt-hashes")
     try:
         answer = post(server, "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 9, "seed": 3, "temperature": 1})
+        of_two = post(server, "/v1/completions", {"prompt": TEXTS[:2], "max_tokens": 9, "seed": 3, "temperature": 1})
     finally:
         assert server.stop() == 0
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps([TOKENIZER.encode(text).ids for text in reversed(TEXTS[:2])]))
+    done = run("verify", written(tmp_path, of_two), "--model", DEMO, "--prompt-ids", lists)
+    assert done.stdout == "receipt 0: verified\nreceipt 1: verified\n"
     assert answer["receipt"]["prompt"]["ids"] is None
     file = written(tmp_path, answer)
     assert "--prompt-ids" in error("verify", file, "--model", DEMO)

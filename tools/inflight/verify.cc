@@ -19,6 +19,7 @@
 #include "json/json_reader.h"
 #include "loader/loader.h"
 #include "model_directory.h"
+#include "receipts/hashes.h"
 #include "receipts/request_members.h"
 
 namespace inflight::tool {
@@ -54,7 +55,8 @@ config::Schema<Options> MakeSchema() {
       "does.");
   schema.Add(
       "prompt_ids", [](Options& o) -> auto& { return o.prompt_ids; },
-      "File of the prompt's tokens, a list in JSON, in place of --prompt.");
+      "File of the prompt's tokens, a list in JSON, in place of --prompt; of several prompts a "
+      "list of their lists.");
   schema.Add(
       "adapter", [](Options& o) -> auto& { return o.adapter; },
       "The folder of the adapter (LoRA) that the receipts are of.");
@@ -90,18 +92,31 @@ Result<std::vector<Receipt>> ReadReceipts(const std::string& file) {
   return read;
 }
 
-Result<std::vector<TokenId>> GivenPrompt(const Options& options,
-                                         const std::filesystem::path& model) {
+// One at least.
+Result<std::vector<std::vector<TokenId>>> GivenPrompts(const Options& options,
+                                                       const std::filesystem::path& model) {
+  using inflight::json::Value;
+  std::vector<std::vector<TokenId>> prompts;
   if (options.prompt_ids.empty()) {
     ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(model));
-    return tokenizer->Encode(options.prompt, /*add_special_tokens=*/true);
+    ASSIGN_OR_RETURN(prompts.emplace_back(),
+                     tokenizer->Encode(options.prompt, /*add_special_tokens=*/true));
+    return prompts;
   }
   ASSIGN_OR_RETURN(const std::string text, ReadFile(options.prompt_ids));
-  const auto list = inflight::json::Value::Parse(text);
+  const auto list = Value::Parse(text);
   if (!list.ok()) return list.status().WithPrefix(options.prompt_ids);
-  std::vector<TokenId> ids;
-  RETURN_IF_ERROR(receipts::ReadIdList(*list, options.prompt_ids, ids));
-  return ids;
+  bool has_lists = false;
+  if (list->kind() == Value::Kind::kArray)
+    RETURN_IF_ERROR(list->ForEachElement([&has_lists](const Value& element) {
+      has_lists |= element.kind() == Value::Kind::kArray;
+      return Status::Ok();
+    }));
+  const auto add = [&](const Value& ids) {
+    return receipts::ReadIdList(ids, options.prompt_ids, prompts.emplace_back());
+  };
+  RETURN_IF_ERROR(has_lists ? list->ForEachElement(add) : add(*list));
+  return prompts;
 }
 
 // The ids of a prompt, of receipts that lack them.
@@ -118,9 +133,13 @@ Status AddPrompts(const Options& options, const std::filesystem::path& model,
         "prompt: the receipt has a hash in place of its tokens: give them by --prompt-ids, or the "
         "text by --prompt");
   if (are_whole) return Status::Ok();
-  ASSIGN_OR_RETURN(const std::vector<TokenId> ids, GivenPrompt(options, model));
-  for (Receipt& receipt : receipts)
-    if (!receipt.has_ids) receipt.request.input_ids = ids;
+  ASSIGN_OR_RETURN(const auto prompts, GivenPrompts(options, model));
+  for (Receipt& receipt : receipts) {
+    if (receipt.has_ids) continue;
+    const auto of_hash = std::ranges::find(
+        prompts, receipt.prompt, [](const auto& ids) { return receipts::HashOfIds(ids); });
+    receipt.request.input_ids = of_hash == prompts.end() ? prompts.front() : *of_hash;
+  }
   return Status::Ok();
 }
 
