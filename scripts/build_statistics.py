@@ -4,8 +4,8 @@
 
 usage: scripts/build_statistics.py BUILD [--before OTHER] [--top N] [--cores N]
 
-  total       seconds of all commands one after another, and the least that --cores cores (default 2) can take: the larger
-              one of their share and of the critical path
+  total       seconds of all commands one after another, and the least that --cores cores (default 2) can take: the
+              larger one of their share and of the critical path
   folders     seconds by folder, and how many commands
   files       the longest commands
   critical    the chain of commands each of which waits for the one before it: no number of cores makes a build shorter

@@ -9,9 +9,11 @@ usage: scripts/check_release.py DIST [--same-as OTHER] [--glibc 2.28] [--program
   program     the same bytes in all three packages
   materials   the bill is the one in the packages, names the program's digest, and has what SPDX 2.3 requires of it
   libraries   the program loads the C library alone
-  glibc       no function of a C library newer than the wheel's name says, or than --glibc; those that are newer are listed
+  glibc       no function of a C library newer than the wheel's name says, or than --glibc; those that are newer are
+              listed
   size        the program has at most --program-mb megabytes (10^6 bytes)
-  signatures  SHA256SUMS.asc by gpg, SHA256SUMS.minisig by minisign with INFLIGHT_MINISIGN_PUBLIC_KEY, where they are there
+  signatures  SHA256SUMS.asc by gpg, SHA256SUMS.minisig by minisign with INFLIGHT_MINISIGN_PUBLIC_KEY, where they are
+              there
   same bytes  as in OTHER, file by file
 """
 

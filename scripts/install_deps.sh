@@ -28,7 +28,8 @@ case $mode in
   *) echo "usage: scripts/install_deps.sh [demo|build|release|test|ci]" >&2; exit 2 ;;
 esac
 [ "$mode" = ci ] && packages+=(
-  clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell chromium fish mandoc nginx-light systemd zsh)
+  clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell chromium fish gpg gpg-agent mandoc
+  nginx-light systemd zsh)
 
 missing=()
 for package in "${packages[@]}"; do

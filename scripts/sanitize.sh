@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds with a sanitizer preset and runs its tests.
-#   asan  AddressSanitizer and UBSan: unit tests and simulations, but for those of arithmetic, whose kernels are not instrumented
-#         here (tests of operators, golden models), of ranks, which tsan runs, and of small folders that the server of the
-#         Python tests goes through; of the Python tests those of a server that clients talk to. The rest gives the same
-#         commands to the same code, or the fuzzers run it. Of the matrix three roads of 24 see every parameter.
+#   asan  AddressSanitizer and UBSan: unit tests and simulations, but for those of arithmetic, whose kernels are not
+#         instrumented here (tests of operators, golden models), of ranks, which tsan runs, and of small folders that the
+#         server of the Python tests goes through; of the Python tests those of a server that clients talk to. The rest
+#         gives the same commands to the same code, or the fuzzers run it. Of the matrix three roads of 24 see every
+#         parameter.
 #   tsan  ThreadSanitizer, without the client of gRPC (Debian's is not instrumented): what has more than one thread, and the
 #         Python tests with crowds
 set -euo pipefail

@@ -29,7 +29,7 @@ def special_token(directory, name):
 
 
 def model_vocab_size(folder):
-    """What the config.json of an engine or a Hugging Face model says, often more than the tokenizer has; 0 without one."""
+    """What config.json of an engine or a Hugging Face model says, often more than the tokenizer has; 0 without one."""
     path = pathlib.Path(folder) / "config.json"
     config = json.loads(path.read_text()) if folder and path.exists() else {}
     config = config.get("pretrained_config") or config.get("text_config") or config

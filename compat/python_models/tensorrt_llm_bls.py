@@ -86,7 +86,8 @@ class Texts:
             return whole
         texts = [text.decode(errors="ignore").rstrip("\ufffd") for text in whole]
         before = self.sent or [""] * len(texts)
-        # A tokenizer with byte fallback may have each byte of a run, also what was sent of it, as U+FFFD until it is whole.
+        # A tokenizer with byte fallback may have each byte of a run, also what was sent of it, as U+FFFD until all of
+        # it is there.
         self.sent = [text if text.startswith(old) else old for text, old in zip(texts, before, strict=True)]
         return np.array([text[len(old) :].encode() for text, old in zip(self.sent, before, strict=True)], object)
 

@@ -2,7 +2,8 @@
 # ruff: noqa: E501
 """Templates in the shapes of DeepSeek V3, R1, its distilled models and V3.1, in words of our own."""
 
-# What separates calls and results is what a namespace has seen. V3, R1 and the distilled models differ in their last line.
+# What separates calls and results is what a namespace has seen. V3, R1 and the distilled models differ in their last
+# line.
 _V3 = """\
 {% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}
 {%- set seen = namespace(call=false, result=false, first_result=true, instructions='') -%}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: E501
-"""A template in the shape of Gemma 4's, in words of our own: dicts by their sorted keys, macros that call one that follows,
-thoughts that are cut from earlier answers, results that belong to the call before them."""
+"""A template in the shape of Gemma 4's, in words of our own: dicts by their sorted keys, macros that call one that
+follows, thoughts that are cut from earlier answers, results that belong to the call before them."""
 
 GEMMA_4 = """\
 {%- macro written(value, quoted=True) -%}

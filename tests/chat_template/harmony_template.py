@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: E501
-"""A template in the shape of gpt-oss's, in words of our own: macros that call themselves and read what the request gives,
-functions as types, channels, reasoning of earlier answers that counts or not."""
+"""A template in the shape of gpt-oss's, in words of our own: macros that call themselves and read what the request
+gives, functions as types, channels, reasoning of earlier answers that counts or not."""
 
 GPT_OSS = """\
 {#-

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocks of the pages about setting up, as they stand there: production.md, migrating.md and embedding.md. A line that is
-not run has its reason here."""
+"""The blocks of the pages about setting up, as they stand there: production.md, migrating.md and embedding.md. A line
+that is not run has its reason here."""
 
 import os
 import pathlib
@@ -171,7 +171,7 @@ def can_have_its_own_etc():
 
 
 @pytest.mark.skipif(
-    not can_have_its_own_etc(), reason="this machine's tests may not make a mount namespace, in which /etc is a copy (root can)"
+    not can_have_its_own_etc(), reason="needs root that may make a mount namespace, in which /etc is a copy; CI's may"
 )
 def test_the_service_is_set_up_as_production_says(tmp_path):
     """With a copy of /etc, so that the machine stays as it is."""

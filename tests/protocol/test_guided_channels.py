@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guided answers of a model that answers in channels: it reasons as it would without a guide, and the message of its channel
-`final`, the only one beside its reasoning, is what was asked for."""
+"""Guided answers of a model that answers in channels: it reasons as it would without a guide, and the message of its
+channel `final`, the only one beside its reasoning, is what was asked for."""
 
 import json
 import re

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that speak OpenAI's or Anthropic's API, as they are published: a chat, a stream, and a call or a structured answer of
-each. They run in .venv-clients (scripts/install_deps.sh ci)."""
+"""Programs that speak OpenAI's or Anthropic's API, as they are published: a chat, a stream, and a call or a structured
+answer of each. They run in .venv-clients (scripts/install_deps.sh ci)."""
 
 import json
 import os

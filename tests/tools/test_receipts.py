@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inflight serve --receipts` and `inflight verify`: an answer that was made among others computes again alone, and what was
-changed since is found.
+"""`inflight serve --receipts` and `inflight verify`: an answer that was made among others computes again alone, and
+what was changed since is found.
 
 Hashes are hashlib's, tokens those of `tokenizers`.
 """
@@ -236,7 +236,7 @@ def test_other_kernels_are_refused_by_name(tmp_path, receipt):
     assert verify(tmp_path, newer, "--any-kernels").stdout == "verified\n"
 
 
-@pytest.mark.skipif(DEVICE != "cpu", reason="a table of operators of the CPU")
+@pytest.mark.skipif(DEVICE != "cpu", reason="asks for a table of the CPU's; CI's servers run there")
 def test_the_receipts_table_is_taken(tmp_path, receipt):
     other = forged(receipt, lambda made: made["kernels"].update(table="reference"))
     done = verify(tmp_path, other)

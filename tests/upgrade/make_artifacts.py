@@ -4,8 +4,8 @@
 
     INFLIGHT_BIN_DIR=build/united/bin .venv/bin/python tests/upgrade/make_artifacts.py
 
-Made once for each version, when it is released (docs/releasing.md), of model/ (make_model.py); never written anew: later
-versions must read what this one wrote. All is written by the program, but for what people write:
+Made once for each version, when it is released (docs/releasing.md), of model/ (make_model.py); never written anew:
+later versions must read what this one wrote. All is written by the program, but for what people write:
 
     engines/NAME    of each layout of weights, one of them of two ranks; tokenizer and template beside the first alone
     checkpoint/     of two ranks
@@ -94,7 +94,8 @@ def write_engines(out):
 
 
 def write_journal(out, file):
-    """Each text alone, so that plans do not depend on when a request comes. The header names the folder of the engine."""
+    """Each text alone, so that plans do not depend on when a request comes. The header names the folder of the
+    engine."""
     with tempfile.TemporaryDirectory() as work:
         engine = shutil.copytree(out / "engines/float32", pathlib.Path(work) / "engine")
         options = ("--record", file, "--record-prompts", "--deterministic", "--kv-block-size", "16")

@@ -9,7 +9,8 @@ same in float32, bfloat16, int8 and int4: an answer that differs is a fault of w
 
     model/            a Hugging Face directory, float32, with a tokenizer and a chat template
     expected.json     what AutoTokenizer and LlamaForCausalLM make of it: for each text and conversation the ids of the
-                      prompt, greedy ids up to the end, their text; the smallest gap between the two best logits on the way
+                      prompt, greedy ids up to the end, their text; the smallest gap between the two best logits on the
+                      way
 """
 
 import json

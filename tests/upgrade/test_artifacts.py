@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What earlier versions left on disk is read by this one: the answers that transformers gave (expected.json), the fields
-that were written; and what a later version would leave is refused with the remedy.
+"""What earlier versions left on disk is read by this one: the answers that transformers gave (expected.json), the
+fields that were written; and what a later version would leave is refused with the remedy.
 
-docs/releasing.md, "What is on disk", has the promises. Each folder VERSION was written by that version (make_artifacts.py).
+docs/releasing.md, "What is on disk", has the promises. Each folder VERSION was written by that version
+(make_artifacts.py).
 """
 
 import ctypes
@@ -134,7 +135,8 @@ def test_a_journal_has_the_requests_that_were_sent(version):
 
 
 def test_a_journal_is_repeated(version):
-    """Plans and numbers of tokens are those that were; the hash of an end covers bits that another processor rounds apart."""
+    """Plans and numbers of tokens are those that were; the hash of an end covers bits that another processor rounds
+    apart."""
     done = run("replay", version / "journal", "--model", version / "engines/float32", check=False)
     if done.returncode == 0:
         assert done.stdout.splitlines()[-1] == "equal"

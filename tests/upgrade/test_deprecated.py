@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An option that is deprecated goes on working, says once what takes its place, and does what that does (docs/releasing.md)."""
+"""An option that is deprecated goes on working, says once what takes its place, and does what that does
+(docs/releasing.md)."""
 
 import pathlib
 import re
