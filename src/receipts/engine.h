@@ -24,10 +24,24 @@ struct EngineRecord {
   std::string architecture;
   std::string quant_algo;
   Kernels kernels;
-  // Of these only those that decide what is computed: dtype, quant_algo, group_size, fp8_kv_cache,
-  // quantize_lm_head, ranks, and of the executor block_size, attention_windows and sink_tokens.
-  OpenOptions open;
+  OpenOptions open;  // of which those of ForEachOption count
 };
+
+// The options that decide what is computed, in the order of receipts: visit(name, of), where
+// of(options) is the option's place in an OpenOptions.
+template <typename Visit>
+void ForEachOption(const Visit& visit) {
+  visit("dtype", [](auto& open) -> auto& { return open.dtype; });
+  visit("quant_algo", [](auto& open) -> auto& { return open.quant_algo; });
+  visit("group_size", [](auto& open) -> auto& { return open.group_size; });
+  visit("fp8_kv_cache", [](auto& open) -> auto& { return open.fp8_kv_cache; });
+  visit("quantize_lm_head", [](auto& open) -> auto& { return open.quantize_lm_head; });
+  visit("tensor_parallel_size", [](auto& open) -> auto& { return open.tensor_parallel_size; });
+  visit("pipeline_parallel_size", [](auto& open) -> auto& { return open.pipeline_parallel_size; });
+  visit("block_size", [](auto& open) -> auto& { return open.executor.block_size; });
+  visit("attention_windows", [](auto& open) -> auto& { return open.executor.attention_windows; });
+  visit("sink_tokens", [](auto& open) -> auto& { return open.executor.sink_tokens; });
+}
 
 // Of a model that is open by `options`. `table` and `device` as of Kernels. Reads all its files.
 Result<EngineRecord> RecordEngine(const ModelInfo& info, const OpenOptions& options,

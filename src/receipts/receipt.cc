@@ -18,23 +18,20 @@ namespace {
 constexpr size_t kPartDigits = 16;
 constexpr int kMostNested = 4;  // objects and lists around a receipt
 
-template <typename T>
-void WriteOptional(std::string_view name, const std::optional<T>& value, json::Writer& out) {
-  out.Key(name);
-  if (!value) {
-    out.Null();
-  } else if constexpr (std::is_same_v<T, bool>) {
-    out.Bool(*value);
-  } else {
-    out.Int(*value);
-  }
+void WriteOption(const std::string& text, json::Writer& out) { out.String(text); }
+void WriteOption(int number, json::Writer& out) { out.Int(number); }
+void WriteOption(const std::vector<int>& list, json::Writer& out) { WriteIds(list, out); }
+void WriteOption(const std::optional<bool>& value, json::Writer& out) {
+  value ? out.Bool(*value) : out.Null();
+}
+void WriteOption(const std::optional<int>& value, json::Writer& out) {
+  value ? out.Int(*value) : out.Null();
 }
 
 // --- the canonical texts of the parts, in the order of the receipt ---
 
 std::string ModelText(const Receipt& receipt) {
   const EngineRecord& engine = receipt.engine;
-  const OpenOptions& open = engine.open;
   std::string text;
   json::Writer out(text);
   out.BeginObject().Key("weights").String(engine.weights);
@@ -42,16 +39,12 @@ std::string ModelText(const Receipt& receipt) {
   out.Key("quant_algo").String(engine.quant_algo);
   out.Key("adapter");
   receipt.adapter.empty() ? out.Null() : out.String(receipt.adapter);
-  out.Key("options").BeginObject().Key("dtype").String(open.dtype);
-  out.Key("quant_algo").String(open.quant_algo);
-  WriteOptional("group_size", open.group_size, out);
-  WriteOptional("fp8_kv_cache", open.fp8_kv_cache, out);
-  WriteOptional("quantize_lm_head", open.quantize_lm_head, out);
-  WriteOptional("tensor_parallel_size", open.tensor_parallel_size, out);
-  WriteOptional("pipeline_parallel_size", open.pipeline_parallel_size, out);
-  out.Key("block_size").Int(open.executor.block_size);
-  WriteIds(open.executor.attention_windows, out.Key("attention_windows"));
-  out.Key("sink_tokens").Int(open.executor.sink_tokens).EndObject().EndObject();
+  out.Key("options").BeginObject();
+  ForEachOption([&](std::string_view name, const auto& of) {
+    out.Key(name);
+    WriteOption(of(engine.open), out);
+  });
+  out.EndObject().EndObject();
   return text;
 }
 
@@ -143,17 +136,11 @@ Status ReadModel(const json::Value& object, Receipt& receipt) {
   ASSIGN_OR_RETURN(const json::Value asked, model.Take("options"));
   RETURN_IF_ERROR(model.End());
   ASSIGN_OR_RETURN(Members options, Members::Of(asked, "a receipt's options"));
-  OpenOptions& open = engine.open;
-  RETURN_IF_ERROR(options.Get("dtype", open.dtype));
-  RETURN_IF_ERROR(options.Get("quant_algo", open.quant_algo));
-  RETURN_IF_ERROR(options.Get("group_size", open.group_size));
-  RETURN_IF_ERROR(options.Get("fp8_kv_cache", open.fp8_kv_cache));
-  RETURN_IF_ERROR(options.Get("quantize_lm_head", open.quantize_lm_head));
-  RETURN_IF_ERROR(options.Get("tensor_parallel_size", open.tensor_parallel_size));
-  RETURN_IF_ERROR(options.Get("pipeline_parallel_size", open.pipeline_parallel_size));
-  RETURN_IF_ERROR(options.Get("block_size", open.executor.block_size));
-  RETURN_IF_ERROR(options.Get("attention_windows", open.executor.attention_windows));
-  RETURN_IF_ERROR(options.Get("sink_tokens", open.executor.sink_tokens));
+  Status status;
+  ForEachOption([&](std::string_view name, const auto& of) {
+    if (status.ok()) status = options.Get(name, of(engine.open));
+  });
+  RETURN_IF_ERROR(status);
   return options.End();
 }
 
