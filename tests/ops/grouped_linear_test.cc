@@ -9,9 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cases.h"
-#include "compare.h"
-#include "integer_weight.h"
+#include "integer_linear.h"
 
 namespace inflight::ops {
 namespace {
@@ -21,35 +19,14 @@ using testing::HasSubstr;
 // A multiple of `size` that is not below n.
 int64_t RoundedUp(int64_t n, int64_t size) { return (n + size - 1) / size * size; }
 
-struct GroupedDTypes {
-  DType weights;
-  DType activations;
-};
-
-class GroupedLinearTest : public testing::TestWithParam<GroupedDTypes> {
+class GroupedLinearTest : public IntegerLinears {
  protected:
-  DType weights() const { return GetParam().weights; }
-  DType activations() const { return GetParam().activations; }
   IntegerForm Form(int64_t group_size, bool has_offsets) const {
     return {weights(), group_size, has_offsets};
-  }
-  std::vector<float> Run(const OpTable& table, LinearParams params, DType y_dtype = DType::kF32,
-                         int offset = 0) {
-    const int64_t num_tokens = params.x.values.shape[0];
-    const Tensor scratch = ScratchOf(params.weight, num_tokens);
-    const Tensor y(y_dtype, {num_tokens, params.weight.out_features}, offset);
-    params.scratch = scratch.view();
-    params.y = y.view();
-    EXPECT_EQ(table.linear(params, stream_), Status::Ok());
-    return y.ToFloats();
   }
   static LinearParams Params(const Tensor& x, const IntegerWeight& w, const TensorView& bias = {}) {
     return {.x = {.values = x.view()}, .weight = w.weight, .bias = bias, .y = {}};
   }
-
-  const ShapeClass shape_ = {.weight_dtype = weights()};
-  std::unique_ptr<Device> device_ = Device::Cpu(3);
-  Stream stream_{*device_};
 };
 
 // Two groups of one row. The first's largest magnitude is 127, so that r = s_x = 1 and
@@ -331,15 +308,7 @@ TEST_P(GroupedLinearTest, WhatDoesNotFitIsNamed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, GroupedLinearTest,
-                         testing::Values(GroupedDTypes{DType::kI8, DType::kF32},
-                                         GroupedDTypes{DType::kI8, DType::kBF16},
-                                         GroupedDTypes{DType::kI4, DType::kF32},
-                                         GroupedDTypes{DType::kI4, DType::kBF16}),
-                         [](const auto& info) {
-                           return std::string(DTypeName(info.param.weights)) + "_" +
-                                  std::string(DTypeName(info.param.activations));
-                         });
+INSTANTIATE_TEST_SUITE_P(DTypes, GroupedLinearTest, IntegerLinears::All(), IntegerLinears::NameOf);
 
 }  // namespace
 }  // namespace inflight::ops

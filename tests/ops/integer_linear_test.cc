@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linears of int8 and int4 weights: the formula of ops/linear.h by hand and against the dequantised
 // weights, and every table against the reference, bit for bit, since integer sums have no order.
+#include "integer_linear.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,10 +10,6 @@
 #include <cmath>
 #include <limits>
 #include <span>
-
-#include "cases.h"
-#include "compare.h"
-#include "integer_weight.h"
 
 namespace inflight::ops {
 namespace {
@@ -23,15 +21,8 @@ Tensor Scratch(int64_t num_tokens, int64_t in_features) {
 
 using testing::HasSubstr;
 
-struct DTypes {
-  DType weights;
-  DType activations;
-};
-
-class IntegerLinearTest : public testing::TestWithParam<DTypes> {
+class IntegerLinearTest : public IntegerLinears {
  protected:
-  DType weights() const { return GetParam().weights; }
-  DType activations() const { return GetParam().activations; }
   // Rows of int4 have an even number of columns.
   std::vector<LinearCase> Cases() const {
     std::vector<LinearCase> cases = CpuLinearCases();
@@ -42,20 +33,6 @@ class IntegerLinearTest : public testing::TestWithParam<DTypes> {
   IntegerWeight Some(int64_t rows, int64_t columns, uint64_t seed) const {
     return IntegerWeight::Some({.dtype = weights()}, rows, columns, seed);
   }
-  std::vector<float> Run(const OpTable& table, LinearParams params, DType y_dtype = DType::kF32,
-                         int offset = 0) {
-    const int64_t num_tokens = params.x.values.shape[0];
-    const Tensor scratch = Scratch(num_tokens, params.weight.in_features);
-    const Tensor y(y_dtype, {num_tokens, params.weight.out_features}, offset);
-    params.scratch = scratch.view();
-    params.y = y.view();
-    EXPECT_EQ(table.linear(params, stream_), Status::Ok());
-    return y.ToFloats();
-  }
-
-  const ShapeClass shape_ = {.weight_dtype = weights()};
-  std::unique_ptr<Device> device_ = Device::Cpu(3);
-  Stream stream_{*device_};
 };
 
 // The largest magnitude is 127, so that r = s_x = 1: q = (1, -2, 0, 127), one half going to the
@@ -275,15 +252,7 @@ TEST_P(IntegerLinearTest, WhatIsMissingIsNamed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, IntegerLinearTest,
-                         testing::Values(DTypes{DType::kI8, DType::kF32},
-                                         DTypes{DType::kI8, DType::kBF16},
-                                         DTypes{DType::kI4, DType::kF32},
-                                         DTypes{DType::kI4, DType::kBF16}),
-                         [](const auto& info) {
-                           return std::string(DTypeName(info.param.weights)) + "_" +
-                                  std::string(DTypeName(info.param.activations));
-                         });
+INSTANTIATE_TEST_SUITE_P(DTypes, IntegerLinearTest, IntegerLinears::All(), IntegerLinears::NameOf);
 
 }  // namespace
 }  // namespace inflight::ops

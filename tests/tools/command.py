@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inflight binary under test, run to its end."""
 
+import json
 import os
 import pathlib
 import pty
+import shutil
+import struct
 import subprocess
 
 import pytest
@@ -28,6 +31,19 @@ def has_terminals():
 needs_terminal = pytest.mark.skipif(
     not has_terminals(), reason="this machine has no pseudo-terminals: /dev/pts is not mounted (a bare chroot, some containers)"
 )
+
+
+def demo_of_another_weight(folder):
+    """A copy of the demo model in `folder`, with one element of its last norm changed; its directory."""
+    model = folder / "model"
+    shutil.copytree(DEMO, model)
+    file = model / "model.safetensors"
+    weights = bytearray(file.read_bytes())
+    (size,) = struct.unpack_from("<Q", weights)
+    norm = json.loads(weights[8 : 8 + size])["model.norm.weight"]
+    weights[8 + size + norm["data_offsets"][0] + 1] ^= 1  # of a bfloat16 the third bit of its exponent
+    file.write_bytes(weights)
+    return model
 
 
 def call(*command, **kwargs):

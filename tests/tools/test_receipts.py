@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as grpc
-from command import DEMO, ROOT, error, run
+from command import DEMO, ROOT, demo_of_another_weight, error, run
 from tokenizers import Tokenizer
 
 sys.path.insert(0, str(ROOT / "tests/protocol"))
@@ -245,19 +245,12 @@ def test_the_receipts_table_is_taken(tmp_path, receipt):
 
 
 def test_another_weight_is_found(tmp_path, receipt):
-    model = tmp_path / "model"
-    shutil.copytree(DEMO, model)
-    file = model / "model.safetensors"
-    weights = bytearray(file.read_bytes())
-    (size,) = struct.unpack_from("<Q", weights)
-    norm = json.loads(weights[8 : 8 + size])["model.norm.weight"]
-    weights[8 + size + norm["data_offsets"][0] + 1] ^= 1
-    file.write_bytes(weights)
+    model = demo_of_another_weight(tmp_path)
     done = run("verify", written(tmp_path, receipt), "--model", model, check=False)
     assert done.returncode == 1
     assert done.stdout.startswith(f"weights: hash {receipt['model']['weights']}, the model's is ")
     (model / "tokenizer_config.json").unlink()  # which changes no number
-    shutil.copy(DEMO / "model.safetensors", file)
+    shutil.copy(DEMO / "model.safetensors", model)
     assert run("verify", written(tmp_path, receipt), "--model", model).stdout == "verified\n"
 
 

@@ -10,14 +10,13 @@ import json
 import os
 import pathlib
 import random
-import shutil
 import struct
 import sys
 import time
 
 import pytest
 import requests
-from command import DEMO, ROOT, error, run
+from command import DEMO, ROOT, demo_of_another_weight, error, run
 from tokenizers import Tokenizer
 
 sys.path.insert(0, str(ROOT / "tests/protocol"))
@@ -103,14 +102,7 @@ def test_until_step_and_its_plans(journal):
 
 
 def test_another_weight_is_found(journal, tmp_path):
-    model = tmp_path / "model"
-    shutil.copytree(DEMO, model)
-    file = model / "model.safetensors"
-    weights = bytearray(file.read_bytes())
-    (size,) = struct.unpack_from("<Q", weights)
-    norm = json.loads(weights[8 : 8 + size])["model.norm.weight"]
-    weights[8 + size + norm["data_offsets"][0] + 1] ^= 1  # of a bfloat16 the third bit of its exponent
-    file.write_bytes(weights)
+    model = demo_of_another_weight(tmp_path)
     assert "the replay differs: step " in error("replay", journal, "--model", model)
 
 
