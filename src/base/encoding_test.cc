@@ -7,6 +7,7 @@
 #include "base/base64.h"
 #include "base/hex.h"
 #include "base/percent_encoding.h"
+#include "base/sha256.h"
 
 namespace inflight {
 namespace {
@@ -28,6 +29,18 @@ TEST(HexTest, WhatIsNotPairsOfDigitsIsNone) {
 }
 
 // RFC 4648, section 10.
+// The examples of FIPS 180-2, appendix B.1 and B.2.
+TEST(Sha256Test, PartsAreHashedAsTheWhole) {
+  Sha256 abc;
+  abc.Add("abc");
+  EXPECT_EQ(ToHex(abc.End()), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  Sha256 long_one;
+  for (const char* part : {"abcdbcdecdefdefgefghfghi", "", "ghijhijkijkljklmklmnlmnomnopnopq"})
+    long_one.Add(part);
+  EXPECT_EQ(ToHex(long_one.End()),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+}
+
 TEST(Base64Test, TextsAreThoseOfTheRfcInBothDirections) {
   const std::pair<std::string, std::string> vectors[] = {{"", ""},
                                                          {"f", "Zg=="},

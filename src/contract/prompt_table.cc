@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contract/prompt_table.h"
 
-#include <openssl/evp.h>
-#include <openssl/sha.h>
-
 #include <algorithm>
 #include <numeric>
 #include <span>
 #include <utility>
 
-#include "base/check.h"
+#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "parameters/engine_limits.h"
 #include "tensor/element.h"
@@ -17,18 +14,10 @@
 namespace inflight::contract {
 namespace {
 
-std::string Sha256(std::span<const std::span<const std::byte>> parts) {
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
-                                                                        &EVP_MD_CTX_free);
-  std::string digest(SHA256_DIGEST_LENGTH, '\0');
-  bool is_done = context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
-  for (const auto part : parts)
-    is_done = is_done && EVP_DigestUpdate(context.get(), part.data(), part.size()) == 1;
-  is_done =
-      is_done && EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(digest.data()),
-                                    nullptr) == 1;
-  CHECK(is_done);
-  return digest;
+std::string Hash(std::span<const std::span<const std::byte>> parts) {
+  Sha256 hash;
+  for (const auto part : parts) hash.Add(part);
+  return hash.End();
 }
 
 Result<DType> ElementsOf(const Tensor& tensor) {
@@ -62,7 +51,7 @@ KnownTable KnownTableOf(std::shared_ptr<const PromptTable> table) {
   const int32_t shape[] = {table->num_rows, table->hidden_size};
   const std::span<const std::byte> parts[] = {std::as_bytes(std::span(shape)),
                                               std::as_bytes(std::span(table->values))};
-  std::string digest = Sha256(parts);
+  std::string digest = Hash(parts);
   return {.table = std::move(table), .digest = std::move(digest)};
 }
 
@@ -119,7 +108,7 @@ Result<std::string> PlacePromptTable(const ExecutorLimits& limits, const PromptT
   if (extras.empty()) return tuning.digest;
   const std::span<const std::byte> parts[] = {std::as_bytes(std::span(tuning.digest)),
                                               std::as_bytes(std::span(extras))};
-  return Sha256(parts);
+  return Hash(parts);
 }
 
 }  // namespace inflight::contract

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "receipts/hashes.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -18,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/hex.h"
+#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "json/json_reader.h"
 
@@ -32,30 +30,13 @@ constexpr size_t kPieceBytes = size_t{16} << 20;
 constexpr size_t kReadBytes = size_t{1} << 20;
 constexpr unsigned kMostThreads = 8;
 
-class Sha256 {
- public:
-  Sha256() { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }
-
-  void Add(std::string_view bytes) { EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()); }
-  template <typename T>
-  void AddValues(std::span<const T> values) {
-    Add({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
-  }
-  void AddNumber(uint64_t number) { AddValues(std::span<const uint64_t>(&number, 1)); }
-  std::string End() {  // 32 bytes
-    std::string digest(EVP_MAX_MD_SIZE, '\0');
-    unsigned size = 0;
-    EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()), &size);
-    digest.resize(size);
-    return digest;
-  }
-
- private:
-  struct Free {
-    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
-  };
-  const std::unique_ptr<EVP_MD_CTX, Free> context_{EVP_MD_CTX_new()};
-};
+template <typename T>
+void AddValues(std::span<const T> values, Sha256& hash) {
+  hash.Add(std::as_bytes(values));
+}
+void AddNumber(uint64_t number, Sha256& hash) {
+  AddValues(std::span<const uint64_t>(&number, 1), hash);
+}
 
 struct Piece {
   size_t file = 0;
@@ -69,7 +50,7 @@ Status HashPiece(const MappedFile& file, Piece& piece) {
   for (size_t at = 0; at < piece.bytes.size(); at += kReadBytes) {
     const auto part = piece.bytes.subspan(at, std::min(kReadBytes, piece.bytes.size() - at));
     RETURN_IF_ERROR(file.Read(part, buffer.data()));
-    hash.AddValues(std::span<const std::byte>(buffer.data(), part.size()));
+    hash.Add(std::span<const std::byte>(buffer.data(), part.size()));
   }
   piece.hash = hash.End();
   return Status::Ok();
@@ -142,13 +123,13 @@ std::string HashOfText(std::string_view text) {
 
 std::string HashOfIds(std::span<const TokenId> ids) {
   Sha256 hash;
-  hash.AddValues(ids);
+  AddValues(ids, hash);
   return ToHex(hash.End());
 }
 
 std::string HashOfNumbers(std::span<const float> numbers) {
   Sha256 hash;
-  hash.AddValues(numbers);
+  AddValues(numbers, hash);
   return ToHex(hash.End());
 }
 
@@ -156,18 +137,18 @@ std::string HashOfAdapter(const LoraTensors& adapter) {
   Sha256 hash;
   const auto place = [&hash](int module, int layer, int third) {
     const std::array<int32_t, 3> numbers = {module, layer, third};
-    hash.AddValues(std::span<const int32_t>(numbers));
+    AddValues(std::span<const int32_t>(numbers), hash);
   };
-  hash.AddNumber(static_cast<uint64_t>(adapter.dtype));
-  hash.AddNumber(static_cast<uint64_t>(adapter.width));
-  hash.AddNumber(adapter.rows.size());
+  AddNumber(static_cast<uint64_t>(adapter.dtype), hash);
+  AddNumber(static_cast<uint64_t>(adapter.width), hash);
+  AddNumber(adapter.rows.size(), hash);
   for (const LoraTensors::Row& row : adapter.rows) place(row.module, row.layer, row.rank);
-  hash.AddNumber(adapter.weights.size());
-  hash.AddValues(std::span<const std::byte>(adapter.weights));
+  AddNumber(adapter.weights.size(), hash);
+  hash.Add(std::span<const std::byte>(adapter.weights));
   for (const LoraTensors::Bias& bias : adapter.biases) {
     place(bias.module, bias.layer, bias.replaces ? 1 : 0);
-    hash.AddNumber(bias.values.size());
-    hash.AddValues(std::span<const float>(bias.values));
+    AddNumber(bias.values.size(), hash);
+    AddValues(std::span<const float>(bias.values), hash);
   }
   return ToHex(hash.End());
 }
@@ -202,8 +183,8 @@ Result<std::string> HashOfModel(const fs::path& model) {
   size_t next = 0;
   for (size_t i = 0; i < files.size(); ++i) {
     const std::string name = paths[i].filename().string();
-    hash.Add({name.c_str(), name.size() + 1});
-    hash.AddNumber(files[i].bytes().size());
+    hash.Add(std::string_view(name.c_str(), name.size() + 1));
+    AddNumber(files[i].bytes().size(), hash);
     for (; next < pieces.size() && pieces[next].file == i; ++next) hash.Add(pieces[next].hash);
   }
   return ToHex(hash.End());
