@@ -251,7 +251,7 @@ bool HasIntegerExperts(const ModelConfig& config) {
 
 std::string QuantizationNote(const ModelConfig& config) {
   constexpr std::string_view kComputed =
-      "the CPU rounds activations to int8, a scale per token{}; a GPU widens the weights";
+      "the CPU rounds activations to int8, a scale per token{}; a GPU does not";
   switch (config.quant_algo) {
     case QuantAlgo::kNone:
       return {};

@@ -221,11 +221,11 @@ TEST(LinearForm, NotesSayWhatIsComputed) {
   config.has_zero_point = true;
   EXPECT_EQ(QuantizationNote(config),
             "int4 weights in groups of 32 with zero points; the CPU rounds activations to int8, a "
-            "scale per token and group; a GPU widens the weights");
+            "scale per token and group; a GPU does not");
   config.quant_algo = QuantAlgo::kW4A16;
   EXPECT_EQ(QuantizationNote(config),
             "int4 weights, a scale per output channel; the CPU rounds activations to int8, a scale "
-            "per token; a GPU widens the weights");
+            "per token; a GPU does not");
   config = GroupedLlama(QuantAlgo::kW8A16Gptq, 0);
   config.has_zero_point = true;
   EXPECT_THAT(QuantizationNote(config),
