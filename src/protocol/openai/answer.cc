@@ -64,7 +64,8 @@ void Answer::OnResponse(size_t prompt, const serving::Response& response) {
   const std::lock_guard lock(mutex_);
   if (is_done_) return;
   if (!response.status.ok()) return Fail(response.status);
-  receipts_[prompt] = ReceiptOf(response);
+  if (const auto* receipt = response.is_final ? serving::ReceiptOf(response) : nullptr)
+    receipts_[prompt] = *receipt;
   if (response.generated != nullptr) Take(prompt, *response.generated);
   if (!response.is_final) return;
   if (++num_ended_ == cancels_.size()) End();

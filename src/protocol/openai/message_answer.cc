@@ -25,7 +25,9 @@ class MessageAnswer final : public AnswerSink {
       return writer_->Fail(response.status);
     }
     if (response.generated != nullptr) Take(*response.generated);
-    if (response.is_final) End(ReceiptOf(response));
+    if (!response.is_final) return;
+    const std::string* receipt = serving::ReceiptOf(response);
+    End(receipt == nullptr ? std::string() : *receipt);
   }
 
  private:

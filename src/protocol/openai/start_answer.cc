@@ -126,13 +126,6 @@ Result<std::vector<serving::Request>> MakeRequests(const Context& context,
 
 }  // namespace
 
-std::string ReceiptOf(const serving::Response& response) {
-  const auto found = response.parameters.find("receipt");
-  if (found == response.parameters.end()) return {};
-  const auto* text = std::get_if<std::string>(&found->second);
-  return text == nullptr ? std::string() : *text;
-}
-
 Status StartAnswer(const Context& context, const ServedModel& served, const Asked& asked,
                    Question question, const HttpRequest& request,
                    http_listener::HttpResponder& responder, const MakeSink& make_sink) {

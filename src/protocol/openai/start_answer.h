@@ -43,9 +43,6 @@ class AnswerSink {
   virtual void OnResponse(size_t prompt, const serving::Response& response) = 0;
 };
 
-// The receipt of an answer (docs/receipts.md) in JSON; empty: this response has none.
-std::string ReceiptOf(const serving::Response& response);
-
 // What a sink is made with.
 struct Started {
   uint64_t seed = 0;

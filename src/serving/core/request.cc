@@ -78,4 +78,19 @@ int64_t Request::batch_size(int max_batch_size) const {
   return inputs.front().shape.front();
 }
 
+const std::string* ReceiptOf(const Response& response) {
+  const auto found = response.parameters.find(kReceiptParameter);
+  return found == response.parameters.end() ? nullptr : std::get_if<std::string>(&found->second);
+}
+
+size_t BytesOfParameters(const Parameters& parameters) {
+  constexpr size_t kOfEach = 128;  // about what a map takes beside name and text
+  size_t bytes = 0;
+  for (const auto& [name, value] : parameters) {
+    const auto* text = std::get_if<std::string>(&value);
+    bytes += kOfEach + name.size() + (text == nullptr ? 0 : text->size());
+  }
+  return bytes;
+}
+
 }  // namespace inflight::serving

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <tuple>
 #include <variant>
@@ -125,6 +126,15 @@ struct Response {
   // while a final response without outputs otherwise only ends a decoupled request.
   bool has_answer = false;
 };
+
+// The parameter of a response that is the answer's receipt (docs/receipts.md).
+inline constexpr std::string_view kReceiptParameter = "receipt";
+// Its text, in JSON; null where there is none. What is no text is none: a model may give back the
+// parameters of its request, whatever the client said.
+const std::string* ReceiptOf(const Response& response);
+
+// About what they take in memory.
+size_t BytesOfParameters(const Parameters& parameters);
 
 // Called for each response, in order, never concurrently for one request; the last has is_final.
 // From any thread, possibly before Infer returned. Must not block for long.

@@ -6,7 +6,6 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "base/status_macros.h"
 
@@ -51,16 +50,6 @@ void AppendInput(const Tensor& input, std::string& key) {
 Tensor CopyOf(const Tensor& tensor) {
   return Tensor::FromBytes(tensor.name, tensor.datatype, tensor.shape,
                            std::string(BytesOf(tensor)));
-}
-
-// Of what a response says beside its outputs, such as a receipt.
-uint64_t BytesOfParameters(const Parameters& parameters) {
-  uint64_t bytes = 0;
-  for (const auto& [name, value] : parameters) {
-    const auto* text = std::get_if<std::string>(&value);
-    bytes += sizeof(ParameterValue) + name.size() + (text == nullptr ? 0 : text->size());
-  }
-  return bytes;
 }
 
 Result<uint64_t> ParseSize(const std::string& word, std::string_view text) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "base/log.h"
 #include "serving/core/run_model.h"
@@ -11,8 +10,6 @@
 
 namespace inflight::serving {
 namespace {
-
-constexpr std::string_view kReceipt = "receipt";  // the parameter of receipts/receipt.h
 
 // Steps that wait for each other do not wait for ever.
 constexpr std::chrono::seconds kMaxWait{300};
@@ -156,10 +153,8 @@ std::set<EnsembleRun::Round> EnsembleRun::StoreLocked(size_t index, Round round,
   is_cut_short_ |= response.is_cut_short;
   const bool streams = step.has_streaming_input || step.model->decoupled();
   if (step.model->decoupled()) round = states_[index].next_round++;
-  // A step that gives the parameters of its request back says whatever the client did.
-  const auto found = response.parameters.find(kReceipt);
-  if (found != response.parameters.end() && std::holds_alternative<std::string>(found->second))
-    receipts_[round] = std::get<std::string>(found->second);
+  if (const std::string* receipt = ReceiptOf(response); receipt != nullptr)
+    receipts_[round] = *receipt;
   for (const auto& [output, tensor] : step.outputs) {
     std::optional<Tensor> value;
     for (Tensor& made : response.outputs) {
@@ -278,7 +273,7 @@ void EnsembleRun::MakeAnswerLocked(Round round) {
   response.parameters["sequence_start"] = request_.sequence_start;
   response.parameters["sequence_end"] = request_.sequence_end;
   if (auto receipt = receipts_.extract(round))
-    response.parameters[std::string(kReceipt)] = std::move(receipt.mapped());
+    response.parameters[std::string(kReceiptParameter)] = std::move(receipt.mapped());
   outbox_.push_back(std::move(response));
 }
 

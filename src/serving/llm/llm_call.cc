@@ -96,7 +96,7 @@ void LlmCall::Answer(inflight::Response response) {
   }
   const bool is_sent = Fill(response, out);
   if (receipt && response.is_final)
-    out.parameters[std::string(receipts::kReceipt)] =
+    out.parameters[std::string(kReceiptParameter)] =
         receipt->Finish([this](int sequence) { return has_stopped(sequence); });
   if (!response.is_final) {
     if (is_sent) handler_(std::move(out));

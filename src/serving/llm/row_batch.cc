@@ -6,11 +6,9 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <variant>
 
 #include "base/memory_account.h"
 #include "contract/rows.h"
-#include "receipts/receipt.h"
 #include "serving/configuration/model_config.h"
 #include "serving/llm/llm_call.h"
 
@@ -20,8 +18,6 @@ namespace {
 // gRPC carries at most 2 GiB a message.
 constexpr int64_t kMaxJoinedBytes = int64_t{1} << 30;
 
-constexpr size_t kParameterBytes = 128;  // about what a map takes beside name and text
-
 using CancelTokens = std::vector<std::shared_ptr<CancelToken>>;
 
 void CancelAll(const CancelTokens& cancels) {
@@ -30,11 +26,7 @@ void CancelAll(const CancelTokens& cancels) {
 
 // What a row has for itself of what its request says beside tensors.
 size_t BytesOfRow(const Request& request) {
-  size_t bytes = request.id.size();
-  for (const auto& [name, value] : request.parameters) {
-    const auto* text = std::get_if<std::string>(&value);
-    bytes += kParameterBytes + name.size() + (text != nullptr ? text->size() : 0);
-  }
+  size_t bytes = request.id.size() + BytesOfParameters(request.parameters);
   for (const std::string& output : request.requested_outputs) bytes += output.size();
   return bytes;
 }
@@ -189,7 +181,7 @@ class JoinedRows final : public RowBatch {
     }
     std::string receipts = Receipts();
     Response out = std::move(rows_.front().response);
-    if (!receipts.empty()) out.parameters[std::string(receipts::kReceipt)] = std::move(receipts);
+    if (!receipts.empty()) out.parameters[std::string(kReceiptParameter)] = std::move(receipts);
     out.is_cut_short = is_cut_short;
     out.outputs = contract::JoinRows(outputs);
     out.is_final = true;
@@ -199,11 +191,9 @@ class JoinedRows final : public RowBatch {
   // Those of the rows as a list in JSON; empty: they have none.
   std::string Receipts() const {
     std::string list;
-    for (const Row& row : rows_) {
-      const auto found = row.response.parameters.find(receipts::kReceipt);
-      if (found == row.response.parameters.end()) continue;
-      list.append(list.empty() ? "[" : ",").append(std::get<std::string>(found->second));
-    }
+    for (const Row& row : rows_)
+      if (const std::string* receipt = ReceiptOf(row.response); receipt != nullptr)
+        list.append(list.empty() ? "[" : ",").append(*receipt);
     return list.empty() ? list : list + "]";
   }
 
