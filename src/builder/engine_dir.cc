@@ -266,6 +266,7 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
     RETURN_IF_ERROR(BindAll(
         table, device.kind(), [&memory](uint64_t offset) { return memory.At(offset); }, *engine));
     memory.GiveTo(engine.get());
+    RETURN_IF_ERROR(OrderForTensorCores(device, engine.get()));
   }
   if (progress) progress(1.0, "ready");
   return std::shared_ptr<const model::Engine>(std::move(engine));

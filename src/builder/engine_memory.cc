@@ -10,6 +10,7 @@
 #include "artifact/engine_file.h"
 #include "base/status_macros.h"
 #include "builder/weight_memory.h"
+#include "ops/tensor_core_order.h"
 
 namespace inflight::builder {
 namespace {
@@ -111,8 +112,20 @@ Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device&
   RETURN_IF_ERROR(fill(slots));
   if (config.tied_embeddings) engine->weights.lm_head = engine->weights.vocab_embedding;
   memory.GiveTo(engine.get());
+  RETURN_IF_ERROR(OrderForTensorCores(device, engine.get()));
   if (progress) progress(1.0, "ready");
   return std::shared_ptr<const model::Engine>(std::move(engine));
+}
+
+Status OrderForTensorCores(Device& device, model::Engine* engine) {
+  if (device.kind() != DeviceKind::kCuda) return Status::Ok();
+  for (const model::WeightSlot& slot : model::WeightSlots(engine->config, engine->weights)) {
+    if (slot.kind != model::WeightSlot::Kind::kMatrix || slot.weight == nullptr ||
+        !ops::CanOrderForTensorCores(*slot.weight))
+      continue;
+    RETURN_IF_ERROR(ops::OrderForTensorCores(device, slot.weight));
+  }
+  return Status::Ok();
 }
 
 }  // namespace inflight::builder

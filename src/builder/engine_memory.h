@@ -58,4 +58,8 @@ Status CheckOpensOn(DeviceKind device, const std::filesystem::path& dir,
                     const Description& description);
 Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenOptions& options);
 
+// Brings the integer weights of an engine in a GPU's memory, and those of its host_layers, into the
+// order of its tensor cores (ops/tensor_core_order.h), where they have one. Files do not have it.
+Status OrderForTensorCores(Device& device, model::Engine* engine);
+
 }  // namespace inflight::builder

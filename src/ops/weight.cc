@@ -103,6 +103,9 @@ void CheckCombination(DType dtype, WeightLayout layout) {
     case WeightLayout::kPanel64Nibbles:
       CHECK(dtype == DType::kI4);
       return;
+    case WeightLayout::kTensorCore:  // made on GPUs
+      CHECK(false);
+      return;
   }
 }
 
@@ -215,6 +218,8 @@ std::string_view WeightLayoutName(WeightLayout layout) {
       return "panel64_vnni4";
     case WeightLayout::kPanel64Nibbles:
       return "panel64_nibbles";
+    case WeightLayout::kTensorCore:
+      return "tensor_core";
   }
   return "unknown";
 }

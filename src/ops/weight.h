@@ -11,6 +11,11 @@
 //   kPanel64Nibbles [N/64][K/8][4][16][4]     int4, stored as element + 8: byte j of 4 holds
 //                                             k = 8i + j in its low bits and 8i + 4 + j above, so
 //                                             that a mask and a shift give two quads
+//   kTensorCore    [N][K/S][4][16 bytes]      int8 and int4 on GPUs, N in whole panels, K in whole
+//                                             slabs of S elements, 64 bytes: S = 64 or 128. Lane l
+//                                             of a warp takes bytes 16 (l % 4) on, and has its part
+//                                             of the slab's S / 16 operands of mma.m16n8k16
+//                                             (ops/tensor_core_order.h)
 // Panels have 64 rows for int8, too: a linear's items, sums and epilogue are then the same for
 // every dtype.
 #pragma once
@@ -32,10 +37,12 @@ enum class WeightLayout : uint8_t {
   kPanel64,
   kPanel64Vnni2,
   kPanel64Vnni4,
-  kPanel64Nibbles
+  kPanel64Nibbles,
+  kTensorCore
 };
 
-// "row_major", "panel64", "panel64_vnni2", "panel64_vnni4", "panel64_nibbles": as in engine files.
+// "row_major", "panel64", "panel64_vnni2", "panel64_vnni4", "panel64_nibbles" as in engine files,
+// "tensor_core".
 std::string_view WeightLayoutName(WeightLayout layout);
 std::optional<WeightLayout> WeightLayoutFromName(std::string_view name);
 
@@ -60,7 +67,8 @@ struct Weight {
   //
   // in float32: AWQ's and GPTQ's (q - z) s is q s + (-z s), and a block d q + m of GGUF is one as
   // it is. Scales and offsets are [out_features][in_features / group_size] beside kRowMajor, and
-  // [out_features / 64][in_features / group_size][64] beside panels, padded with zeros as they are.
+  // [out_features / 64][in_features / group_size][64] beside the other layouts, padded with zeros
+  // as panels are.
   const float* scales = nullptr;   // [out_features], or of groups
   const float* offsets = nullptr;  // of groups; null: all are 0
   int64_t group_size = 0;  // a multiple of kGroupStep that divides in_features; 0: no groups

@@ -4,14 +4,18 @@
 // others.
 #include <fmt/format.h>
 
+#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "base/status_macros.h"
 #include "cases.h"
 #include "llama_3_8b.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/skinny_integers.h"
 #include "ops/cuda/streamed.h"
+#include "ops/cuda/streamed_integers.h"
 
 namespace inflight::bench {
 namespace {
@@ -64,61 +68,113 @@ struct Form {
   const char* name;
   DType dtype;
   int64_t group_size;
+  bool has_offsets = false;
 };
 
-// `row_tiles` 0: the operators' own cut.
-void IntegerCases(CudaBench& bench, int64_t n, int64_t k, const Form& form, int row_tiles) {
-  const std::string kernel =
-      row_tiles == 0 ? "skinny_integers" : fmt::format("skinny_integers_{}", row_tiles);
-  if (!bench.Wants(kernel)) return;
+// How a product of integer weights is computed.
+struct Way {
+  std::string kernel;
+  int64_t min_tokens, max_tokens;
+  std::function<Status(const GemmParams&, const ops::Weight&, ops::cuda::CudaStream&)> run;
+};
+
+std::vector<Way> WaysOf(const Form& form, void* widened) {
+  if (!ops::IsInteger(form.dtype))
+    return {{"skinny_integers", 1, 1024, [](const GemmParams& params, const ops::Weight&,
+                                            ops::cuda::CudaStream& stream) {
+               return Gemm(params, stream);
+             }}};
+  std::vector<Way> ways = {
+      {"skinny_integers", 1, 16,
+       [](const GemmParams& params, const ops::Weight& weight, ops::cuda::CudaStream& stream) {
+         return SkinnyIntegers(params, weight, stream);
+       }},
+      {"streamed_integers", 1, 1024,
+       [](const GemmParams& params, const ops::Weight& weight, ops::cuda::CudaStream& stream) {
+         return StreamedIntegers(params, weight, stream);
+       }},
+      {"widened_integers", 32, 1024,
+       [widened](const GemmParams& params, const ops::Weight& weight,
+                 ops::cuda::CudaStream& stream) {
+         RETURN_IF_ERROR(Dequantize(weight, params.dtype, widened, stream));
+         GemmParams product = params;
+         product.w = widened;
+         return Gemm(product, stream);
+       }}};
+  for (const int row_tiles : {1, 2, 3})
+    ways.push_back({fmt::format("skinny_integers_{}", row_tiles), 1, 16,
+                    [row_tiles](const GemmParams& params, const ops::Weight& weight,
+                                ops::cuda::CudaStream& stream) {
+                      return SkinnyIntegers(params, weight, {.row_tiles = row_tiles, .stages = 8},
+                                            stream);
+                    }});
+  for (const int splits : {1, 2, 4, 8})
+    ways.push_back({fmt::format("streamed_integers_{}", splits), 1, 64,
+                    [splits](const GemmParams& params, const ops::Weight& weight,
+                             ops::cuda::CudaStream& stream) {
+                      return StreamedIntegers(params, weight, splits, stream);
+                    }});
+  return ways;
+}
+
+void IntegerCases(CudaBench& bench, int64_t n, int64_t k, const Form& form) {
   const int64_t num_groups = form.group_size == 0 ? 1 : k / form.group_size;
   const bool is_integer = ops::IsInteger(form.dtype);
   const Rotation w(bench.device(), form.dtype, {n, k});
   const Rotation scales(bench.device(), DType::kF32, {n, num_groups});
-  for (const int64_t m : {1, 4, 8, 16}) {
-    const Rotation x(bench.device(), DType::kBF16, {m, k});
-    const Rotation y(bench.device(), DType::kBF16, {m, n});
-    const auto launch = [&](int call) {
-      const GemmParams params = {.x = x.At(call).data,
-                                 .w = w.At(call).data,
-                                 .y = y.At(call).data,
-                                 .dtype = DType::kBF16,
-                                 .m = m,
-                                 .n = n,
-                                 .k = k};
-      if (!is_integer) return Gemm(params, bench.stream());
-      const ops::Weight weight = {.data = params.w,
-                                  .dtype = form.dtype,
-                                  .out_features = n,
-                                  .in_features = k,
-                                  .scales = scales.At(call).as<const float>(),
-                                  .group_size = form.group_size};
-      if (row_tiles == 0) return SkinnyIntegers(params, weight, bench.stream());
-      return SkinnyIntegers(params, weight, {.row_tiles = row_tiles, .stages = 8}, bench.stream());
-    };
-    bench.Time({.kernel = kernel,
-                .shape = fmt::format("{} {}x{}x{}", form.name, m, n, k),
-                .dtype = DType::kBF16,
-                .bytes = static_cast<double>(BytesOf(form.dtype, n * k)) +
-                         static_cast<double>(is_integer ? n * num_groups * 4 : 0) +
-                         static_cast<double>((k + n) * m * 2),
-                .flop = 2.0 * static_cast<double>(m * n * k),
-                .launch = launch});
+  const ops::DeviceTensor widened(bench.device(), DType::kBF16, {n, k});
+  for (const Way& way : WaysOf(form, widened.view().data)) {
+    if (!bench.Wants(way.kernel)) continue;
+    for (const int64_t m : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}) {
+      if (m < way.min_tokens || m > way.max_tokens) continue;
+      const Rotation x(bench.device(), DType::kBF16, {m, k});
+      const Rotation y(bench.device(), DType::kBF16, {m, n});
+      const auto launch = [&](int call) {
+        const GemmParams params = {.x = x.At(call).data,
+                                   .w = w.At(call).data,
+                                   .y = y.At(call).data,
+                                   .dtype = DType::kBF16,
+                                   .m = m,
+                                   .n = n,
+                                   .k = k};
+        // Random bits are random codes in any order.
+        const ops::Weight weight = {.data = params.w,
+                                    .dtype = form.dtype,
+                                    .layout = ops::WeightLayout::kTensorCore,
+                                    .out_features = n,
+                                    .in_features = k,
+                                    .scales = scales.At(call).as<const float>(),
+                                    .offsets = form.has_offsets ? scales.At(call).as<const float>()
+                                                                : nullptr,
+                                    .group_size = form.group_size};
+        return way.run(params, weight, bench.stream());
+      };
+      bench.Time({.kernel = way.kernel,
+                  .shape = fmt::format("{} {}x{}x{}", form.name, m, n, k),
+                  .dtype = DType::kBF16,
+                  .bytes = static_cast<double>(BytesOf(form.dtype, n * k)) +
+                           static_cast<double>(is_integer ? n * num_groups * 4 : 0) +
+                           static_cast<double>((k + n) * m * 2),
+                  .flop = 2.0 * static_cast<double>(m * n * k),
+                  .launch = launch});
+    }
   }
 }
 
 }  // namespace
 
 void LinearCases(CudaBench& bench) {
-  constexpr Form kForms[] = {{"bfloat16", DType::kBF16, 0},  {"int8", DType::kI8, 0},
-                             {"int8_g32", DType::kI8, 32},   {"int4", DType::kI4, 0},
-                             {"int4_g128", DType::kI4, 128}, {"int4_g32", DType::kI4, 32}};
+  constexpr Form kForms[] = {
+      {"bfloat16", DType::kBF16, 0},       {"int8", DType::kI8, 0},
+      {"int8_g32", DType::kI8, 32},        {"int4", DType::kI4, 0},
+      {"int4_g128", DType::kI4, 128},      {"int4_g128_offsets", DType::kI4, 128, true},
+      {"int4_g32", DType::kI4, 32}};
   for (const Form& form : kForms)
-    for (const int row_tiles : {0, 1, 2, 3})
-      for (const auto& [n, k] :
-           {std::pair<int64_t, int64_t>{4096, 4096}, {14336, 4096}, {28672, 4096}, {4096, 14336}})
-        if (row_tiles == 0 || ops::IsInteger(form.dtype))
-          IntegerCases(bench, n, k, form, row_tiles);
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{4096, 4096}, {6144, 4096},
+                               {28672, 4096}, {4096, 14336}})
+      if (bench.Wants("skinny_integers") || bench.Wants("streamed_integers") ||
+          bench.Wants("widened_integers"))
+        IntegerCases(bench, n, k, form);
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3})
     for (const LinearLayer& layer : kLinearLayers) LayerCases(bench, layer, dtype);
 }

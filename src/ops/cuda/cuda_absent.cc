@@ -5,6 +5,7 @@
 #include "ops/cuda/cuda.h"
 #include "ops/profile.h"
 #include "ops/random.h"
+#include "ops/tensor_core_order.h"
 
 namespace inflight::ops {
 
@@ -14,6 +15,8 @@ std::vector<ProfileEntry> TakeProfile() { return {}; }
 // There is no CUDA device to pass: cuda::Probe refused it.
 Status FillUniformOnGpu(const FillUniformParams&, Device&) { CHECK(false); }
 Status ConvertRowsOnGpu(const ConvertRowsParams&, void*) { CHECK(false); }
+bool CanOrderForTensorCores(const Weight&) { return false; }
+Status OrderForTensorCores(Device&, Weight*) { CHECK(false); }
 
 }  // namespace inflight::ops
 

@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
+#include "ops/cuda/integer_halves.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/vector.cuh"
 
@@ -82,8 +83,79 @@ __global__ void __launch_bounds__(kThreads) DequantizeKernel(const Args args, T*
   }
 }
 
+// Of weights in the order of tensor cores (ops/tensor_core_order.h): a unit is a lane's 16 bytes of a
+// slab. Four neighbouring threads have a slab and exchange words: each writes, of each 32 elements
+// of int4 or of each 16 of int8, 8 neighbours that come from all four.
+template <typename T, int kPerByte>
+__global__ void __launch_bounds__(kThreads) DequantizeOrderedKernel(const Args args, T* out) {
+  constexpr int kSlab = 64 * kPerByte;
+  constexpr int kEights = kSlab / 32;  // that a thread writes
+  const uint32_t unit = blockIdx.x * kThreads + threadIdx.x;
+  const bool is_inside = unit < args.num_units;
+  const uint32_t j = unit % 4;
+  const uint32_t row = unit / args.row_units;
+  const uint32_t slab = (unit - row * args.row_units) / 4;
+  uint4 mine = {};
+  if (is_inside) mine = LoadOnce(args.w + int64_t{unit} * 16);
+#pragma unroll
+  for (int i = 0; i < kEights; ++i) {
+    // Elements [8 e, 8 e + 8) of the slab: pair e % 4 of int4's word e / 4, e % 2 of int8's e / 2.
+    const uint32_t e = 4 * i + j;
+    uint32_t words[4];  // of the four lanes
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      if constexpr (kPerByte == 2) {
+        words[q] = __shfl_sync(0xffffffff, WordOf(mine, i), q, 4);
+      } else {
+        const uint32_t even = __shfl_sync(0xffffffff, WordOf(mine, 2 * i), q, 4);
+        const uint32_t odd = __shfl_sync(0xffffffff, WordOf(mine, 2 * i + 1), q, 4);
+        words[q] = j < 2 ? even : odd;
+      }
+    }
+    if (!is_inside) continue;
+    const int first = static_cast<int>(kPerByte == 2 ? j : j % 2);
+    const uint32_t group = (slab * kSlab + 8 * e) / args.group_size;
+    // Without groups a scale of each row; with them 64 rows of each group side by side.
+    const int64_t at = args.num_groups == 1
+                           ? int64_t{row}
+                           : (int64_t{row / 64} * args.num_groups + group) * 64 + row % 64;
+    const float scale = args.scales[at];
+    const float offset = args.offsets == nullptr ? -0.0F : args.offsets[at];
+    float values[kVector];
+#pragma unroll
+    for (int v = 0; v < kVector; ++v)  // its neighbour stands 16 bits above
+      values[v] = fmaf(CodeAt<kPerByte>(words[v / 2], first + v % 2 * 2 * kPerByte), scale, offset);
+    Store(out + int64_t{unit / 4} * kSlab + 8 * e, values);
+  }
+}
+
+template <typename T, int kPerByte>
+Status LaunchOrdered(const Weight& weight, T* out, cudaStream_t stream) {
+  constexpr int kElements = 16 * kPerByte;
+  const int64_t row_units = weight.in_features / kElements;
+  const int64_t num_units = weight.out_features * row_units;
+  if (num_units >= kMaxUnits || !IsAligned(weight.data) || !IsAligned(out))
+    return InvalidArgument("weight: got [" + std::to_string(weight.out_features) + ", " +
+                           std::to_string(weight.in_features) + "], needed fewer elements, " +
+                           std::to_string(kMaxUnits) + " of " + std::to_string(kElements) +
+                           ", and aligned memory; widen some of its rows at a time");
+  const int64_t group = weight.group_size == 0 ? weight.in_features : weight.group_size;
+  const Args args = {.w = static_cast<const uint8_t*>(weight.data),
+                     .scales = weight.scales,
+                     .offsets = weight.offsets,
+                     .num_units = static_cast<uint32_t>(num_units),
+                     .row_units = static_cast<uint32_t>(row_units),
+                     .group_size = static_cast<uint32_t>(group),
+                     .num_groups = static_cast<uint32_t>(weight.num_groups())};
+  const auto grid = static_cast<unsigned>((num_units + kThreads - 1) / kThreads);
+  DequantizeOrderedKernel<T, kPerByte><<<grid, kThreads, 0, stream>>>(args, out);
+  return inflight::cuda::LaunchStatus("dequantize");
+}
+
 template <typename T, int kPerByte>
 Status Launch(const Weight& weight, T* out, cudaStream_t stream) {
+  if (weight.layout == WeightLayout::kTensorCore)
+    return LaunchOrdered<T, kPerByte>(weight, out, stream);
   constexpr size_t kCodeBytes = kVector / kPerByte;
   const bool is_vector =
       weight.in_features % kVector == 0 && IsAligned(weight.data, kCodeBytes) && IsAligned(out);
@@ -116,11 +188,13 @@ Status Launch(const Weight& weight, T* out, cudaStream_t stream) {
 Status Dequantize(const Weight& weight, DType dtype, void* out, CudaStream& stream) {
   RETURN_IF_ERROR(ExpectHalf("dtype", dtype));
   const bool is_int4 = weight.dtype == DType::kI4;
-  if (!IsInteger(weight.dtype) || weight.layout != WeightLayout::kRowMajor ||
-      weight.scales == nullptr || (is_int4 && weight.in_features % 2 != 0))
+  const bool is_read =
+      weight.layout == WeightLayout::kRowMajor || weight.layout == WeightLayout::kTensorCore;
+  if (!IsInteger(weight.dtype) || !is_read || weight.scales == nullptr ||
+      (is_int4 && weight.in_features % 2 != 0))
     return InvalidArgument("weight: got " + std::string(DTypeName(weight.dtype)) + " " +
                            std::string(WeightLayoutName(weight.layout)) +
-                           ", needed row-major int8, or int4 of even rows, with scales");
+                           ", needed int8 or int4 of even rows, row_major or tensor_core, with scales");
   if (weight.out_features == 0 || weight.in_features == 0) return Status::Ok();
   return WithHalf(dtype, [&]<typename T>(std::type_identity<T>) {
     return is_int4 ? Launch<T, 2>(weight, static_cast<T*>(out), stream.handle())

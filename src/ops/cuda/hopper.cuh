@@ -199,6 +199,48 @@ __device__ inline void Wgmma128(float (&c)[64], const uint32_t* a, uint64_t b_ro
                        "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));
 }
 
+// c [64, 2 kNum] = or += a [64, 16] b [2 kNum, 16]^T of 16-bit operands, a in registers as above and
+// b as OperandAt says; places in c as of Wgmma.
+#define INFLIGHT_WGMMA_R(n, types, results, a0, a1, a2, a3, b, adds_at, ...)                    \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " adds_at                                      \
+               ", 0;\n"                                                                         \
+               "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." types " {" results "}, {" a0      \
+               ", " a1 ", " a2 ", " a3 "}, " b ", p, 1, 1, 0;\n}"                                \
+               : __VA_ARGS__                                                                    \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_rows),                       \
+                 "r"(static_cast<int>(adds)))
+#define INFLIGHT_WGMMA_R_OF(n, results, a0, a1, a2, a3, b, adds_at, ...)                          \
+  if constexpr (std::is_same_v<T, __half>)                                                       \
+    INFLIGHT_WGMMA_R(n, "f16.f16", results, a0, a1, a2, a3, b, adds_at, __VA_ARGS__);            \
+  else                                                                                           \
+    INFLIGHT_WGMMA_R(n, "bf16.bf16", results, a0, a1, a2, a3, b, adds_at, __VA_ARGS__)
+#define INFLIGHT_R4 "%0, %1, %2, %3"
+#define INFLIGHT_R8 "%0, %1, %2, %3, %4, %5, %6, %7"
+template <typename T, int kNum>
+__device__ inline void WgmmaOfRegisters(float (&c)[kNum], const uint32_t (&a)[4], uint64_t b_rows,
+                                        bool adds) {
+  static_assert(kNum == 4 || kNum == 8 || kNum == 16 || kNum == 32 || kNum == 64);
+  if constexpr (kNum == 4) {
+    INFLIGHT_WGMMA_R_OF("8", INFLIGHT_R4, "%4", "%5", "%6", "%7", "%8", "%9", INFLIGHT_F4(0));
+  } else if constexpr (kNum == 8) {
+    INFLIGHT_WGMMA_R_OF("16", INFLIGHT_R8, "%8", "%9", "%10", "%11", "%12", "%13", INFLIGHT_F4(0),
+                        INFLIGHT_F4(4));
+  } else if constexpr (kNum == 16) {
+    INFLIGHT_WGMMA_R_OF("32", INFLIGHT_R16, "%16", "%17", "%18", "%19", "%20", "%21",
+                        INFLIGHT_F16(0));
+  } else if constexpr (kNum == 32) {
+    INFLIGHT_WGMMA_R_OF("64", INFLIGHT_R32, "%32", "%33", "%34", "%35", "%36", "%37",
+                        INFLIGHT_F32);
+  } else {
+    INFLIGHT_WGMMA_R_OF("128", INFLIGHT_R64, "%64", "%65", "%66", "%67", "%68", "%69",
+                        INFLIGHT_F64);
+  }
+}
+#undef INFLIGHT_R8
+#undef INFLIGHT_R4
+#undef INFLIGHT_WGMMA_R_OF
+#undef INFLIGHT_WGMMA_R
+
 #undef INFLIGHT_WGMMA_128
 #undef INFLIGHT_R64
 #undef INFLIGHT_F64

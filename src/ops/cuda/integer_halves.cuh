@@ -3,8 +3,8 @@
 // code become the last ones of a number whose spacing is 1, of which a constant is taken away.
 //
 // Codes that stand 16 bits apart in a word make a pair, the lower one in the low half: a word of
-// int4 is the pairs (0, 4), (1, 5), (2, 6), (3, 7) of its elements, one of int8 (0, 2), (1, 3).
-// LoadInOrder brings activations into the same pairs.
+// int4 is the pairs (0, 4), (1, 5), (2, 6), (3, 7) of its nibbles, one of int8 (0, 2), (1, 3) of its
+// bytes (ops/tensor_core_order.h).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,8 +12,6 @@
 
 #include <cstdint>
 #include <type_traits>
-
-#include "ops/cuda/shared_access.cuh"
 
 namespace inflight::ops::cuda {
 
@@ -74,19 +72,23 @@ __device__ inline void WidenWord(uint32_t word, uint32_t (&pairs)[kBits == 4 ? 4
   }
 }
 
-// The elements of x that meet those of a word: 8 beside int4, 4 beside int8.
-template <int kBits>
-__device__ inline void LoadInOrder(uint32_t from, uint32_t (&pairs)[kBits == 4 ? 4 : 2]) {
+// Word `w` of 16 bytes; `w` is known where this is compiled.
+__device__ inline uint32_t WordOf(const uint4& v, int w) {
+  return w == 0 ? v.x : w == 1 ? v.y : w == 2 ? v.z : v.w;
+}
+
+// Of a lane's 16 bytes of a slab in the order of tensor cores, steps 2 `pair` and the one behind:
+// two pairs of each.
+template <typename T, int kBits>
+__device__ inline void WidenTwoSteps(const uint4& codes, int pair, uint32_t (&pairs)[4]) {
   if constexpr (kBits == 4) {
-    const uint4 v = LoadShared16(from);
-    pairs[0] = __byte_perm(v.x, v.z, 0x5410);
-    pairs[1] = __byte_perm(v.x, v.z, 0x7632);
-    pairs[2] = __byte_perm(v.y, v.w, 0x5410);
-    pairs[3] = __byte_perm(v.y, v.w, 0x7632);
+    WidenWord<T, 4>(WordOf(codes, pair), pairs);
   } else {
-    const uint2 v = LoadShared8(from);
-    pairs[0] = __byte_perm(v.x, v.y, 0x5410);
-    pairs[1] = __byte_perm(v.x, v.y, 0x7632);
+    uint32_t two[2];
+    WidenWord<T, 8>(WordOf(codes, 2 * pair), two);
+    pairs[0] = two[0], pairs[1] = two[1];
+    WidenWord<T, 8>(WordOf(codes, 2 * pair + 1), two);
+    pairs[2] = two[0], pairs[3] = two[1];
   }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The linears: one matrix product, and the kernel that finishes it. FP8 products are of the codes;
 // their scales are applied by whatever reads the product next (PendingScales). int8
-// and int4 weights are read as they are for few tokens (skinny_integers.h), and rounded to the
-// activations' dtype into the stream's workspace for more.
+// and int4 weights in the order of tensor cores are read as they are (skinny_integers.h,
+// streamed_integers.h); others, and those of many tokens, are rounded to the activations' dtype into
+// the stream's workspace.
 #include "ops/linear.h"
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/skinny_integers.h"
+#include "ops/cuda/streamed_integers.h"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -48,11 +50,14 @@ Status ExpectGroups(const char* field, const Weight& weight) {
 Status ExpectWeight(const char* field, const Weight& weight) {
   const bool is_quantized = IsInteger(weight.dtype) || weight.dtype == DType::kF8E4M3;
   const bool dtype_ok = IsHalf(weight.dtype) || is_quantized;
-  if (weight.empty() || !dtype_ok || weight.layout != WeightLayout::kRowMajor ||
-      weight.out_features <= 0 || weight.in_features <= 0)
+  const bool layout_ok =
+      weight.layout == WeightLayout::kRowMajor ||
+      (weight.layout == WeightLayout::kTensorCore && IsInteger(weight.dtype));
+  if (weight.empty() || !dtype_ok || !layout_ok || weight.out_features <= 0 ||
+      weight.in_features <= 0)
     return InvalidArgument(fmt::format(
         "{}: got {} {} [{}, {}] at {}, needed float16, bfloat16, int8, int4 or float8_e4m3fn, "
-        "row_major",
+        "row_major, or of integers tensor_core",
         field, DTypeName(weight.dtype), WeightLayoutName(weight.layout), weight.out_features,
         weight.in_features, weight.data));
   RETURN_IF_ERROR(ExpectGroups(field, weight));
@@ -111,17 +116,20 @@ GemmParams ParamsOf(const Product& p) {
           .activation = p.activation};
 }
 
-// By the kernel that reads integers, or widened, as many rows of the weight at a time as the
+// By a kernel that reads integers, or widened, as many rows of the weight at a time as the
 // workspace takes: all of them, but for wide heads.
 Status ProjectIntegers(const Product& p, CudaStream& stream) {
   const StreamWorkspace& workspace = stream.workspace();
   const int64_t row_bytes = p.weight.in_features * static_cast<int64_t>(SizeOf(p.x.dtype));
-  const int64_t capacity = static_cast<int64_t>(workspace.weights_bytes) / row_bytes / 16 * 16;
+  // In whole panels of scales, where they lie in panels (ops/weight.h).
+  const int64_t step = p.weight.layout == WeightLayout::kTensorCore ? 64 : 16;
+  const int64_t capacity = static_cast<int64_t>(workspace.weights_bytes) / row_bytes / step * step;
   if (capacity <= 0)
     return InvalidArgument(
         fmt::format("weight: got {}, which this stream was not made for (weight_dtype)",
                     DTypeName(p.weight.dtype)));
   const GemmParams all = ParamsOf(p);
+  if (PreferStreamedIntegers(all, p.weight, stream)) return StreamedIntegers(all, p.weight, stream);
   if (PreferSkinnyIntegers(all, p.weight, stream)) return SkinnyIntegers(all, p.weight, stream);
   for (int64_t first = 0; first < p.weight.out_features; first += capacity) {
     const int64_t count = std::min(capacity, p.weight.out_features - first);
@@ -195,7 +203,8 @@ class Adapters {
 
 // Gate and up as one weight of twice the rows, where they lie one behind the other.
 bool AreAdjacent(const Weight& gate, const Weight& up) {
-  if (up.data != DataOf(gate) + gate.out_features * RowBytes(gate)) return false;
+  if (gate.layout != up.layout || up.data != DataOf(gate) + gate.out_features * RowBytes(gate))
+    return false;
   if (!IsInteger(gate.dtype)) return true;
   const int64_t num_scales = gate.out_features * gate.num_groups();
   const bool offsets_too =

@@ -14,6 +14,8 @@ namespace {
 
 constexpr int kRingStages = 3;  // that x as a whole must leave room for
 
+constexpr int HalfOf(int limit) { return (limit + 1024) / 2 - 1024; }
+
 int BitsOf(const Weight& weight) { return weight.dtype == DType::kI4 ? 4 : 8; }
 
 // Groups that a slab has scales of.
@@ -23,17 +25,16 @@ int SlabGroups(const Weight& weight) {
   return static_cast<int>(std::max<int64_t>(1, slab / weight.group_size));
 }
 
-bool GroupsFit(const Weight& weight) {
-  const int64_t group = weight.group_size;
+// Slabs that a group has, where it has several.
+int GroupSlabs(const Weight& weight) {
   const int64_t slab = SlabElements(BitsOf(weight));
-  if (group == 0 || group % slab == 0) return true;
-  return (2 * group == slab || 4 * group == slab) && weight.in_features % slab == 0;
+  return weight.group_size > slab ? static_cast<int>(weight.group_size / slab) : 0;
 }
 
 int StageBytes(const Weight& weight, int row_tiles, int num_tokens) {
   const int bits = BitsOf(weight);
   const int scales = SlabsPerStage(row_tiles) * row_tiles * 16 * SlabGroups(weight) * 4;
-  const int tokens = num_tokens * (StageElements(bits, row_tiles) * 2 + TokenPadding(bits));
+  const int tokens = num_tokens * (StageElements(bits, row_tiles) * 2 + kTokenPadding);
   const int bytes =
       StageWeightBytes(row_tiles) + (weight.offsets == nullptr ? 1 : 2) * scales + tokens;
   return (bytes + 127) / 128 * 128;
@@ -44,10 +45,7 @@ int SumBytes(int row_tiles, int num_tokens) {
 }
 
 // What a token takes in shared memory, all of k.
-int64_t ResidentBytes(const Weight& weight) {
-  const int64_t slab = SlabElements(BitsOf(weight));
-  return (weight.in_features + slab - 1) / slab * slab * 2 + TokenPadding(BitsOf(weight));
-}
+int64_t ResidentBytes(const Weight& weight) { return weight.in_features * 2 + kTokenPadding; }
 
 // Whether a cut can be taken, asked for the most tokens that must have the same one.
 bool Fits(const Weight& weight, int row_tiles, int64_t num_tokens, int limit) {
@@ -57,6 +55,11 @@ bool Fits(const Weight& weight, int row_tiles, int64_t num_tokens, int limit) {
 
 int LimitOf(const CudaStream& stream) {
   return static_cast<int>(stream.gpu().max_shared_bytes_per_block);
+}
+
+// CTAs that share a multiprocessor, and so its memory, of which each CTA's own KiB is the GPU's.
+int CtasPerSm(const Weight& weight, int row_tiles, int64_t num_tokens, const CudaStream& stream) {
+  return Fits(weight, row_tiles, num_tokens, HalfOf(LimitOf(stream))) ? 2 : 1;
 }
 
 // How shared memory is divided: x as a whole where several tiles read it and it leaves room, and as
@@ -74,7 +77,7 @@ void LayOut(const Weight& weight, const MmaCut& cut, bool has_several_tiles, int
   args.stages = std::clamp((limit - sums - rest) / (kWarps * args.stage_bytes), 2, wanted);
   const int bits = BitsOf(weight);
   args.x_stride = args.is_x_resident ? static_cast<int>(ResidentBytes(weight))
-                                     : StageElements(bits, cut.row_tiles) * 2 + TokenPadding(bits);
+                                     : StageElements(bits, cut.row_tiles) * 2 + kTokenPadding;
   args.sums_at = kWarps * args.stages * args.stage_bytes + rest;
   plan.shared_bytes = args.sums_at + sums;
 }
@@ -84,16 +87,11 @@ void LayOut(const Weight& weight, const MmaCut& cut, bool has_several_tiles, int
 
 bool SkinnyIntegersCanRun(const GemmParams& p, const Weight& weight, const CudaStream& stream) {
   constexpr int64_t kMost = int64_t{1} << 30;
-  if (!IsInteger(weight.dtype) || weight.layout != WeightLayout::kRowMajor || !IsHalf(p.dtype) ||
+  if (weight.layout != WeightLayout::kTensorCore || !IsHalf(p.dtype) ||
       (p.y_dtype != p.dtype && p.y_dtype != DType::kF32))
     return false;
-  if (p.m > skinny_integers::kMaxTokens || p.n >= kMost || p.k >= kMost / 4 ||
-      p.k % (128 / skinny_integers::BitsOf(weight)) != 0)
-    return false;
-  const auto scales =
-      static_cast<size_t>(std::max(skinny_integers::SlabGroups(weight), 1)) * sizeof(float);
-  if (!skinny_integers::GroupsFit(weight) || !IsAligned(p.x) || !IsAligned(weight.data) ||
-      !IsAligned(weight.scales, scales) || !IsAligned(weight.offsets, scales))
+  if (p.m > skinny_integers::kMaxTokens || p.n >= kMost || p.k >= kMost / 4 || !IsAligned(p.x) ||
+      !IsAligned(weight.data) || !IsAligned(weight.scales) || !IsAligned(weight.offsets))
     return false;
   for (int row_tiles = 1; row_tiles <= skinny_integers::kMaxRowTiles; ++row_tiles)
     if (skinny_integers::Fits(weight, row_tiles, p.m, skinny_integers::LimitOf(stream)))
@@ -109,20 +107,22 @@ bool PreferSkinnyIntegers(const GemmParams& p, const Weight& weight, const CudaS
   return SkinnyIntegersCanRun(launch, weight, stream);
 }
 
-// The height of tiles that leaves the fewest multiprocessors without one. Higher ones read x less
+// The height of tiles that leaves the fewest CTAs without one. Higher ones read x less
 // often and add the warps' sums less often.
 MmaCut SkinnyIntegersCut(const GemmParams& p, const Weight& weight, const CudaStream& stream) {
   constexpr double kWorth[] = {0.93, 1.0, 1.0};
   constexpr double kWorthHigh[] = {0.85, 1.0, 1.1};  // of more than 8 tokens
-  constexpr int kStages[] = {8, 8, 5};               // 16 KiB a warp
+  constexpr int kStages[] = {8, 8, 5};
   MmaCut best;
   double best_score = 0;
   for (int row_tiles = 1; row_tiles <= skinny_integers::kMaxRowTiles; ++row_tiles) {
     if (!skinny_integers::Fits(weight, row_tiles, p.m, skinny_integers::LimitOf(stream))) continue;
     const int64_t tiles = (p.n + 16 * row_tiles - 1) / (16 * row_tiles);
-    const int64_t rounds = (tiles + stream.num_sms() - 1) / stream.num_sms();
+    const int64_t ctas =
+        stream.num_sms() * skinny_integers::CtasPerSm(weight, row_tiles, p.m, stream);
+    const int64_t rounds = (tiles + ctas - 1) / ctas;
     const double used =
-        static_cast<double>(p.n) / static_cast<double>(rounds * stream.num_sms() * 16 * row_tiles);
+        static_cast<double>(p.n) / static_cast<double>(rounds * ctas * 16 * row_tiles);
     const double score = used * (p.m > 8 ? kWorthHigh : kWorth)[row_tiles - 1];
     if (score <= best_score) continue;
     best_score = score;
@@ -147,7 +147,9 @@ Status SkinnyIntegers(const GemmParams& p, const Weight& weight, const MmaCut& c
   const int64_t rows = 16 * cut.row_tiles;
   const int64_t num_tiles = (p.n + rows - 1) / rows;
   // Every CTA takes the same number of tiles but for one.
-  const int64_t rounds = (num_tiles + stream.num_sms() - 1) / stream.num_sms();
+  const int ctas_per_sm = skinny_integers::CtasPerSm(weight, cut.row_tiles, p.m, stream);
+  const int64_t most_ctas = int64_t{stream.num_sms()} * ctas_per_sm;
+  const int64_t rounds = (num_tiles + most_ctas - 1) / most_ctas;
   skinny_integers::Args args = {.x = static_cast<const uint8_t*>(p.x),
                                 .w = static_cast<const uint8_t*>(weight.data),
                                 .scales = weight.scales,
@@ -158,14 +160,17 @@ Status SkinnyIntegers(const GemmParams& p, const Weight& weight, const MmaCut& c
                                 .group_size = static_cast<int>(weight.group_size),
                                 .num_groups = static_cast<int>(weight.num_groups()),
                                 .slab_groups = std::max(skinny_integers::SlabGroups(weight), 1),
+                                .group_slabs = skinny_integers::GroupSlabs(weight),
                                 .num_tiles = static_cast<int>(num_tiles),
                                 .out = OutputOf(p)};
   skinny_integers::LaunchPlan plan = {
       .dtype = p.dtype,
       .row_tiles = cut.row_tiles,
       .num_ctas = static_cast<int>((num_tiles + rounds - 1) / rounds),
+      .ctas_per_sm = ctas_per_sm,
       .overlap = cut.overlap};
-  skinny_integers::LayOut(weight, cut, rounds > 1, limit, args, plan);
+  skinny_integers::LayOut(weight, cut, rounds > 1,
+                          ctas_per_sm == 2 ? skinny_integers::HalfOf(limit) : limit, args, plan);
   return weight.dtype == DType::kI4 ? skinny_integers::LaunchInt4(args, plan, stream)
                                     : skinny_integers::LaunchInt8(args, plan, stream);
 }

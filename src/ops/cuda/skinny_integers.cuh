@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x w^T for at most 16 tokens and weights of int8 or int4: codes pass once from memory and
-// become f16 or bf16 in registers, exactly, on their way to the tensor cores.
+// y = x w^T for at most 16 tokens and weights of int8 or int4 in the order of tensor cores
+// (ops/tensor_core_order.h): codes pass once from memory and become f16 or bf16 in registers,
+// exactly, on their way to mma.m16n8k16, whose 16-row operand they are; tokens are its 8 columns.
 //
-// As in skinny_mma.cu rows of w are the 16-row operand of mma.m16n8k16, tokens its 8 columns, and
-// the 8 warps of a CTA split k in turns. A warp copies slabs of 64 bytes of each row into its part
-// of a ring. Of each chunk of 16 bytes the four lanes of a quad take a word each: 8 elements of
-// int4 are two steps of k, 4 of int8 one. So a step has the elements of one chunk, of which groups
-// are multiples. The words of a row that one lane copies are read by four, hence __syncwarp. Chunks
-// lie in shared memory at c ^ (g / 2 % 4), where the 32 words of a read are in 32 banks.
-//
-// Which of its elements a lane multiplies first does not matter as long as x has the same order: a
-// word of int4 gives the pairs (0, 4), (1, 5), (2, 6), (3, 7), one of int8 (0, 2), (1, 3), since
-// they stand 16 bits apart, where a mask finds both. x is put into that order in registers.
-//
-// x is copied beside the weights, or, where a CTA has several tiles and there is room, once as a
-// whole.
+// The 8 warps of a CTA split k in turns. A warp copies slabs of 64 bytes of each row into its part
+// of a ring, a lane the 16 bytes that it multiplies. x is copied beside the weights, or, where a CTA
+// has several tiles and there is room, once as a whole. Of up to 8 tokens two CTAs share a
+// multiprocessor: one copies while the other adds.
 //
 // Sums of a group, or of a slab of one, are exact products of codes and x, added up by the tensor
 // cores, and go into the float32 sum times the group's scale; the offset goes there times the
@@ -38,26 +30,9 @@
 
 namespace inflight::ops::cuda::skinny_integers {
 
-// `count` floats, 1, 2 or 4, to shared memory.
-__device__ inline void CopyFloats(uint32_t to, const float* from, int count) {
-  if (count == 1)
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
-  else if (count == 2)
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-
-__device__ inline float LoadSharedFloat(uint32_t from) {
-  float v;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
-  return v;
-}
-
-__device__ inline uint32_t LoadSharedWord(uint32_t from) {
-  uint32_t v;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
-  return v;
+// Four rows' scales to shared memory.
+__device__ inline void CopyFour(uint32_t to, const float* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
 template <typename T, int kBits, int kRowTiles, int kTokenTiles, bool kHasGroups>
@@ -69,7 +44,8 @@ struct Product {
   static constexpr int kRows = 16 * kRowTiles;
   static constexpr int kWeightBytes = kSlabs * kRows * kSlabBytes;
   static constexpr int kScales = kSlabs * kRows;     // times args.slab_groups
-  static constexpr int kSteps = kBits == 4 ? 2 : 1;  // of k, in a chunk
+  static constexpr int kSteps = kBits == 4 ? 2 : 1;  // of k, in a word of a lane
+  static constexpr int kSlabSteps = 4 * kSteps;
 
   const Args& args;
   const int lane, warp, g, quarter;
@@ -112,7 +88,7 @@ struct Product {
   __device__ void CopyWeights(int slot) {
     const int first_k = FirstK(copy_step);
     const uint32_t stage = ring + slot * args.stage_bytes;
-    const uint32_t to = PerLane(stage + g * kSlabBytes + (quarter ^ (g / 2 % 4)) * 16);
+    const uint32_t to = PerLane(stage + g * kSlabBytes + quarter * 16);
 #pragma unroll
     for (int s = 0; s < kSlabs; ++s) {
       const bool is_inside = first_k + s * kSlabK + quarter * (kSlabK / 4) < args.k;
@@ -126,19 +102,21 @@ struct Product {
     if constexpr (kHasGroups) CopyScales(stage + kWeightBytes, copy_tile, first_k);
   }
 
-  // [slab][row][slab_groups], offsets behind scales.
+  // [slab][slab_groups][row], offsets behind scales.
   __device__ void CopyScales(uint32_t to, int tile, int first_k) const {
+    constexpr int kFours = kRows / 4;
     const int groups = args.slab_groups;
-#pragma unroll
-    for (int begin = 0; begin < kScales; begin += 32) {
-      const int i = begin + lane;
-      const int k = first_k + i / kRows * kSlabK;
-      if (i >= kScales || k >= args.k) continue;
-      const int64_t row = min(tile * kRows + i % kRows, args.out.n - 1);
-      const int64_t at = row * args.num_groups + k / args.group_size;
-      CopyFloats(to + i * groups * 4, args.scales + at, groups);
-      if (args.offsets != nullptr)
-        CopyFloats(to + ScaleBytes() + i * groups * 4, args.offsets + at, groups);
+    for (int i = lane; i < kSlabs * groups * kFours; i += 32) {
+      const int row = min(tile * kRows + i % kFours * 4, args.out.n - 4);
+      const int of_stage = i / kFours;  // slab * groups + group, of which there are 1, 2, 4 or 8
+      const int slab = first_k / kSlabK + (of_stage >> __popc(groups - 1));
+      if (slab * kSlabK >= args.k) continue;
+      const int group = args.group_slabs == 0 ? slab * groups + (of_stage & (groups - 1))
+                                              : slab / args.group_slabs;
+      const int64_t at =
+          (int64_t{row / kPanelRows} * args.num_groups + group) * kPanelRows + row % kPanelRows;
+      CopyFour(to + i * 16, args.scales + at);
+      if (args.offsets != nullptr) CopyFour(to + ScaleBytes() + i * 16, args.offsets + at);
     }
   }
 
@@ -208,65 +186,70 @@ struct Product {
   __device__ void Multiply(int slot, int step) {
     const int first_k = FirstK(step);
     const uint32_t stage = ring + slot * args.stage_bytes;
-    const uint32_t w_at = stage + g * kSlabBytes + (g / 2 % 4) * 16 + quarter * 4;
+    const uint32_t w_at = stage + g * kSlabBytes + quarter * 16;
     const uint32_t tokens = args.is_x_resident ? resident_x + first_k * 2 : stage + TokensAt();
-    uint32_t x_at[kTokenTiles];
+    uint32_t x_at[kTokenTiles];  // matrix lane / 8 of two steps: its row of token lane % 8
     // Columns behind the last token are not stored: they may be its own once more.
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t)
-      x_at[t] = tokens + min(g + 8 * t, args.m - 1) * args.x_stride + quarter * (kSlabK / 8);
+      x_at[t] = tokens + min(lane % 8 + 8 * t, args.m - 1) * args.x_stride + lane / 8 * 16;
 #pragma unroll
     for (int s = 0; s < kSlabs; ++s) {
       if (first_k + s * kSlabK >= args.k) break;
+      uint4 upper[kRowTiles], lower[kRowTiles];  // rows g, g + 8
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+        upper[r] = LoadShared16(w_at + (s * kRowTiles + r) * 16 * kSlabBytes);
+        lower[r] = LoadShared16(w_at + ((s * kRowTiles + r) * 16 + 8) * kSlabBytes);
+      }
       float part[kRowTiles][kTokenTiles][4] = {};  // of a group
       float sum_of_x[kTokenTiles][4] = {};
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        uint32_t x[kTokenTiles][2 * kSteps];
+      for (int pair = 0; pair < kSlabSteps / 2; ++pair) {  // of steps
+        uint32_t x[kTokenTiles][4];
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t)
-          LoadInOrder<kBits>(x_at[t] + (4 * s + c) * (kSlabK / 2), x[t]);
+          LoadMatrices(x_at[t] + s * kSlabK * 2 + pair * 64, x[t]);
+        uint32_t a[kRowTiles][4], b[kRowTiles][4];  // of rows g and g + 8: pairs of two steps
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
-          const uint32_t at = (w_at ^ (c * 16)) + (s * kRowTiles + r) * 16 * kSlabBytes;
-          uint32_t upper[2 * kSteps], lower[2 * kSteps];  // rows g, g + 8
-          WidenWord<T, kBits>(LoadSharedWord(at), upper);
-          WidenWord<T, kBits>(LoadSharedWord(at + 8 * kSlabBytes), lower);
-#pragma unroll
-          for (int t = 0; t < kTokenTiles; ++t)
-#pragma unroll
-            for (int k = 0; k < 2 * kSteps; k += 2)
-              Mma<T>(kHasGroups ? part[r][t] : sum[r][t], upper[k], lower[k], upper[k + 1],
-                     lower[k + 1], x[t][k], x[t][k + 1]);
+          WidenTwoSteps<T, kBits>(upper[r], pair, a[r]);
+          WidenTwoSteps<T, kBits>(lower[r], pair, b[r]);
         }
-        if constexpr (kHasGroups) {
-          if (args.offsets != nullptr) {
-            constexpr uint32_t kOnes = std::is_same_v<T, __half> ? 0x3c003c00U : 0x3f803f80U;
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+#pragma unroll
+          for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
             for (int t = 0; t < kTokenTiles; ++t)
+              Mma<T>(kHasGroups ? part[r][t] : sum[r][t], a[r][2 * k], b[r][2 * k], a[r][2 * k + 1],
+                     b[r][2 * k + 1], x[t][2 * k], x[t][2 * k + 1]);
+          if constexpr (kHasGroups) {
+            if (args.offsets != nullptr) {
+              constexpr uint32_t kOnes = std::is_same_v<T, __half> ? 0x3c003c00U : 0x3f803f80U;
 #pragma unroll
-              for (int k = 0; k < 2 * kSteps; k += 2)
-                Mma<T>(sum_of_x[t], kOnes, kOnes, kOnes, kOnes, x[t][k], x[t][k + 1]);
+              for (int t = 0; t < kTokenTiles; ++t)
+                Mma<T>(sum_of_x[t], kOnes, kOnes, kOnes, kOnes, x[t][2 * k], x[t][2 * k + 1]);
+            }
+            const int done = (2 * pair + k + 1) * args.slab_groups;
+            if (done % kSlabSteps == 0)  // the group, or the slab, ends with the step
+              AddGroup(stage + kWeightBytes, s * args.slab_groups + done / kSlabSteps - 1, part,
+                       sum_of_x);
           }
-          // The group ends with the chunk.
-          if ((c + 1) * args.slab_groups % 4 == 0)
-            AddGroup(stage + kWeightBytes, s, (c + 1) * args.slab_groups / 4 - 1, part, sum_of_x);
         }
       }
     }
   }
 
-  // sum += part * scale + sum_of_x * offset; the two are 0 then.
-  __device__ void AddGroup(uint32_t scales, int slab, int group,
-                           float (&part)[kRowTiles][kTokenTiles][4],
+  // sum += part * scale + sum_of_x * offset; the two are 0 then. `group` counts those of a stage.
+  __device__ void AddGroup(uint32_t scales, int group, float (&part)[kRowTiles][kTokenTiles][4],
                            float (&sum_of_x)[kTokenTiles][4]) {
-    const int stride = args.slab_groups * 4;
-    const uint32_t from = scales + (slab * kRows + g) * stride + group * 4;
+    const uint32_t from = scales + (group * kRows + g) * 4;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const uint32_t at = from + (16 * r + 8 * half) * stride;
+        const uint32_t at = from + (16 * r + 8 * half) * 4;
         const float scale = LoadSharedFloat(at);
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t)
@@ -383,11 +366,12 @@ Status Launch(const Args& args, const LaunchPlan& plan, CudaStream& stream) {
   static SharedMemoryLimit shared_memory;
   RETURN_IF_ERROR(shared_memory.Raise(kernel, limit, stream));
   LaunchAttributes attributes(plan.overlap && CanOverlap());
-  // More than half of a multiprocessor's shared memory: one CTA each, as in skinny_mma.cu.
+  // One CTA each, as in skinny_mma.cu, takes more than half of a multiprocessor's shared memory.
   const cudaLaunchConfig_t config = {
       .gridDim = dim3(static_cast<unsigned>(plan.num_ctas)),
       .blockDim = dim3(kThreads),
-      .dynamicSmemBytes = static_cast<size_t>(std::max(plan.shared_bytes, limit / 2 + 1)),
+      .dynamicSmemBytes = static_cast<size_t>(
+          plan.ctas_per_sm == 2 ? plan.shared_bytes : std::max(plan.shared_bytes, limit / 2 + 1)),
       .stream = stream.handle(),
       .attrs = attributes.list,
       .numAttrs = attributes.count};

@@ -9,14 +9,10 @@
 
 namespace inflight::ops::cuda {
 
-// Whether a launch can compute this product. The weight is row-major, `params.w`, n and k are its.
-// True where all of these hold:
+// Whether a launch can compute this product. `params.w`, n and k are the weight's. True where all of
+// these hold:
 //   - at most 16 tokens, float16 or bfloat16, and y of that dtype or float32
-//   - rows of the weight are whole pieces of 16 bytes at aligned addresses: in_features a multiple
-//     of 32 for int4, 16 for int8
-//   - no groups; groups of a multiple of a slab, which is 64 bytes of a row (128 elements of int4,
-//     64 of int8); or of a half or a quarter of one (int4 64 and 32, int8 32 and 16), with
-//     in_features a multiple of slabs
+//   - the weight is in the order of tensor cores (ops/tensor_core_order.h)
 //   - the ring fits into the GPU's shared memory (9 to 16 tokens do not everywhere)
 // The answer is the same for 1 to 8 tokens, and for 9 to 16.
 bool SkinnyIntegersCanRun(const GemmParams& params, const Weight& weight, const CudaStream& stream);

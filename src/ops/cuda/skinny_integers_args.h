@@ -8,7 +8,8 @@ namespace inflight::ops::cuda::skinny_integers {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kSlabBytes = 64;  // of a row of weights
+constexpr int kSlabBytes = 64;   // of a row of weights
+constexpr int kPanelRows = 64;   // of scales
 constexpr int kMaxTokens = 16;
 constexpr int kMaxRowTiles = 3;
 constexpr int kMaxStages = 8;
@@ -21,23 +22,24 @@ constexpr int StageElements(int bits, int row_tiles) {
 constexpr int StageWeightBytes(int row_tiles) {
   return SlabsPerStage(row_tiles) * row_tiles * 16 * kSlabBytes;
 }
-// So much behind a whole number of slabs of a token that the tokens of a read are in different
-// banks: 8 of them by 16 bytes, or 8 bytes, of each lane.
-constexpr int TokenPadding(int bits) { return bits == 4 ? 64 : 32; }
+// So much behind a whole number of slabs of a token that the same 16 bytes of 8 tokens are in
+// different banks.
+constexpr int kTokenPadding = 16;
 // Sums of the warps: [kWarps][m][rows + 4]; 4 more keep the writes of a warp in different banks.
 constexpr int SumStride(int row_tiles) { return 16 * row_tiles + 4; }
 
 struct Args {
   const uint8_t* x;      // [m, k] of 2 bytes
   const uint8_t* w;      // [n, row_bytes]
-  const float* scales;   // [n], or [n, num_groups]
-  const float* offsets;  // [n, num_groups] or null
+  const float* scales;   // [n], or [n / 64, num_groups, 64]
+  const float* offsets;  // [n / 64, num_groups, 64] or null
   int64_t row_bytes;     // of w
   int k;
   int m;
   int group_size;   // 0: none
   int num_groups;   // of a row
   int slab_groups;  // of a slab, at least 1: the scales that a row has for it
+  int group_slabs;  // of a group, where it has several; else 0
   int num_tiles;    // of row_tiles * 16 rows
   int stages;
   int stage_bytes;  // weights, scales, offsets and, where x is not resident, tokens
@@ -51,6 +53,7 @@ struct LaunchPlan {
   DType dtype;  // of x
   int row_tiles;
   int num_ctas;
+  int ctas_per_sm;  // 1 or 2
   int shared_bytes;
   bool overlap;
 };

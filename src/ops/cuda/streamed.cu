@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cuda.h>
-
 #include <algorithm>
 #include <string>
 
@@ -9,7 +7,7 @@
 #include "ops/cuda/shared_memory_limit.h"
 #include "ops/cuda/streamed.cuh"
 #include "ops/cuda/streamed.h"
-#include "tensor/cuda_driver.h"
+#include "ops/cuda/tensor_map.h"
 #include "tensor/cuda_status.h"
 
 namespace inflight::ops::cuda {
@@ -19,28 +17,16 @@ using streamed::Layout;
 
 constexpr int64_t kMaxTokens = 64;
 
-// A matrix [rows, k] as boxes of 128 bytes of k and `box_rows` rows; what lies outside it is 0.
-Status Describe(const void* data, DType dtype, int64_t rows, int64_t k, int box_rows,
-                CUtensorMap* map) {
-  static const auto encode =
-      inflight::cuda::DriverFunction<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
-  RETURN_IF_ERROR(encode.status());
-  const auto element = static_cast<cuuint32_t>(SizeOf(dtype));
-  const CUtensorMapDataType type = dtype == DType::kF8E4M3 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                                   : dtype == DType::kF16  ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                           : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const cuuint64_t extents[2] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(k) * element};
-  const cuuint32_t box[2] = {streamed::kBoxBytes / element, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[2] = {1, 1};
-  const CUresult result =
-      (*encode)(map, type, 2, const_cast<void*>(data), extents, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result == CUDA_SUCCESS) return Status::Ok();
-  return Internal("cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(result)) +
-                  " of " + std::to_string(rows) + " rows of " + std::to_string(k) + " " +
-                  std::string(DTypeName(dtype)));
+// A matrix [rows, k] as boxes of 128 bytes of k.
+Status DescribeRows(const void* data, const GemmParams& p, int64_t rows, int box_rows,
+                    CUtensorMap* map) {
+  return Describe({.data = data,
+                   .dtype = p.dtype,
+                   .rows = rows,
+                   .columns = p.k,
+                   .box_rows = box_rows,
+                   .box_columns = streamed::kBoxBytes / static_cast<int>(SizeOf(p.dtype))},
+                  map);
 }
 
 template <typename T, int kTokens>
@@ -51,8 +37,8 @@ Status Launch(const GemmParams& p, streamed::Args args, CudaStream& stream) {
   RETURN_IF_ERROR(limit.Raise(streamed::Kernel<T, kTokens>, L::kSharedBytes, stream));
   CUtensorMap w_map;
   CUtensorMap x_map;
-  RETURN_IF_ERROR(Describe(p.w, p.dtype, p.n, p.k, streamed::kRows, &w_map));
-  RETURN_IF_ERROR(Describe(p.x, p.dtype, p.m, p.k, kTokens, &x_map));
+  RETURN_IF_ERROR(DescribeRows(p.w, p, p.n, streamed::kRows, &w_map));
+  RETURN_IF_ERROR(DescribeRows(p.x, p, p.m, kTokens, &x_map));
   LaunchAttributes attributes(CanOverlap(), static_cast<unsigned>(args.num_splits));
   cudaLaunchConfig_t config = {};
   config.gridDim =

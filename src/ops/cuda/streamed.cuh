@@ -10,11 +10,10 @@
 // has ended (overlap.cuh): while the small kernels between two products run, memory does not wait.
 #pragma once
 
-#include "ops/cuda/activate.cuh"
 #include "ops/cuda/cache_policy.cuh"
 #include "ops/cuda/hopper.cuh"
 #include "ops/cuda/overlap.cuh"
-#include "ops/cuda/product_output.h"
+#include "ops/cuda/split_sums.cuh"
 #include "tensor/cuda_cluster.cuh"
 
 namespace inflight::ops::cuda::streamed {
@@ -23,9 +22,8 @@ constexpr int kRows = 128;      // of w, a tile
 constexpr int kBoxBytes = 128;  // of k
 constexpr int kConsumers = 128;
 constexpr int kThreads = kConsumers + 32;
-constexpr int kSumStride = kRows + 4;  // of a token's sums: 4 more keep writes in different banks
-
-constexpr int kMaxSplits = 8;
+constexpr int kSumStride = SplitSumStride(kRows);
+constexpr int kMaxSplits = kMaxSummedSplits;
 
 // Shared memory: a ring of stages, a box of w and one of x each; in its place in the end the sums.
 template <int kTokens>
@@ -45,42 +43,6 @@ struct Args {
   bool has_vectors;  // four neighbours of y are stored at once
   ProductOutput out;
 };
-
-// y[token, row .. row + 4) = act(sums * scale + bias)
-__device__ inline void Finish(const ProductOutput& out, bool has_vectors, int token, int row,
-                              float (&sums)[4]) {
-  const int count = min(4, out.n - row);
-  if (count <= 0) return;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    sums[i] *= out.scale;
-    if (out.bias != nullptr && i < count) sums[i] += out.bias[row + i];
-  }
-  if (out.activation != ActivationKind::kNone) Activate(out.activation, sums);
-  const int64_t at = token * out.stride + row;
-  const bool is_whole = count == 4 && has_vectors;
-  if (out.y_dtype == DType::kF32) {
-    float* y = static_cast<float*>(out.y) + at;
-    if (is_whole) {
-      *reinterpret_cast<float4*>(y) = make_float4(sums[0], sums[1], sums[2], sums[3]);
-      return;
-    }
-    for (int i = 0; i < count; ++i) y[i] = sums[i];
-    return;
-  }
-  uint16_t bits[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    bits[i] = out.y_dtype == DType::kBF16 ? __bfloat16_as_ushort(__float2bfloat16_rn(sums[i]))
-                                          : __half_as_ushort(__float2half_rn(sums[i]));
-  auto* y = static_cast<uint16_t*>(out.y) + at;
-  if (is_whole) {
-    *reinterpret_cast<uint2*>(y) = {bits[0] | uint32_t{bits[1]} << 16,
-                                    bits[2] | uint32_t{bits[3]} << 16};
-    return;
-  }
-  for (int i = 0; i < count; ++i) y[i] = bits[i];
-}
 
 template <typename T, int kTokens>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -181,23 +143,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (splits > 1) inflight::cuda::ClusterSync();
   if (warp < kConsumers / 32) {
     WaitForKernelBefore();
-    for (int token = split + splits * warp; token < args.m; token += splits * (kConsumers / 32)) {
-      float* const from = sums + token * kSumStride + lane * 4;
-      float4 parts[kMaxSplits];
-#pragma unroll
-      for (int part = 0; part < kMaxSplits; ++part)
-        if (part < splits)
-          parts[part] = *reinterpret_cast<const float4*>(
-              splits == 1 ? from : inflight::cuda::Peer(from, part));
-      float total[4] = {};
-#pragma unroll
-      for (int part = 0; part < kMaxSplits; ++part) {
-        if (part >= splits) break;
-        total[0] += parts[part].x, total[1] += parts[part].y;
-        total[2] += parts[part].z, total[3] += parts[part].w;
-      }
-      Finish(args.out, args.has_vectors, token, first_row + lane * 4, total);
-    }
+    AddSplits<kRows>(args.out, args.has_vectors, sums, split, splits, warp, kConsumers / 32,
+                     first_row, 0, args.m);
   }
   if (splits > 1) inflight::cuda::ClusterSync();  // others may still read from here
 #endif

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "ops/tensor_core_order.h"
+
 namespace inflight::ops {
 namespace {
 
@@ -44,7 +46,7 @@ std::string Name(const LinearDTypes& dtypes, int64_t m) {
          std::string(DTypeName(dtypes.model)) + " model, m " + std::to_string(m);
 }
 
-Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes, int64_t num_tokens) {
+Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes) {
   if (!IsInteger(dtypes.w)) {
     Tensor same(dtypes.w, w.values.view().shape);
     ForParts(same.view().num_elements(), [&](int64_t begin, int64_t end) {
@@ -53,9 +55,7 @@ Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes, int64_t num_to
     return same;
   }
   const int64_t width = w.values.view().shape[1];
-  const bool is_int4 = dtypes.w == DType::kI4;
-  const bool reads_codes = num_tokens <= 32 && width % (is_int4 ? 32 : 16) == 0;
-  Tensor rounded(reads_codes ? DType::kF32 : dtypes.x, w.values.view().shape);
+  Tensor rounded(dtypes.x, w.values.view().shape);
   ForParts(rounded.view().num_elements(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       rounded.Set(i, static_cast<float>(w.values.view().as<int8_t>()[i]) * w.scales.Get(i / width));
@@ -81,18 +81,18 @@ IntegerOperand::IntegerOperand(Device& device, DType dtype, int64_t rows, int64_
     device_codes = {device, codes};
   device_scales = {device, scales};
   device_offsets = {device, offsets};
+  all = {.data = device_codes.view().data,
+         .dtype = dtype,
+         .out_features = rows,
+         .in_features = width,
+         .scales = device_scales.view().as<const float>(),
+         .offsets = has_offsets ? device_offsets.view().as<const float>() : nullptr,
+         .group_size = group_size};
+  if (CanOrderForTensorCores(all)) Must(OrderForTensorCores(device, &all));
 }
 
 Weight IntegerOperand::weight(int64_t first, int64_t rows) const {
-  const Shape& shape = codes.view().shape;
-  const Weight all = {.data = device_codes.view().data,
-                      .dtype = dtype,
-                      .out_features = shape[0],
-                      .in_features = shape[1],
-                      .scales = device_scales.view().as<const float>(),
-                      .offsets = has_offsets ? device_offsets.view().as<const float>() : nullptr,
-                      .group_size = group_size};
-  return RowsOf(all, first, rows < 0 ? shape[0] : rows);
+  return RowsOf(all, first, rows < 0 ? all.out_features : rows);
 }
 
 double IntegerOperand::Value(int64_t n, int64_t k) const {

@@ -38,18 +38,20 @@ inline constexpr LinearDTypes kLinearDTypes[] = {
 
 std::string Name(const LinearDTypes& dtypes, int64_t m);
 
-// The weight as the product of `num_tokens` tokens reads it. Of integers (without groups), where
-// few tokens read the codes (ops/cuda/skinny_integers.h): codes times scales in float32; elsewhere
-// these rounded to the model's dtype.
-Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes, int64_t num_tokens);
+// The weight as products read it: of integers, which are row-major here and so widened, codes times
+// scales rounded to the model's dtype.
+Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes);
 
 // Random int8 or int4 codes [rows, width] with a scale, and an offset if wanted, for each group;
-// `group_size` 0: a scale per row.
+// `group_size` 0: a scale per row. On the device in the order of tensor cores where they have one
+// (ops/tensor_core_order.h).
 struct IntegerOperand {
   IntegerOperand(Device& device, DType dtype, int64_t rows, int64_t width, int64_t group_size,
                  bool has_offsets, uint64_t seed);
 
-  Weight weight(int64_t first = 0, int64_t rows = -1) const;  // rows [first, first + rows)
+  // Rows [first, first + rows); `first` in whole panels of 64 where they are ordered.
+  Weight weight(int64_t first = 0, int64_t rows = -1) const;
+  bool is_ordered() const { return all.layout == WeightLayout::kTensorCore; }
   float CodeAt(int64_t i) const { return codes.view().as<int8_t>()[i]; }
   // What element k of row n stands for, exactly, and the sum of the magnitudes of its two terms.
   double Value(int64_t n, int64_t k) const;
@@ -60,6 +62,7 @@ struct IntegerOperand {
   bool has_offsets;
   Tensor codes, scales, offsets;  // int8 [rows, width]; [rows, num_groups]
   DeviceTensor device_codes, device_scales, device_offsets;
+  Weight all;
 };
 
 }  // namespace inflight::ops

@@ -88,7 +88,7 @@ TEST_F(CudaLinearTest, LinearAddsBiasAndActivates) {
   for (const LinearDTypes& dtypes : kLinearDTypes) {
     for (const int64_t m : kSomeRows) {
       const Operand x(device(), dtypes.x, m, kK, 1), w(device(), dtypes.w, kN, kK, 2);
-      const Sums sums(device().cpu_pool(), x.values, AsMultiplied(w, dtypes, m));
+      const Sums sums(device().cpu_pool(), x.values, AsMultiplied(w, dtypes));
       for (const auto activation : {ActivationKind::kNone, ActivationKind::kGelu,
                                     ActivationKind::kGeluTanh, ActivationKind::kRelu})
         for (const bool has_bias : {false, true})
@@ -176,7 +176,7 @@ TEST_F(CudaLinearTest, GatedLinearMultipliesItsBranches) {
       for (const bool is_adjacent : {true, false}) {
         const Operand x(device(), dtypes.x, m, kK, 1), both(device(), dtypes.w, 2 * kN, kK, 2);
         const Operand apart(device(), dtypes.w, 2 * kN, kK, 2);  // equal, elsewhere
-        const Sums sums(device().cpu_pool(), x.values, AsMultiplied(both, dtypes, m));
+        const Sums sums(device().cpu_pool(), x.values, AsMultiplied(both, dtypes));
         const DeviceTensor workspace = Output(dtypes.model, {m, 2 * kN});
         const DeviceTensor y = Output(dtypes.model, {m, kN});
         TensorView gate_bias = device_bias.view(), up_bias = device_bias.view();
@@ -213,7 +213,7 @@ TEST_F(CudaLinearTest, HeadReadsTheRowsAskedFor) {
     if (dtypes.w == DType::kF8E4M3) continue;
     const Operand x(device(), dtypes.x, kTokens, kK, 1), w(device(), dtypes.w, kN, kK, 2);
     for (const int num_rows : {0, 1, 3, 16, 40, 70, 256, 290}) {  // the last in two portions
-      const Tensor multiplied = AsMultiplied(w, dtypes, num_rows);
+      const Tensor multiplied = AsMultiplied(w, dtypes);
       std::vector<int> rows;
       Random random(static_cast<uint64_t>(num_rows));
       Tensor chosen(dtypes.x, {num_rows, kK});
@@ -365,7 +365,7 @@ TEST_F(CudaLinearTest, QkvGoesToWorkspaceAndCache) {
                                 stream_for(dtypes.w)),
                 Status::Ok())
           << Name(dtypes, m);
-      const Sums sums(device().cpu_pool(), x.values, AsMultiplied(w, dtypes, m));
+      const Sums sums(device().cpu_pool(), x.values, AsMultiplied(w, dtypes));
       const Wanted wanted = Finish(x, w, dtypes, sums, m, &bias, ActivationKind::kNone);
       const Tensor got = workspace.ToHost();
       const std::vector<std::byte> pool = cache.Download();

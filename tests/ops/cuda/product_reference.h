@@ -63,13 +63,10 @@ inline Weight Float32Weight(const Tensor& rows) {
 
 // x and w in float32, and their exact products.
 struct Reference {
-  // `num_tokens`: of the GPU's product, where it is not all of x's.
-  Reference(CpuPool& pool, const Operand& x, const Operand& w, const LinearDTypes& dtypes,
-            int64_t num_tokens = -1)
+  Reference(CpuPool& pool, const Operand& x, const Operand& w, const LinearDTypes& dtypes)
       : x(StandsFor(pool, x.values, IsFp8(dtypes) ? &x : nullptr)),
         w(IsInteger(dtypes.w)
-              ? InFloat32(
-                    AsMultiplied(w, dtypes, num_tokens < 0 ? x.values.view().shape[0] : num_tokens))
+              ? InFloat32(AsMultiplied(w, dtypes))
               : StandsFor(pool, w.values, IsFp8(dtypes) ? &w : nullptr)),
         sums(pool, this->x, this->w) {}
 

@@ -187,7 +187,7 @@ TEST_F(CudaSharedProductsTest, LmHead) {
                                      .logits = logits.view()},
                                     StreamOf(dtypes)),
                 Status::Ok());
-      const Reference reference(pool(), x, w, dtypes, static_cast<int64_t>(c.rows.size()));
+      const Reference reference(pool(), x, w, dtypes);
       const Tensor want(DType::kF32, shape);
       ASSERT_EQ(ReferenceTable().lm_head({.x = {.values = reference.x.view()},
                                           .rows = rows.view(),

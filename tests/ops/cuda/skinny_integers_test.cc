@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linears of int8 and int4 weights with groups and offsets, and the streaming kernel that reads
-// their codes, against sums in float64 of what the elements stand for.
+// Linears of int8 and int4 weights with groups and offsets, and the kernels that read their codes,
+// against sums in float64 of what the elements stand for.
 #include "ops/cuda/skinny_integers.h"
 
 #include <algorithm>
@@ -8,7 +8,9 @@
 
 #include "cuda_test.h"
 #include "linear_operands.h"
+#include "ops/cuda/streamed_integers.h"
 #include "ops/linear.h"
+#include "ops/tensor_core_order.h"
 #include "product_bounds.h"
 
 namespace inflight::ops {
@@ -17,7 +19,7 @@ namespace {
 using cuda::GemmParams;
 using cuda::MmaCut;
 
-constexpr int64_t kMostTokens = 65;
+constexpr int64_t kMostTokens = 150;
 
 std::vector<MmaCut> IntegerCuts() {
   std::vector<MmaCut> cuts;
@@ -31,6 +33,8 @@ struct Form {
   int64_t group_size;  // 0: a scale per row
   bool has_offsets = false;
 };
+// Elements of 64 bytes of a row.
+int64_t SlabOf(const Form& form) { return form.dtype == DType::kI4 ? 128 : 64; }
 constexpr Form kForms[] = {
     {DType::kI4, 0},         {DType::kI4, 16, true},  {DType::kI4, 32, false},
     {DType::kI4, 32, true},  {DType::kI4, 64, true},  {DType::kI4, 128, false},
@@ -155,21 +159,42 @@ class SkinnyIntegersTest : public CudaTest {
     return y.ToHost().ToFloats();
   }
 
+  // In `splits` parts of k. Nothing where this program has no code for the GPU.
+  std::vector<float> RunStreamed(const Case& c, int splits, int64_t m, DType y_dtype,
+                                 const std::string& what) {
+    const DeviceTensor y = Output(y_dtype, {m, c.n});
+    Must(cuda::StreamedIntegers(c.Params(m, y.view()), c.w.weight(), splits, integers()));
+    Compare(c, y, m, c.sums, what + ", " + std::to_string(splits) + " splits");
+    return y.ToHost().ToFloats();
+  }
+  bool ReadsCodes(const Case& c, int64_t m, const DeviceTensor& y) {
+    const GemmParams params = c.Params(m, y.view());
+    return cuda::PreferStreamedIntegers(params, c.w.weight(), integers()) ||
+           cuda::PreferSkinnyIntegers(params, c.w.weight(), integers());
+  }
+  bool CanStream(const Case& c) {
+    return cuda::StreamedIntegersCanRun(c.Params(1, c.device_x.view()), c.w.weight());
+  }
+
   // Every cut of products of n rows and about `slabs` slabs.
   void CheckCuts(const Form& form, int64_t n, int64_t slabs, const std::vector<int64_t>& tokens) {
-    const int64_t slab = form.dtype == DType::kI4 ? 128 : 64;
-    // Without groups a part of a slab, too.
-    int64_t k = slabs * slab + (form.group_size == 0 ? slab / 4 : 0);
+    const int64_t slab = SlabOf(form);
+    int64_t k = slabs * slab;
     if (form.group_size > slab) k = (k + form.group_size - 1) / form.group_size * form.group_size;
+    const int64_t most = *std::ranges::max_element(tokens);
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
-      const Case c(device(), form, dtype, n, k, 16);
-      const DeviceTensor y = Output(dtype, {16, n});
-      ASSERT_TRUE(cuda::SkinnyIntegersCanRun(c.Params(16, y.view()), c.w.weight(), integers()))
-          << NameOf(form);
-      for (const MmaCut& cut : IntegerCuts())
-        for (const int64_t m : tokens) {
-          ASSERT_NO_FATAL_FAILURE(Run(c, cut, m, m % 2 == 0 ? dtype : DType::kF32, NameOf(form)));
+      const Case c(device(), form, dtype, n, k, most);
+      ASSERT_TRUE(c.w.is_ordered()) << NameOf(form);
+      for (const int64_t m : tokens) {
+        const DType y_dtype = m % 2 == 0 ? dtype : DType::kF32;
+        for (const MmaCut& cut : IntegerCuts()) {
+          if (m > 16) break;
+          ASSERT_NO_FATAL_FAILURE(Run(c, cut, m, y_dtype, NameOf(form)));
         }
+        if (!CanStream(c)) continue;
+        for (const int splits : {1, 3, 8})
+          ASSERT_NO_FATAL_FAILURE(RunStreamed(c, splits, m, y_dtype, NameOf(form)));
+      }
     }
   }
 
@@ -177,19 +202,16 @@ class SkinnyIntegersTest : public CudaTest {
   std::unique_ptr<cuda::CudaStream> stream_, fixed_;
 };
 
-bool HasKernel(const Form& form) { return form.dtype == DType::kI8 || form.group_size != 16; }
-
 TEST_F(SkinnyIntegersTest, MatchesFloat64OverRemainders) {
-  for (const Form& form : kForms) {
-    if (!HasKernel(form)) continue;
-    for (const auto& [n, slabs] : {std::pair<int64_t, int64_t>{1, 1}, {70, 9}, {200, 21}})
-      ASSERT_NO_FATAL_FAILURE(CheckCuts(form, n, slabs, {1, 2, 7, 8, 9, 16}));
-  }
+  for (const Form& form : kForms)
+    for (const auto& [n, slabs] : {std::pair<int64_t, int64_t>{64, 1}, {128, 9}, {320, 21}})
+      ASSERT_NO_FATAL_FAILURE(
+          CheckCuts(form, n, slabs, {1, 2, 7, 8, 9, 16, 17, 32, 33, 64, 65, 128, 140}));
 }
 // The same in little, for compute-sanitizer.
 TEST_F(SkinnyIntegersTest, AFewMatchFloat64) {
   for (const Form& form : {Form{DType::kI4, 32, true}, Form{DType::kI8, 0}})
-    ASSERT_NO_FATAL_FAILURE(CheckCuts(form, 70, 3, {1, 9}));
+    ASSERT_NO_FATAL_FAILURE(CheckCuts(form, 64, 3, {1, 9, 33, 70}));
 }
 
 // A CTA has several tiles: x stays in shared memory where there is room.
@@ -197,11 +219,15 @@ TEST_F(SkinnyIntegersTest, MatchesFloat64InTallProductsAndLongOnes) {
   for (const Form& form : {Form{DType::kI4, 128, true}, Form{DType::kI4, 0}, Form{DType::kI8, 0},
                            Form{DType::kI8, 32, false}})
     for (const auto& [n, k] :
-         {std::pair<int64_t, int64_t>{20000, 768}, {9001, 2048}, {512, 14336}}) {
-      const Case c(device(), form, DType::kBF16, n, k, 16);
+         {std::pair<int64_t, int64_t>{20032, 768}, {9024, 2048}, {512, 14336}}) {
+      const Case c(device(), form, DType::kBF16, n, k, 70);
       for (const MmaCut& cut : IntegerCuts())
         for (const int64_t m : {1, 4, 8, 16})
           ASSERT_NO_FATAL_FAILURE(Run(c, cut, m, DType::kF32, NameOf(form)));
+      if (!CanStream(c)) continue;
+      for (const int splits : {1, 2, 7})
+        for (const int64_t m : {12, 31, 64, 70})
+          ASSERT_NO_FATAL_FAILURE(RunStreamed(c, splits, m, DType::kF32, NameOf(form)));
     }
 }
 
@@ -218,54 +244,53 @@ TEST_F(SkinnyIntegersTest, EveryCodeIsReadExactly) {
       const DeviceTensor device_codes =
           weight == DType::kI4 ? ToDevice(PackedInt4(codes)) : ToDevice(codes);
       const DeviceTensor scales = ToDevice(ones);
-      for (int64_t place = 0; place < kK; place += 13) {
-        Tensor x(dtype, {1, kK});
-        for (int64_t i = 0; i < kK; ++i) x.Set(i, i == place ? 1.0F : 0.0F);
-        const DeviceTensor device_x = ToDevice(x);
-        const DeviceTensor y = Output(DType::kF32, {1, kN});
-        Must(cuda::Linear({.x = {.values = device_x.view()},
-                           .weight = {.data = device_codes.view().data,
-                                      .dtype = weight,
-                                      .out_features = kN,
-                                      .in_features = kK,
-                                      .scales = scales.view().as<const float>()},
-                           .y = y.view()},
-                          integers()));
-        const Tensor got = y.ToHost();
-        for (int64_t n = 0; n < kN; ++n)
-          ASSERT_EQ(got.Get(n), codes.view().as<int8_t>()[n * kK + place]) << n << " " << place;
-      }
+      Weight w = {.data = device_codes.view().data,
+                  .dtype = weight,
+                  .out_features = kN,
+                  .in_features = kK,
+                  .scales = scales.view().as<const float>()};
+      Must(OrderForTensorCores(device(), &w));
+      for (int64_t place = 0; place < kK; place += 13)
+        for (const int64_t m : {1, 20}) {  // by either kernel; the last token has the one
+          Tensor x(dtype, {m, kK});
+          for (int64_t i = 0; i < m * kK; ++i)
+            x.Set(i, i == (m - 1) * kK + place ? 1.0F : 0.0F);
+          const DeviceTensor device_x = ToDevice(x);
+          const DeviceTensor y = Output(DType::kF32, {m, kN});
+          Must(cuda::Linear({.x = {.values = device_x.view()}, .weight = w, .y = y.view()},
+                            integers()));
+          const Tensor got = y.ToHost();
+          for (int64_t n = 0; n < kN; ++n)
+            ASSERT_EQ(got.Get((m - 1) * kN + n), codes.view().as<int8_t>()[n * kK + place])
+                << n << " " << place << " m " << m;
+        }
     }
 }
 
-// The operator, by whichever way: codes for few tokens where they are read, widened elements else.
+// The operator, by whichever way: codes where they are read, widened elements else.
 TEST_F(SkinnyIntegersTest, LinearsOfEveryFormFollowTheFormula) {
   for (const Form& form : kForms)
     for (const int64_t k : {int64_t{768}, int64_t{240}}) {  // 240: no whole number of slabs
       if (form.group_size != 0 && k % form.group_size != 0) continue;
       for (const DType dtype : {DType::kF16, DType::kBF16}) {
-        const Case c(device(), form, dtype, 150, k, kMostTokens);
-        for (const int64_t m : {1, 2, 7, 8, 9, 16, 17, 33, 64, 65})
+        const Case c(device(), form, dtype, 192, k, kMostTokens);
+        ASSERT_EQ(c.w.is_ordered(), k == 768);
+        for (const int64_t m : {1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 150})
           for (const DType y_dtype : {dtype, DType::kF32}) {
             const DeviceTensor y = Output(y_dtype, {m, c.n});
             ASSERT_EQ(
                 cuda::Linear({.x = {.values = c.Tokens(m)}, .weight = c.w.weight(), .y = y.view()},
                              integers()),
                 Status::Ok());
-            const bool reads_codes =
-                cuda::PreferSkinnyIntegers(c.Params(m, y.view()), c.w.weight(), integers());
-            EXPECT_EQ(reads_codes,
-                      m <= 32 && HasKernel(form) &&
-                          (form.dtype == DType::kI4 ? k != 240 : k != 240 || form.group_size == 0));
             ASSERT_NO_FATAL_FAILURE(
-                Compare(c, y, m, reads_codes ? c.sums : c.widened, NameOf(form)));
+                Compare(c, y, m, ReadsCodes(c, m, y) ? c.sums : c.widened, NameOf(form)));
           }
       }
     }
 }
 
 TEST_F(SkinnyIntegersTest, GatedLinearsOfGroupsMultiplyTheirBranches) {
-  constexpr int64_t kN = 72, kK = 512;
+  constexpr int64_t kN = 64, kK = 512;
   for (const Form& form : {Form{DType::kI4, 128, true}, Form{DType::kI4, 32, false},
                            Form{DType::kI8, 32, true}, Form{DType::kI4, 16, true}})
     for (const int64_t m : {1, 8, 16, 33})
@@ -281,10 +306,8 @@ TEST_F(SkinnyIntegersTest, GatedLinearsOfGroupsMultiplyTheirBranches) {
                                      .workspace = workspace.view()},
                                     integers()),
                   Status::Ok());
-        const bool reads_codes =
-            cuda::PreferSkinnyIntegers(c.Params(m, workspace.view()), c.w.weight(), integers());
-        ASSERT_NO_FATAL_FAILURE(
-            Compare(c, workspace, m, reads_codes ? c.sums : c.widened, NameOf(form)));
+        ASSERT_NO_FATAL_FAILURE(Compare(
+            c, workspace, m, ReadsCodes(c, m, workspace) ? c.sums : c.widened, NameOf(form)));
         // y of the products as they were stored.
         const Tensor products = workspace.ToHost(), got = y.ToHost();
         for (int64_t t = 0; t < m; ++t)
@@ -299,7 +322,7 @@ TEST_F(SkinnyIntegersTest, GatedLinearsOfGroupsMultiplyTheirBranches) {
 }
 
 TEST_F(SkinnyIntegersTest, BiasAndActivationFollowTheSum) {
-  constexpr int64_t kN = 300, kK = 256;
+  constexpr int64_t kN = 320, kK = 256;
   const Tensor bias = Tensor::Random(DType::kF32, {kN}, 3);
   const DeviceTensor device_bias = ToDevice(bias);
   for (const Form& form : {Form{DType::kI4, 0}, Form{DType::kI8, 64, true}}) {
@@ -327,13 +350,13 @@ TEST_F(SkinnyIntegersTest, ATokenHasTheSameBitsAloneAndAmongOthers) {
   for (const Form& form :
        {Form{DType::kI4, 0}, Form{DType::kI4, 128, true}, Form{DType::kI4, 32, false},
         Form{DType::kI8, 0}, Form{DType::kI8, 32, true}})
-    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{4096, 2048}, {9001, 1024}}) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{4096, 2048}, {9024, 1024}}) {
       const Case c(device(), form, DType::kBF16, n, k, 16);
       const auto rows = [&](int64_t first, int64_t m) {
         const DeviceTensor y = Output(DType::kF32, {m, n});
-        Must(cuda::Linear(
-            {.x = {.values = c.Tokens(m, first)}, .weight = c.w.weight(), .y = y.view()},
-            integers()));
+        GemmParams params = c.Params(m, y.view());
+        params.x = c.Tokens(m, first).data;
+        Must(cuda::SkinnyIntegers(params, c.w.weight(), integers()));
         return y.ToHost().ToFloats();
       };
       const auto part = [n = n](const std::vector<float>& all, int64_t first, int64_t m) {
@@ -351,7 +374,7 @@ TEST_F(SkinnyIntegersTest, ATokenHasTheSameBitsAloneAndAmongOthers) {
 
 // Deterministic streams: also among many.
 TEST_F(SkinnyIntegersTest, FixedStreamsGiveTheSameBitsAmongFewTokensAndMany) {
-  const Case c(device(), {DType::kI4, 64, true}, DType::kBF16, 264, 512, kMostTokens);
+  const Case c(device(), {DType::kI4, 64, true}, DType::kBF16, 256, 512, kMostTokens);
   const auto rows = [&](int64_t first, int64_t m) {
     const DeviceTensor y = Output(DType::kBF16, {m, c.n});
     Must(cuda::Linear({.x = {.values = c.Tokens(m, first)}, .weight = c.w.weight(), .y = y.view()},
@@ -368,7 +391,7 @@ TEST_F(SkinnyIntegersTest, OverlappingKernelsSeeWhatTheOneBeforeWrote) {
   constexpr int64_t kSize = 2048;
   constexpr int kChain = 20;
   const Form form = {DType::kI4, 128, false};
-  const Case c(device(), form, DType::kBF16, kSize, kSize, 16);
+  const Case c(device(), form, DType::kBF16, kSize, kSize, 40);
   Tensor small(DType::kF32, {kSize, kSize / 128});
   for (int64_t i = 0; i < kSize * kSize / 128; ++i) small.Set(i, 0.005F);
   const DeviceTensor scales = ToDevice(small);
@@ -381,7 +404,7 @@ TEST_F(SkinnyIntegersTest, OverlappingKernelsSeeWhatTheOneBeforeWrote) {
         MmaCut cut = base;
         cut.overlap = overlap;
         const DeviceTensor a = ToDevice(c.x);
-        const DeviceTensor b = Output(DType::kBF16, {16, kSize});
+        const DeviceTensor b = Output(DType::kBF16, {40, kSize});
         for (int i = 0; i < kChain; ++i) {
           GemmParams params = c.Params(m, (i % 2 == 0 ? b : a).view());
           params.x = (i % 2 == 0 ? a : b).view().data;
@@ -393,6 +416,25 @@ TEST_F(SkinnyIntegersTest, OverlappingKernelsSeeWhatTheOneBeforeWrote) {
       EXPECT_TRUE(SameBits(ends[1], ends[0])) << NameOf(base) << " m " << m;
       EXPECT_TRUE(SameBits(ends[2], ends[0])) << NameOf(base) << " m " << m;
       EXPECT_TRUE(std::isfinite(ends[0][5]) && ends[0][5] != 0) << NameOf(base);
+    }
+  if (!CanStream(c)) return;
+  for (const int64_t m : {16, 40})
+    for (const int splits : {1, 4}) {
+      std::vector<std::vector<float>> ends;
+      for (const bool waits : {true, false, false}) {
+        const DeviceTensor a = ToDevice(c.x);
+        const DeviceTensor b = Output(DType::kBF16, {40, kSize});
+        for (int i = 0; i < kChain; ++i) {
+          GemmParams params = c.Params(m, (i % 2 == 0 ? b : a).view());
+          params.x = (i % 2 == 0 ? a : b).view().data;
+          Must(cuda::StreamedIntegers(params, weight, splits, integers()));
+          if (waits) Must(integers().Synchronize());
+        }
+        ends.push_back(a.ToHost().ToFloats());
+        ends.back().resize(static_cast<size_t>(m * kSize));
+      }
+      EXPECT_TRUE(SameBits(ends[1], ends[0])) << splits << " splits, m " << m;
+      EXPECT_TRUE(SameBits(ends[2], ends[0])) << splits << " splits, m " << m;
     }
 }
 

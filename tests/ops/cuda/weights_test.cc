@@ -85,6 +85,12 @@ TEST_F(CudaDequantizeTest, EveryCodeTimesItsGroupsScalePlusItsOffset) {
                                         {37, 4096, 128},
                                         {130, 14336, 32},
                                         {5, 512, 512},
+                                        {64, 128, 16},
+                                        {128, 1024, 32},
+                                        {192, 512, 64},
+                                        {64, 4096, 128},
+                                        {256, 768, 384},
+                                        {64, 512, 512},
                                         {70, 2080, 16}})
         for (const bool has_offsets : {false, true}) {
           const IntegerOperand w(device(), weight, n, k, group, has_offsets, 1);
@@ -119,7 +125,7 @@ TEST_F(CudaDequantizeTest, UnalignedWeightsGiveTheSameElements) {
 }
 
 TEST_F(CudaDequantizeTest, OtherWeightsAreRefused) {
-  const char* const needed = ", needed row-major int8, or int4 of even rows, with scales";
+  const char* const needed = ", needed int8 or int4 of even rows, row_major or tensor_core, with scales";
   EXPECT_EQ(cuda::Dequantize({.dtype = DType::kBF16}, DType::kBF16, nullptr, stream()),
             InvalidArgument(std::string("weight: got bfloat16 row_major") + needed));
   const float scale = 1;

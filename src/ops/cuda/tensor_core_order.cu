@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// A CTA has a panel of 64 rows: threads take a slab each, and scales turn in shared memory.
+#include "ops/tensor_core_order.h"
+
+#include <string>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "tensor/cuda_status.h"
+
+namespace inflight::ops {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kPanelRows = 64;
+constexpr int64_t kSlabBytes = 64;
+// Scales of a panel that a CTA turns at a time; 16 KiB and a column of padding.
+constexpr int kTurnGroups = 64;
+
+struct Args {
+  uint8_t* codes;      // [n][row_slabs][64]
+  float* scales;       // [n / 64][64][num_groups], or null where there are no groups
+  float* turned;       // [n / 64][num_groups][64]
+  int64_t row_slabs;
+  int num_groups;
+};
+
+template <int kBits>
+__device__ void OrderSlab(uint8_t* slab) {
+  auto* const vectors = reinterpret_cast<uint4*>(slab);
+  uint32_t words[16];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint4 v = vectors[i];
+    words[4 * i] = v.x, words[4 * i + 1] = v.y, words[4 * i + 2] = v.z, words[4 * i + 3] = v.w;
+  }
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    uint32_t out[4] = {};
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      if constexpr (kBits == 4) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {  // elements 32 w + 8 i + 2 q and the one behind
+          const uint32_t two = words[4 * w + i] >> (8 * q);
+          out[w] |= (two & 0xfU) << (4 * i) | (two >> 4 & 0xfU) << (4 * i + 16);
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {  // elements 16 w + 8 i + 2 q and the one behind
+          const uint32_t two = words[4 * w + 2 * i + q / 2] >> (16 * (q % 2));
+          out[w] |= (two & 0xffU) << (8 * i) | (two >> 8 & 0xffU) << (8 * i + 16);
+        }
+      }
+    }
+    vectors[q] = make_uint4(out[0], out[1], out[2], out[3]);
+  }
+}
+
+template <int kBits>
+__global__ void __launch_bounds__(kThreads) OrderKernel(const Args args) {
+  const int64_t panel = blockIdx.x;
+  const int64_t num_slabs = kPanelRows * args.row_slabs;
+  for (int64_t i = threadIdx.x; i < num_slabs; i += kThreads)
+    OrderSlab<kBits>(args.codes + (panel * num_slabs + i) * kSlabBytes);
+}
+
+// Of scales, or offsets, into memory of their own.
+__global__ void __launch_bounds__(kThreads) TurnKernel(const Args args) {
+  __shared__ float tile[kTurnGroups][kPanelRows + 1];
+  const int64_t panel = int64_t{blockIdx.x} * kPanelRows * args.num_groups;
+  for (int begin = 0; begin < args.num_groups; begin += kTurnGroups) {
+    const int count = min(kTurnGroups, args.num_groups - begin);
+    for (int i = static_cast<int>(threadIdx.x); i < kPanelRows * count; i += kThreads)
+      tile[i % count][i / count] =
+          args.scales[panel + int64_t{i / count} * args.num_groups + begin + i % count];
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kPanelRows * count; i += kThreads)
+      args.turned[panel + int64_t{begin} * kPanelRows + i] = tile[i / kPanelRows][i % kPanelRows];
+    __syncthreads();
+  }
+}
+
+int64_t SlabElements(const Weight& weight) {
+  return kSlabBytes * 8 / (weight.dtype == DType::kI4 ? 4 : 8);
+}
+
+// Memory for as long as the scales of one weight turn.
+class Scratch {
+ public:
+  ~Scratch() { cudaFree(data_); }
+  Status Allocate(size_t num_bytes) {
+    return cuda::ToStatus(cudaMalloc(&data_, num_bytes), "scales of a weight");
+  }
+  float* data() const { return static_cast<float*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+Status Turn(const Weight& weight, const float* values, float* scratch) {
+  auto* const mine = const_cast<float*>(values);  // the weight's owner gave them to be turned
+  const Args args = {.scales = mine,
+                     .turned = scratch,
+                     .num_groups = static_cast<int>(weight.num_groups())};
+  TurnKernel<<<static_cast<unsigned>(weight.out_features / kPanelRows), kThreads>>>(args);
+  RETURN_IF_ERROR(cuda::LaunchStatus("order_for_tensor_cores"));
+  const auto num_bytes = static_cast<size_t>(weight.out_features * weight.num_groups()) * 4;
+  return cuda::ToStatus(cudaMemcpyAsync(mine, scratch, num_bytes, cudaMemcpyDefault, nullptr),
+                        "order_for_tensor_cores");
+}
+
+}  // namespace
+
+bool CanOrderForTensorCores(const Weight& weight) {
+  if (!IsInteger(weight.dtype) || weight.layout != WeightLayout::kRowMajor) return false;
+  const int64_t slab = SlabElements(weight);
+  if (weight.out_features % kPanelRows != 0 || weight.in_features % slab != 0) return false;
+  const int64_t group = weight.group_size;
+  return group == 0 || group % slab == 0 || (slab % group == 0 && group % kGroupStep == 0);
+}
+
+Status OrderForTensorCores(Device& device, Weight* weight) {
+  CHECK(CanOrderForTensorCores(*weight));
+  cudaSetDevice(device.cuda().index);
+  const Args args = {
+      .codes = static_cast<uint8_t*>(const_cast<void*>(weight->data)),  // as of scales
+      .row_slabs = weight->in_features / SlabElements(*weight)};
+  const auto num_panels = static_cast<unsigned>(weight->out_features / kPanelRows);
+  if (weight->dtype == DType::kI4)
+    OrderKernel<4><<<num_panels, kThreads>>>(args);
+  else
+    OrderKernel<8><<<num_panels, kThreads>>>(args);
+  RETURN_IF_ERROR(cuda::LaunchStatus("order_for_tensor_cores"));
+  Scratch scratch;
+  if (weight->group_size != 0) {
+    const auto num_bytes = static_cast<size_t>(weight->out_features * weight->num_groups()) * 4;
+    RETURN_IF_ERROR(scratch.Allocate(num_bytes));
+    RETURN_IF_ERROR(Turn(*weight, weight->scales, scratch.data()));
+    if (weight->offsets != nullptr)
+      RETURN_IF_ERROR(Turn(*weight, weight->offsets, scratch.data()));
+  }
+  weight->layout = WeightLayout::kTensorCore;
+  return cuda::ToStatus(cudaStreamSynchronize(nullptr), "order_for_tensor_cores");
+}
+
+}  // namespace inflight::ops
