@@ -2,6 +2,7 @@
 // What the scheduler knows of one sequence; the executor's Sequence is one.
 #pragma once
 
+#include <boost/intrusive/set_hook.hpp>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -17,6 +18,10 @@ namespace inflight::scheduler {
 //      |                 +------------ paused -----------+
 //      +---- no row in flight ---- pausing
 enum class Phase : uint8_t { kIdle, kWaiting, kPrefill, kDecode, kPausing, kRemoved };
+
+// Does not look whether its sequence has left the line when that ends, as the line may have too.
+using WaitingLineHook =
+    boost::intrusive::set_member_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>>;
 
 struct SequenceState {
   // Set before Add. `tokens` is appended to by the executor as steps are collected.
@@ -52,8 +57,7 @@ struct SequenceState {
   int num_planned_tokens = 0;
   int num_pauses = 0;  // > 0 at admission: it resumes
   kv_cache::SequenceBlocks blocks;
-  SequenceState* previous = nullptr;  // in the waiting line
-  SequenceState* next = nullptr;
+  WaitingLineHook waiting_line;  // its place there
 };
 
 // It ran, and has not resumed since.

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sequences without blocks, in the order in which they are admitted: new ones and paused ones.
-// Intrusive, so that joining allocates nothing.
+//
+// A balanced tree within the sequences themselves: joining allocates nothing, and joining and
+// leaving take the logarithm of the line's length wherever the place is, so that a client that
+// fills the line with requests behind everybody's does not slow the step loop for others.
+//
+// What a sequence's order depends on does not change while it stands in the line.
 #pragma once
+
+#include <boost/intrusive/set.hpp>
 
 #include "scheduler/sequence_state.h"
 
@@ -9,31 +16,24 @@ namespace inflight::scheduler {
 
 class WaitingLine {
  public:
-  // Looks for the place from the end: most arrivals belong there.
-  void Insert(SequenceState* sequence) {
-    SequenceState* after = last_;
-    while (after != nullptr && ComesBefore(*sequence, *after)) after = after->previous;
-    sequence->previous = after;
-    sequence->next = after != nullptr ? after->next : first_;
-    (sequence->next != nullptr ? sequence->next->previous : last_) = sequence;
-    (after != nullptr ? after->next : first_) = sequence;
-    ++size_;
-  }
+  // Behind those that it does not come before.
+  void Insert(SequenceState* sequence) { line_.insert(*sequence); }
+  void Erase(SequenceState* sequence) { line_.erase(line_.iterator_to(*sequence)); }
 
-  void Erase(SequenceState* sequence) {
-    (sequence->previous != nullptr ? sequence->previous->next : first_) = sequence->next;
-    (sequence->next != nullptr ? sequence->next->previous : last_) = sequence->previous;
-    sequence->previous = sequence->next = nullptr;
-    --size_;
+  SequenceState* first() const {
+    return line_.empty() ? nullptr : const_cast<SequenceState*>(&*line_.begin());
   }
-
-  SequenceState* first() const { return first_; }
-  int size() const { return size_; }
+  int size() const { return static_cast<int>(line_.size()); }
 
  private:
-  SequenceState* first_ = nullptr;
-  SequenceState* last_ = nullptr;
-  int size_ = 0;
+  struct Order {
+    bool operator()(const SequenceState& a, const SequenceState& b) const {
+      return ComesBefore(a, b);
+    }
+  };
+  using Hook =
+      boost::intrusive::member_hook<SequenceState, WaitingLineHook, &SequenceState::waiting_line>;
+  boost::intrusive::multiset<SequenceState, Hook, boost::intrusive::compare<Order>> line_;
 };
 
 }  // namespace inflight::scheduler
