@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/openai/response_store.h"
 
-#include <iterator>
 #include <utility>
 
 namespace inflight::openai {
@@ -24,63 +23,58 @@ bool ResponseStore::Put(const Identity& client, const std::string& id, StoredRes
                        response.response.capacity() + response.items.capacity();
   const std::lock_guard lock(mutex_);
   DropIdle();
-  if (bytes > max_bytes_) return false;
-  while (num_bytes_ + bytes > max_bytes_) Drop(std::prev(entries_.end()));
-  while (!charge_.Resize(num_bytes_ + bytes).ok()) {
-    if (entries_.empty()) return false;
-    Drop(std::prev(entries_.end()));
+  if (!entries_.MakeRoom(client, bytes, max_bytes_)) return false;
+  while (!charge_.Resize(entries_.bytes() + bytes).ok()) {
+    if (entries_.DropFor(client, bytes)) continue;
+    Discharge();
+    return false;
   }
-  num_bytes_ += bytes;
-  entries_.push_front({.id = id,
-                       .client = client,
-                       .response = std::make_shared<const StoredResponse>(std::move(response)),
-                       .bytes = bytes,
-                       .used_ns = clock_.NowNs()});
-  by_id_.emplace(id, entries_.begin());
+  const auto place =
+      entries_.Add(client, bytes,
+                   {.id = id,
+                    .response = std::make_shared<const StoredResponse>(std::move(response)),
+                    .used_ns = clock_.NowNs()});
+  by_id_.emplace(id, place);
   return true;
 }
 
 std::shared_ptr<const StoredResponse> ResponseStore::Find(const Identity& client,
                                                           const std::string& id) {
   const std::lock_guard lock(mutex_);
-  const auto entry = FindEntry(client, id);
-  if (entry == entries_.end()) return nullptr;
-  entry->used_ns = clock_.NowNs();
-  entries_.splice(entries_.begin(), entries_, entry);
-  return entry->response;
+  const auto place = FindEntry(client, id);
+  if (!place) return nullptr;
+  Entry& entry = (*place)->value;
+  entry.used_ns = clock_.NowNs();
+  entries_.Touch(*place);
+  return entry.response;
 }
 
 bool ResponseStore::Remove(const Identity& client, const std::string& id) {
   const std::lock_guard lock(mutex_);
-  const auto entry = FindEntry(client, id);
-  if (entry == entries_.end()) return false;
-  Drop(entry);
+  const auto place = FindEntry(client, id);
+  if (!place) return false;
+  entries_.Drop(*place);
+  Discharge();
   return true;
 }
 
 size_t ResponseStore::num_bytes() const {
   const std::lock_guard lock(mutex_);
-  return num_bytes_;
+  return entries_.bytes();
 }
 
-ResponseStore::Entries::iterator ResponseStore::FindEntry(const Identity& client,
-                                                          const std::string& id) {
+std::optional<ResponseStore::Entries::Place> ResponseStore::FindEntry(const Identity& client,
+                                                                      const std::string& id) {
   DropIdle();
   const auto found = by_id_.find(id);
-  return found != by_id_.end() && found->second->client == client ? found->second : entries_.end();
+  if (found == by_id_.end() || found->second->owner != client) return std::nullopt;
+  return found->second;
 }
 
 void ResponseStore::DropIdle() {
   const int64_t now_ns = clock_.NowNs();
-  while (!entries_.empty() && now_ns - entries_.back().used_ns > max_idle_ns_)
-    Drop(std::prev(entries_.end()));
-}
-
-void ResponseStore::Drop(Entries::iterator entry) {
-  num_bytes_ -= entry->bytes;
-  by_id_.erase(entry->id);
-  entries_.erase(entry);
-  (void)charge_.Resize(num_bytes_);  // less is always granted
+  entries_.DropOld([&](const Entry& entry) { return now_ns - entry.used_ns > max_idle_ns_; });
+  Discharge();
 }
 
 }  // namespace inflight::openai

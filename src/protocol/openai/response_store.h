@@ -3,22 +3,24 @@
 // (previous_response_id).
 //
 // A client finds its own alone: those of the key that they were made with; clients without keys are
-// one. What was not used for the longest time goes first, when there is no room, and goes anyway
-// when it was not used for so long. What is kept is charged to the memory of requests.
+// one. When there is no room, what the client that has most of it used least recently goes first
+// (fair_lru.h); what was not used for so long goes anyway. What is kept is charged to the memory of
+// requests.
 //
 // Threads: all methods are thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
 #include "base/client.h"
 #include "base/clock.h"
+#include "base/fair_lru.h"
 #include "base/memory_account.h"
 
 namespace inflight::openai {
@@ -36,7 +38,7 @@ class ResponseStore {
   ResponseStore(size_t max_bytes, int64_t max_idle_s, const std::shared_ptr<MemoryAccount>& memory,
                 Clock& clock = Clock::System());
 
-  // False where there is no room for it even when all others are gone.
+  // False where there is no room for it, unless clients lost what is theirs that then had less.
   bool Put(const Identity& client, const std::string& id, StoredResponse response);
   // Null where there is none; else it was used now.
   std::shared_ptr<const StoredResponse> Find(const Identity& client, const std::string& id);
@@ -48,26 +50,23 @@ class ResponseStore {
  private:
   struct Entry {
     std::string id;
-    Identity client;
     std::shared_ptr<const StoredResponse> response;
-    size_t bytes = 0;
     int64_t used_ns = 0;
   };
-  using Entries = std::list<Entry>;  // the one that was used last first
+  using Entries = FairLru<Entry>;
 
   // With mutex_ held.
-  Entries::iterator FindEntry(const Identity& client, const std::string& id);
+  std::optional<Entries::Place> FindEntry(const Identity& client, const std::string& id);
   void DropIdle();
-  void Drop(Entries::iterator entry);
+  void Discharge() { (void)charge_.Resize(entries_.bytes()); }  // less is always granted
 
   const size_t max_bytes_;
   const int64_t max_idle_ns_;
   Clock& clock_;
   mutable std::mutex mutex_;
   MemoryCharge charge_;
-  Entries entries_;
-  std::unordered_map<std::string, Entries::iterator> by_id_;
-  size_t num_bytes_ = 0;
+  std::unordered_map<std::string, Entries::Place> by_id_;
+  Entries entries_{[this](const Entry& entry) { by_id_.erase(entry.id); }};
 };
 
 }  // namespace inflight::openai

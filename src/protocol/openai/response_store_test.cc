@@ -40,6 +40,20 @@ TEST(ResponseStore, WhatWasUsedLongAgoMakesRoom) {
   EXPECT_LE(store.num_bytes(), 30'000U);
 }
 
+TEST(ResponseStore, AClientThatKeepsMuchPushesOutItsOwnAlone) {
+  ResponseStore store(50'000, 60, nullptr);
+  ASSERT_TRUE(store.Put(kOne, "one", OfBytes(10'000)));
+  for (int i = 0; i < 20; ++i)
+    ASSERT_TRUE(store.Put(kTwo, std::to_string(i), OfBytes(10'000))) << i;
+  EXPECT_NE(store.Find(kOne, "one"), nullptr);
+  EXPECT_EQ(store.Find(kTwo, "16"), nullptr);
+  EXPECT_NE(store.Find(kTwo, "17"), nullptr);
+  ASSERT_TRUE(store.Put(kOne, "more", OfBytes(10'000)));
+  EXPECT_NE(store.Find(kOne, "one"), nullptr);
+  EXPECT_FALSE(store.Put(kOne, "large", OfBytes(35'000))) << "the other would have less";
+  EXPECT_NE(store.Find(kOne, "one"), nullptr) << "nothing is dropped for it";
+}
+
 TEST(ResponseStore, WhatIsNotUsedGoes) {
   ManualClock clock;
   ResponseStore store(1 << 20, 60, nullptr, clock);

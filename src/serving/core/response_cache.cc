@@ -95,11 +95,12 @@ std::shared_ptr<const CachedResponse> ResponseCache::Find(const std::string& key
   const std::lock_guard lock(mutex_);
   const auto found = by_key_.find(key);
   if (found == by_key_.end()) return nullptr;
-  entries_.splice(entries_.begin(), entries_, found->second);
-  return found->second->response;
+  entries_.Touch(found->second);
+  return found->second->value.response;
 }
 
-void ResponseCache::Insert(const std::string& key, const Response& response) {
+void ResponseCache::Insert(const Identity& client, const std::string& key,
+                           const Response& response) {
   uint64_t bytes = kEntryBytes + key.size() + BytesOfParameters(response.parameters);
   for (const Tensor& output : response.outputs) bytes += output.data.size();
   if (bytes > capacity_bytes_) return;
@@ -109,21 +110,14 @@ void ResponseCache::Insert(const std::string& key, const Response& response) {
 
   const std::lock_guard lock(mutex_);
   if (by_key_.contains(key)) return;  // another request was faster
-  while (used_bytes_ + bytes > capacity_bytes_) EraseLocked(std::prev(entries_.end()));
-  entries_.push_front({.key = key, .response = std::move(kept), .bytes = bytes});
-  by_key_[entries_.front().key] = entries_.begin();
-  used_bytes_ += bytes;
+  if (!entries_.MakeRoom(client, bytes, capacity_bytes_)) return;
+  const auto place = entries_.Add(client, bytes, {.key = key, .response = std::move(kept)});
+  by_key_[place->value.key] = place;
 }
 
 uint64_t ResponseCache::used_bytes() const {
   const std::lock_guard lock(mutex_);
-  return used_bytes_;
-}
-
-void ResponseCache::EraseLocked(Entries::iterator entry) {
-  used_bytes_ -= entry->bytes;
-  by_key_.erase(std::string_view(entry->key));
-  entries_.erase(entry);
+  return entries_.bytes();
 }
 
 Result<std::shared_ptr<ResponseCache>> MakeResponseCache(const std::vector<std::string>& config,

@@ -7,13 +7,13 @@
 // each input name, type, shape and bytes. Id, priority and time-out are no part of it: no answer
 // depends on them, only whether there is one.
 //
-// Room:    keys and contents within `capacity_bytes`; what was used least recently goes first. What
+// Room:    keys and contents within `capacity_bytes`. The client that has most of it makes room, by
+//          what it used least recently (fair_lru.h), so that none pushes out what others keep. What
 //          is larger than all of it is not kept.
 // Threads: all methods are thread-safe.
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fair_lru.h"
 #include "inflight/status.h"
 #include "serving/core/request.h"
 
@@ -41,8 +42,9 @@ class ResponseCache {
   static std::string KeyOf(const std::string& prefix, const Request& request);
 
   std::shared_ptr<const CachedResponse> Find(const std::string& key);  // null = not there
-  // Copies the outputs, whose bytes may lie in what their request was received in.
-  void Insert(const std::string& key, const Response& response);
+  // Of the client that asked. Copies the outputs, whose bytes may lie in what their request was
+  // received in.
+  void Insert(const Identity& client, const std::string& key, const Response& response);
 
   uint64_t used_bytes() const;
 
@@ -50,18 +52,13 @@ class ResponseCache {
   struct Entry {
     std::string key;
     std::shared_ptr<const CachedResponse> response;
-    uint64_t bytes;
   };
-  using Entries = std::list<Entry>;
-
-  void EraseLocked(Entries::iterator entry);
 
   const uint64_t capacity_bytes_;
   mutable std::mutex mutex_;
   uint64_t num_prefixes_ = 0;
-  Entries entries_;                                                 // the most recently used first
-  std::unordered_map<std::string_view, Entries::iterator> by_key_;  // views of entries_' keys
-  uint64_t used_bytes_ = 0;
+  std::unordered_map<std::string_view, FairLru<Entry>::Place> by_key_;  // views of entries_' keys
+  FairLru<Entry> entries_{[this](const Entry& entry) { by_key_.erase(entry.key); }};
 };
 
 // The words of --cache-config (`local,size=<bytes>`) and the former --response-cache-byte-size;

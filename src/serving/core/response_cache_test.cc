@@ -12,6 +12,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr Identity kOne = {1};
+constexpr Identity kTwo = {2};
+
 Tensor Texts(const std::string& name, const std::vector<std::string>& strings) {
   return Tensor::FromStrings(name, {static_cast<int64_t>(strings.size())}, strings);
 }
@@ -30,7 +33,7 @@ std::string TextOf(const std::shared_ptr<const CachedResponse>& cached) {
 TEST(ResponseCacheTest, GivesWhatWasInserted) {
   ResponseCache cache(1 << 20);
   EXPECT_EQ(cache.Find("k"), nullptr);
-  cache.Insert("k", Answer("a"));
+  cache.Insert(kOne, "k", Answer("a"));
   EXPECT_EQ(TextOf(cache.Find("k")), "a");
   EXPECT_EQ(cache.Find("other"), nullptr);
 }
@@ -45,7 +48,7 @@ TEST(ResponseCacheTest, OutlivesTheBytesOfItsRequest) {
                                 .shape = {1},
                                 .data = std::as_bytes(std::span(bytes)),
                                 .owner = nullptr});
-    cache.Insert("k", response);
+    cache.Insert(kOne, "k", response);
     bytes.assign(5, '\0');
   }
   EXPECT_EQ(TextOf(cache.Find("k")), "x");
@@ -54,9 +57,9 @@ TEST(ResponseCacheTest, OutlivesTheBytesOfItsRequest) {
 TEST(ResponseCacheTest, TheLeastRecentlyUsedMakesRoom) {
   ResponseCache cache(3 * 1024);
   const std::string large(700, 'x');
-  for (const char* key : {"a", "b", "c"}) cache.Insert(key, Answer(key + large));
+  for (const char* key : {"a", "b", "c"}) cache.Insert(kOne, key, Answer(key + large));
   EXPECT_NE(cache.Find("a"), nullptr);
-  cache.Insert("d", Answer("d" + large));
+  cache.Insert(kOne, "d", Answer("d" + large));
   EXPECT_EQ(cache.Find("b"), nullptr);
   EXPECT_NE(cache.Find("a"), nullptr);
   EXPECT_NE(cache.Find("c"), nullptr);
@@ -64,10 +67,24 @@ TEST(ResponseCacheTest, TheLeastRecentlyUsedMakesRoom) {
   EXPECT_LE(cache.used_bytes(), 3u * 1024);
 }
 
+TEST(ResponseCacheTest, AClientThatAsksForMuchPushesOutItsOwnAlone) {
+  ResponseCache cache(8 * 1024);
+  const std::string large(700, 'x');
+  cache.Insert(kOne, "one", Answer("one" + large));
+  for (int i = 0; i < 100; ++i) cache.Insert(kTwo, std::to_string(i), Answer("two" + large));
+  EXPECT_NE(cache.Find("one"), nullptr);
+  EXPECT_EQ(cache.Find("0"), nullptr);
+  EXPECT_NE(cache.Find("99"), nullptr);
+  cache.Insert(kOne, "more", Answer("one" + large));
+  EXPECT_NE(cache.Find("one"), nullptr);
+  EXPECT_NE(cache.Find("more"), nullptr);
+  EXPECT_LE(cache.used_bytes(), 8U * 1024);
+}
+
 TEST(ResponseCacheTest, WhatIsLargerThanAllOfItIsNotKept) {
   ResponseCache cache(2048);
-  cache.Insert("small", Answer("x"));
-  cache.Insert("large", Answer(std::string(4096, 'x')));
+  cache.Insert(kOne, "small", Answer("x"));
+  cache.Insert(kOne, "large", Answer(std::string(4096, 'x')));
   EXPECT_EQ(cache.Find("large"), nullptr);
   EXPECT_NE(cache.Find("small"), nullptr);
 }
@@ -80,11 +97,11 @@ TEST(ResponseCacheTest, ParametersTakeTheirRoomToo) {
     response.parameters["receipt"] = std::string(num_bytes, 'r');
     return response;
   };
-  cache.Insert("large", answer(8192));
+  cache.Insert(kOne, "large", answer(8192));
   EXPECT_EQ(cache.Find("large"), nullptr);
-  cache.Insert("a", answer(2048));
+  cache.Insert(kOne, "a", answer(2048));
   EXPECT_GE(cache.used_bytes(), 2048U);
-  cache.Insert("b", answer(2048));
+  cache.Insert(kOne, "b", answer(2048));
   EXPECT_EQ(cache.Find("a"), nullptr);
   EXPECT_NE(cache.Find("b"), nullptr);
 }

@@ -36,15 +36,15 @@ ResponseHandler Traced(const Model& model, const Request& request, ResponseHandl
 }
 
 // Keeps a successful response that is the only one and whole.
-ResponseHandler Inserting(Model& model, std::string key, int64_t lookup_ns,
+ResponseHandler Inserting(Model& model, const Identity& client, std::string key, int64_t lookup_ns,
                           ResponseHandler handler) {
-  return [&model, cache = model.response_cache(), key = std::move(key), lookup_ns, is_first = true,
-          handler = std::move(handler)](Response response) mutable {
+  return [&model, cache = model.response_cache(), client, key = std::move(key), lookup_ns,
+          is_first = true, handler = std::move(handler)](Response response) mutable {
     const bool is_only = std::exchange(is_first, false) && response.is_final;
     const int64_t started_ns = NowNs();
     const bool is_whole = response.status.ok() && !response.is_cut_short;
     if (is_only && is_whole && !response.outputs.empty()) {
-      cache->Insert(key, response);
+      cache->Insert(client, key, response);
     }
     if (response.is_final) model.statistics().CacheMissed(lookup_ns + NowNs() - started_ns);
     handler(std::move(response));
@@ -64,7 +64,8 @@ ResponseHandler Cached(Model& model, const Request& request, ResponseHandler han
   const auto found = model.response_cache()->Find(key);
   const int64_t ended_ns = NowNs();
   if (found == nullptr) {
-    return Inserting(model, std::move(key), ended_ns - started_ns, std::move(handler));
+    return Inserting(model, request.identity(), std::move(key), ended_ns - started_ns,
+                     std::move(handler));
   }
   request.trace.Mark("QUEUE_START", started_ns);
   model.statistics().RequestCached(request.received_ns, ended_ns - started_ns, ended_ns);
