@@ -229,13 +229,44 @@ void LlmModel::Infer(Request request, ResponseHandler handler) {
     if (const Status status = Start(std::move(asked.request), call); !status.ok())
       call->Fail(status);
   };
-  if (!parsed->guide) return answer(*std::move(parsed));
-  AddGuide(call, *std::move(parsed), std::move(answer));
+  if (parsed->guide) return AddGuide(call, *std::move(parsed), std::move(answer));
+  if (backend_.text_pool != nullptr && HasToRead(call->request()))
+    return AnswerLater(call, *std::move(parsed), std::move(answer));
+  answer(*std::move(parsed));
+}
+
+bool LlmModel::HasToRead(const Request& request) const {
+  const auto task = PromptTaskOf(request);
+  if (task.ok() && *task && backend_.prompt_tables != nullptr &&
+      backend_.prompt_tables->HasToRead(**task))
+    return true;
+  const auto name = LoraNameOf(request);
+  if (!name.ok() || name->empty() || backend_.adapters == nullptr) return false;
+  const auto use = backend_.adapters->Find(*name);
+  if (!use.ok()) return false;
+  const std::vector<uint64_t> loaded = backend_.executor->adapter_stats().own_ids;
+  return std::ranges::find(loaded, use->id) == loaded.end();
+}
+
+void LlmModel::AnswerLater(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed,
+                           Answer answer) {
+  const void* const owner = OwnerOf(call->request());
+  auto task = [call, answer = std::move(answer), asked = std::move(parsed)]() mutable {
+    try {
+      // It may have waited for what others asked.
+      if (call->request().cancel->cancelled())
+        return call->Fail(Cancelled("request was cancelled"));
+      answer(std::move(asked));
+    } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
+      call->Fail(Caught("unexpected error", e));
+    }
+  };
+  backend_.text_pool->Post(std::move(task), WorkerPool::Length::kLong, owner);
 }
 
 // One that is new is made by the threads that tokenize.
 void LlmModel::AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed,
-                        std::function<void(contract::LlmRequest)> answer) {
+                        Answer answer) {
   if (backend_.guides == nullptr)
     return call->Fail(
         Unimplemented(parsed.guide->field,
@@ -243,26 +274,16 @@ void LlmModel::AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmReque
                       "texts of tokens are not known; name one by tokenizer_dir, or send "
                       "it to the ensemble or to tensorrt_llm_bls"));
   const GuideTokens tokens{.num_tokens = executor().limits().vocab_size};
-  const bool is_new = !backend_.guides->Has(parsed.guide->spec, tokens);
-  auto make = [this, call, tokens, answer = std::move(answer),
-               asked = std::move(parsed)]() mutable {
-    try {
-      // It may have waited for guides of others.
-      if (call->request().cancel->cancelled())
-        return call->Fail(Cancelled("request was cancelled"));
-      auto made = backend_.guides->Get(asked.guide->spec, tokens, call->request().memory);
-      if (!made.ok())
-        return call->Fail(
-            made.status().WithPrefix(asked.guide->field).WithField(asked.guide->field));
-      asked.request.guide = *std::move(made);
-      answer(std::move(asked));
-    } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
-      call->Fail(Caught("unexpected error", e));
-    }
+  const bool is_known = backend_.guides->Has(parsed.guide->spec, tokens);
+  auto make = [this, call, tokens, answer = std::move(answer)](contract::LlmRequest asked) {
+    auto made = backend_.guides->Get(asked.guide->spec, tokens, call->request().memory);
+    if (!made.ok())
+      return call->Fail(made.status().WithPrefix(asked.guide->field).WithField(asked.guide->field));
+    asked.request.guide = *std::move(made);
+    answer(std::move(asked));
   };
-  if (!is_new) return make();
-  const void* const owner = OwnerOf(call->request());
-  backend_.text_pool->Post(std::move(make), WorkerPool::Length::kLong, owner);
+  if (is_known && !HasToRead(call->request())) return make(std::move(parsed));
+  AnswerLater(call, std::move(parsed), std::move(make));
 }
 
 // 0.14 and 0.15 send the index wherever num_return_sequences was sent, later ones where it is above

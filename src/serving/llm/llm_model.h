@@ -48,8 +48,8 @@ struct LlmBackend {
   std::shared_ptr<PromptTableDir> prompt_tables = {};  // null: the server has none
   IterationReporterOptions iterations = {};
   std::shared_ptr<NamedAdapters> adapters = {};  // null: none has a name
-  // Where guides are made, and on whose threads; null: none are.
-  std::shared_ptr<GuideCache> guides = {};
+  std::shared_ptr<GuideCache> guides = {};       // null: none are made
+  // Whose threads make guides and read files of the server; null: no guides, and callers read.
   std::shared_ptr<WorkerPool> text_pool = {};
   // Ranks of the model are processes, and it alone ends with them: a fault is theirs.
   bool has_processes = false;
@@ -111,6 +111,10 @@ class LlmModel : public Model {
   bool has_fault() const { return has_fault_.load(std::memory_order_acquire); }
   void NoteExecutorError();  // a request failed in the executor, or was not accepted
 
+  // Whether the request would read files of the server, a prompt table or an adapter that it is the
+  // first to name: no work for an I/O thread.
+  bool HasToRead(const Request& request) const;
+
   // What the prompt has besides ids: the table that the request brings, or names by its parameter
   // (prompt_task.h), and its rows among the ids. Before contract::FitToEngine.
   Status PlacePrompt(LlmCall& call, contract::LlmRequest& parsed);
@@ -125,8 +129,11 @@ class LlmModel : public Model {
                  const LlmCall& call);
 
  private:
-  void AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed,
-                std::function<void(contract::LlmRequest)> answer);
+  using Answer = std::function<void(contract::LlmRequest)>;
+  void AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed, Answer answer);
+  // On a thread of the text pool, in turns with others.
+  void AnswerLater(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed,
+                   Answer answer);
   Status ChooseAdapter(const Request& asked, inflight::Request& request, std::string* name) const;
   void InferBatch(Request request, ResponseHandler handler);
   void Stop(const Request& request, const ResponseHandler& handler);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -72,40 +71,50 @@ Result<std::shared_ptr<PromptTableDir>> PromptTableDir::Open(const std::filesyst
   return std::make_shared<PromptTableDir>(dir);
 }
 
-Result<contract::KnownTable> PromptTableDir::Get(const std::string& name) {
+Result<PromptTableDir::Located> PromptTableDir::Locate(const std::string& name) const {
   if (!IsTableName(name))
     return BadTask(
         "got a name of other characters than letters, digits, '-', '_' and '.', or of more "
         "than " +
         std::to_string(kMaxTableNameBytes));
-  std::optional<std::filesystem::path> path;
-  struct stat found {};
   for (const char* extension : {".npy", ".safetensors"}) {
-    const std::filesystem::path tried = dir_ / (name + extension);
-    if (stat(tried.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
-    path = tried;
-    break;
+    std::filesystem::path path = dir_ / (name + extension);
+    struct stat found {};
+    if (stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
+    constexpr int64_t kNsPerSecond = 1'000'000'000;
+    return Located{
+        .path = std::move(path),
+        .version = {.device = found.st_dev,
+                    .inode = found.st_ino,
+                    .size = static_cast<uint64_t>(found.st_size),
+                    .mtime_ns = found.st_mtim.tv_sec * kNsPerSecond + found.st_mtim.tv_nsec}};
   }
-  if (!path)
-    return BadTask("got '" + name + "', the server has neither " + name + ".npy nor " + name +
-                   ".safetensors");
-  constexpr int64_t kNsPerSecond = 1'000'000'000;
-  const Version version = {.device = found.st_dev,
-                           .inode = found.st_ino,
-                           .size = static_cast<uint64_t>(found.st_size),
-                           .mtime_ns = found.st_mtim.tv_sec * kNsPerSecond + found.st_mtim.tv_nsec};
+  return BadTask("got '" + name + "', the server has neither " + name + ".npy nor " + name +
+                 ".safetensors");
+}
+
+bool PromptTableDir::HasToRead(const std::string& name) const {
+  const auto located = Locate(name);
+  if (!located.ok()) return false;
+  const std::lock_guard lock(mutex_);
+  const auto kept = std::ranges::find(entries_, name, &Entry::name);
+  return kept == entries_.end() || kept->version != located->version;
+}
+
+Result<contract::KnownTable> PromptTableDir::Get(const std::string& name) {
+  ASSIGN_OR_RETURN(const Located located, Locate(name));
   {
     const std::lock_guard lock(mutex_);
     const auto kept = std::ranges::find(entries_, name, &Entry::name);
-    if (kept != entries_.end() && kept->version == version) {
+    if (kept != entries_.end() && kept->version == located.version) {
       entries_.splice(entries_.begin(), entries_, kept);
       return kept->known;
     }
   }
-  Result<contract::KnownTable> read = Read(*path);
+  Result<contract::KnownTable> read = Read(located.path);
   if (!read.ok()) return read.status().WithPrefix(kPromptTask);
   Keep({.name = name,
-        .version = version,
+        .version = located.version,
         .known = *read,
         .bytes = read->table->values.size() * sizeof(float)});
   return read;

@@ -35,6 +35,8 @@ class PromptTableDir {
 
   // `name` is of letters, digits, '-', '_' and '.', and does not begin with '.'.
   Result<contract::KnownTable> Get(const std::string& name);
+  // Whether Get would read a file, of up to kMaxFileBytes: no work for an I/O thread.
+  bool HasToRead(const std::string& name) const;
 
   uint64_t kept_bytes() const;
 
@@ -45,6 +47,10 @@ class PromptTableDir {
     int64_t mtime_ns = 0;
     bool operator==(const Version&) const = default;
   };
+  struct Located {
+    std::filesystem::path path;
+    Version version;
+  };
   struct Entry {
     std::string name;
     Version version;
@@ -52,6 +58,7 @@ class PromptTableDir {
     uint64_t bytes = 0;
   };
 
+  Result<Located> Locate(const std::string& name) const;
   Result<contract::KnownTable> Read(const std::filesystem::path& path) const;
   void Keep(Entry entry);
 

@@ -76,6 +76,17 @@ TEST_F(PromptTableDirTest, AFileIsReadOnceAndAgainWhenItChanges) {
   EXPECT_FALSE(tables_.Get("a").ok());
 }
 
+TEST_F(PromptTableDirTest, SaysWhetherAFileIsToBeRead) {
+  EXPECT_FALSE(tables_.HasToRead("a")) << "there is none";
+  WriteNpy("a.npy", 1, 2, {1, 2});
+  EXPECT_TRUE(tables_.HasToRead("a"));
+  ASSERT_TRUE(tables_.Get("a").ok());
+  EXPECT_FALSE(tables_.HasToRead("a"));
+  WriteNpy("a.npy", 2, 2, {1, 2, 3, 4});
+  EXPECT_TRUE(tables_.HasToRead("a")) << "it has changed";
+  EXPECT_FALSE(tables_.HasToRead("../a"));
+}
+
 TEST_F(PromptTableDirTest, NamesLeadNowhereElse) {
   WriteNpy("a.npy", 1, 2, {1, 2});
   for (const char* name : {"", "../a", "/etc/passwd", ".a", "a/b", "a\n", "\xc3\xa4"}) {

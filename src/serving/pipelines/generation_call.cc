@@ -275,7 +275,8 @@ void Generate(Model& pipeline, const PipelineMembers& members, Request request,
   if (const auto& guided = request.generation->guided;
       guided && (guided->may_begin_later ||
                  IsNewGuide(members, guided->spec, request.generation->shown_special_tokens)))
-    text_bytes += kMakingGuideBytes;
+    text_bytes += kLongWorkBytes;
+  if (members.llm->HasToRead(request)) text_bytes += kLongWorkBytes;
   auto call =
       std::make_shared<GenerationCall>(pipeline, members, std::move(request), std::move(handler));
   if (text_bytes <= kInlineTextBytes) return call->Run(call);

@@ -391,7 +391,8 @@ void PipelineModel::Infer(Request request, ResponseHandler handler) {
   members->preprocessing->text_pool().Post(std::move(task), LengthOf(text_bytes), owner);
 }
 
-// To be looked at: for bad words a byte of every token and more, for a new guide much more.
+// To be looked at: for bad words a byte of every token and more, for a new guide or a file of the
+// server much more.
 size_t PipelineModel::TextBytes(const PipelineMembers& members, const Request& request) const {
   size_t text_bytes = 0;
   const Tensor* guide_type = nullptr;
@@ -407,8 +408,8 @@ size_t PipelineModel::TextBytes(const PipelineMembers& members, const Request& r
     if (route->llm_name == contract::kGuide) guide = &input;
   }
   const auto asked = contract::ReadGuide(guide_type, guide);
-  if (asked.ok() && *asked && IsNewGuide(members, (*asked)->spec, {}))
-    text_bytes += kMakingGuideBytes;
+  if (asked.ok() && *asked && IsNewGuide(members, (*asked)->spec, {})) text_bytes += kLongWorkBytes;
+  if (members.llm->HasToRead(request)) text_bytes += kLongWorkBytes;
   return text_bytes;
 }
 

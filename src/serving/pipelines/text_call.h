@@ -19,8 +19,8 @@ inline constexpr size_t kInlineTextBytes = 4096;
 // Longer ones keep a thread of the pool free for others.
 inline constexpr size_t kLongTextBytes = 64 * 1024;
 
-// Making a guide is work as of so long a text.
-inline constexpr size_t kMakingGuideBytes = kLongTextBytes + 1;
+// Making a guide, or reading a file of the server, is work as of so long a text.
+inline constexpr size_t kLongWorkBytes = kLongTextBytes + 1;
 
 inline WorkerPool::Length LengthOf(size_t text_bytes) {
   return text_bytes > kLongTextBytes ? WorkerPool::Length::kLong : WorkerPool::Length::kShort;

@@ -154,8 +154,8 @@ Result<LoadedLlmModel> LoadLlmModel(const Candidate& candidate, const std::strin
   if (options.text_pool != nullptr && !texts_dir.empty()) {
     engine.backend.guides =
         std::make_shared<GuideCache>([texts_dir] { return Tokenizer::Load(texts_dir); });
-    engine.backend.text_pool = std::move(options.text_pool);
   }
+  engine.backend.text_pool = std::move(options.text_pool);
   return LoadedLlmModel{
       .model = std::make_shared<LlmModel>(std::move(config), version, std::move(engine.backend),
                                           defaults, logits_types),

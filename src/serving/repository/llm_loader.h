@@ -29,7 +29,8 @@ struct LlmLoadOptions {
   bool end_ids_are_alike = false;
   std::shared_ptr<NamedAdapters> adapters{};           // of requests that name one; null: none
   std::shared_ptr<PromptTableDir> prompt_tables = {};  // of the server, or null
-  std::shared_ptr<WorkerPool> text_pool = {};          // where guides are made; null: none are
+  // Where guides are made and files of the server are read; null: no guides, and callers read.
+  std::shared_ptr<WorkerPool> text_pool = {};
   // Makes a path that may be an address of an object store a local one; null: all are local.
   std::function<Result<std::filesystem::path>(const std::filesystem::path&)> fetch{};
 };
