@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "serving/core/run_model.h"
 #include "serving/core/validate.h"
 
@@ -38,6 +39,17 @@ std::vector<std::string> OutputNames(const ::inference::ModelConfig& config,
   std::vector<std::string> names;
   for (const auto& output : config.output()) names.push_back(output.name());
   return names;
+}
+
+// Of what a step has for itself of what the request says beside tensors, until it has answered.
+// Null: that is nothing.
+Result<std::shared_ptr<const MemoryCharge>> ChargeOfStep(const Request& request) {
+  const size_t bytes =
+      request.id.size() + request.sequence_name.size() + BytesOfParameters(request.parameters);
+  if (bytes == 0) return std::shared_ptr<const MemoryCharge>();
+  MemoryCharge charge(request.memory);
+  RETURN_IF_ERROR(charge.Resize(bytes));
+  return std::make_shared<const MemoryCharge>(std::move(charge));
 }
 
 }  // namespace
@@ -199,8 +211,14 @@ void EnsembleRun::IssueHeldLocked(size_t step) {
 void EnsembleRun::IssueLocked(size_t index, Round round) {
   const EnsembleStep& step = model_->graph_.steps[index];
   const ::inference::ModelConfig& config = step.model->config();
+  auto charge = ChargeOfStep(request_);
+  if (!charge.ok()) {
+    error_ = FailLocked(charge.status());
+    return;
+  }
   Issue issue{.step = index, .round = round, .request = {}};
   Request& request = issue.request;
+  request.charge = *std::move(charge);
   request.model_name = step.model->name();
   request.model_version = step.model->version();
   request.id = request_.id;

@@ -115,11 +115,15 @@ struct Chain {
     EXPECT_TRUE(made.ok()) << made.status().ToString();
     ensemble = *made;
   }
-  std::shared_ptr<CancelToken> Start() {
+  // Counted as that of a connection, with a parameter of so many bytes.
+  std::shared_ptr<CancelToken> Start(std::shared_ptr<AccountShare> memory = nullptr,
+                                     size_t parameter_bytes = 0) {
     const int32_t zero = 0;
     Request request =
         MakeRequest({Tensor::FromValues<int32_t>("IN", DataType::kInt32, {1}, {&zero, 1})});
     auto cancel = request.cancel;
+    request.memory = std::move(memory);
+    if (parameter_bytes > 0) request.parameters["x"] = std::string(parameter_bytes, 'x');
     ensemble->Infer(std::move(request), got.Handler());
     return cancel;
   }
@@ -199,6 +203,35 @@ TEST(EnsembleRun, ALongStreamFlowsThrough) {
   chain.source->End();
   EXPECT_EQ(chain.Answers(), sent);
   EXPECT_EQ(chain.got.num_final(), 1);
+}
+
+// Each step has a copy of the request's parameters.
+TEST(EnsembleRun, WhatStepsHoldOfTheParametersIsCharged) {
+  constexpr size_t kBytes = 1 << 20;
+  const auto account = MemoryAccount::Make(MemoryLimits::Of(64 * kBytes));
+  Chain chain;
+  chain.Start(account->NewConnection("client", [] {}), kBytes);
+  EXPECT_GE(account->used_bytes(), kBytes);
+  for (int32_t value = 0; value < 3; ++value) chain.source->Send(value);
+  EXPECT_GE(account->used_bytes(), 4 * kBytes);
+  chain.source->End();
+  for (int i = 0; i < 3; ++i) chain.sink->Echo();
+  EXPECT_EQ(chain.Answers().size(), 3U);
+  EXPECT_EQ(account->used_bytes(), 0U);
+}
+
+TEST(EnsembleRun, AStepWhoseParametersHaveNoRoomEndsTheRequest) {
+  constexpr size_t kBytes = 1 << 20;
+  const auto account = MemoryAccount::Make(MemoryLimits::Of(8 * kBytes));  // 4 of a connection
+  Chain chain;
+  chain.Start(account->NewConnection("client", [] {}), kBytes);
+  for (int32_t value = 0; value < 6; ++value) chain.source->Send(value);
+  EXPECT_LE(chain.sink->num_held(), 3U);
+  chain.source->End();
+  while (chain.sink->num_held() > 0) chain.sink->Echo();
+  ASSERT_EQ(chain.got.num_final(), 1);
+  EXPECT_EQ(chain.got.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(account->used_bytes(), 0U);
 }
 
 TEST(EnsembleRun, AStreamIsHeldWhileAsManyRequestsRunAsMay) {
