@@ -294,10 +294,12 @@ class Parser {
   ParsedInfer parsed_;
 };
 
-size_t BytesBeside(const std::string& body, const std::vector<Tensor>& inputs) {
+// What the request holds once its body is gone, but for what of that it keeps.
+size_t BytesBeside(const std::string& body, const serving::Request& request) {
   const auto in_body = std::as_bytes(std::span(body));
-  size_t bytes = 0;
-  for (const Tensor& input : inputs) {
+  size_t bytes = request.id.size() + serving::BytesOfParameters(request.parameters);
+  for (const std::string& output : request.requested_outputs) bytes += output.size();
+  for (const Tensor& input : request.inputs) {
     const bool is_within = !input.data.empty() && !in_body.empty() &&
                            input.data.data() >= in_body.data() &&
                            input.data.data() < in_body.data() + in_body.size();
@@ -327,7 +329,8 @@ Result<ParsedInfer> ParseInfer(const ::inference::ModelConfig& config,
   ASSIGN_OR_RETURN(ParsedInfer parsed,
                    Parser(config, regions, body, length, max_input_bytes, charge).Parse(json_text));
   if (memory != nullptr) {
-    (void)charge.Resize(BytesBeside(*body, parsed.request.inputs));  // less than it was
+    // Mostly less than it was; of very small ones that is enough.
+    (void)charge.Resize(BytesBeside(*body, parsed.request));
     parsed.request.charge = std::make_shared<const MemoryCharge>(std::move(charge));
   }
   return parsed;

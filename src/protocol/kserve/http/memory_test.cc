@@ -88,5 +88,28 @@ TEST_F(HttpMemoryTest, ARunningRequestHoldsItsTensors) {
   ExpectAllReturned();
 }
 
+TEST_F(HttpMemoryTest, ARunningRequestHoldsItsParametersToo) {
+  StartWith(16 * kMib);
+  TestClient client(server_->port());
+  client.Send(Post(
+      "/v2/models/held/infer",
+      R"({"id":")" + std::string(kMib, 'i') + R"(","parameters":{"x":")" + std::string(kMib, 'x') +
+          R"("},"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1],"data":[""]}]})"));
+  {
+    const Held held = TakeHeld();
+    for (int i = 0; i < 10'000 && memory_->used_bytes() > 2 * kMib + 1024; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_GE(memory_->used_bytes(), 2 * kMib);
+    EXPECT_LE(memory_->used_bytes(), 2 * kMib + 1024);
+    serving::Response response;
+    response.is_final = true;
+    response.status = InvalidArgument("enough");
+    held.handler(std::move(response));
+  }
+  EXPECT_EQ(client.Receive().status, 400);
+  ExpectAllReturned();
+}
+
 }  // namespace
 }  // namespace inflight::kserve_http
