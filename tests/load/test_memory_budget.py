@@ -146,6 +146,16 @@ def long_prompts(server):
         assert {post.result().status_code for post in posts} <= {400, 503}
 
 
+def counted_texts(server):
+    """Texts whose tokens are to be counted, and ids to be made texts: small bodies that take many times their size."""
+    bodies = [("tokenize", {"prompt": "a word " * (MIB << i >> 3)}) for i in range(6)]
+    bodies += [("detokenize", {"tokens": [5] * (4 * MIB)})]
+    bodies = [(path, json.dumps(body)) for path, body in bodies]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        posts = [pool.submit(requests.post, f"http://{server.http}/{path}", data=body, timeout=60) for path, body in bodies]
+        assert {post.result().status_code for post in posts} <= {200, 503}
+
+
 def unread_answers(server):
     """Answers of a megabyte each that nobody reads."""
     body = texts(["a" * LONG] * 64)
@@ -192,7 +202,7 @@ def many_empty_tensors(server):
             grpc_attacks.read_to_trailers(client)
 
 
-HTTP = [stalled_uploads, padded_rows, packed_spaces, long_prompts, unread_answers]
+HTTP = [stalled_uploads, padded_rows, packed_spaces, long_prompts, counted_texts, unread_answers]
 GRPC = [stalled_messages, many_heads, rapid_resets, many_empty_tensors]
 
 

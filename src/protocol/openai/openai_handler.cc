@@ -44,10 +44,23 @@ constexpr Route kRoutes[] = {
 // clang-format on
 constexpr std::string_view kApiPaths = "/v1/";
 
-// Bodies from here on are read on a thread of their own; what tokenizes does all its work there
-// from the size on that requests are tokenized elsewhere.
+// Bodies from here on are read on threads of their own; what tokenizes does all its work there from
+// the size on that requests are tokenized elsewhere.
 constexpr size_t kLargeBodyBytes = 512 * 1024;
-constexpr size_t kLongTextBytes = 4096;
+constexpr size_t kInlineTextBytes = 4096;
+// From here on they go in turns by client, and keep a thread free for the others.
+constexpr size_t kLongBodyBytes = 4 * 1024 * 1024;
+constexpr size_t kLongTextBytes = 64 * 1024;
+constexpr int kBodyThreads = 2;
+
+// For the time in which the endpoint tokenizes all of its body at once.
+Result<MemoryCharge> ChargeTokenizing(const Route& route, const HttpRequest& request) {
+  MemoryCharge charge(request.memory);
+  const size_t size = request.body->size();
+  if (!route.tokenizes || size < kInlineTextBytes) return charge;
+  RETURN_IF_ERROR(charge.Resize(size * serving::kTokenizingBytesPerByte));
+  return charge;
+}
 
 class Handler final : public http_listener::PathHandler {
  public:
@@ -109,11 +122,14 @@ class Handler final : public http_listener::PathHandler {
     if (!name.empty()) name += '/';
     name += match->values.Of("model");
     name += match->values.Of("response");
-    if (request.body->size() < (route.tokenizes ? kLongTextBytes : kLargeBodyBytes))
+    const size_t size = request.body->size();
+    if (size < (route.tokenizes ? kInlineTextBytes : kLargeBodyBytes))
       return Run(route, name, request, responder);
-    large_bodies_.Post(
-        [this, &route, name = std::move(name), request = std::move(request),
-         responder = std::move(responder)] { Run(route, name, request, responder); });
+    const void* const owner = http_listener::OwnerOf(request);
+    const bool is_long = size >= (route.tokenizes ? kLongTextBytes : kLongBodyBytes);
+    large_bodies_.Post([this, &route, name = std::move(name), request = std::move(request),
+                        responder = std::move(responder)] { Run(route, name, request, responder); },
+                       is_long ? WorkerPool::Length::kLong : WorkerPool::Length::kShort, owner);
   }
 
  private:
@@ -153,6 +169,9 @@ class Handler final : public http_listener::PathHandler {
   void Run(const Route& route, const std::string& name, const HttpRequest& request,
            const std::shared_ptr<HttpResponder>& responder) {
     try {
+      const auto tokenizing = ChargeTokenizing(route, request);
+      if (!tokenizing.ok())
+        return responder->Send(route.error(tokenizing.status(), HttpStatusOf(tokenizing.status())));
       route.handle(context_, name, request, responder);
     } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
       logging::Error("request failed", {{"path", request.path()}, {"error", e.what()}});
@@ -167,7 +186,7 @@ class Handler final : public http_listener::PathHandler {
   const Context context_;
   const std::vector<Route> routes_;
   const http_listener::Router router_ = http_listener::Router::Of(routes_);
-  WorkerPool large_bodies_{1, "http-body"};  // last: its tasks use the members above
+  WorkerPool large_bodies_{kBodyThreads, "http-body"};  // last: its tasks use the members above
 };
 
 }  // namespace

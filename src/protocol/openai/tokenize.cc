@@ -3,6 +3,7 @@
 // back.
 #include <limits>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -48,16 +49,27 @@ Result<std::string> Tokenize(const Context& context, const HttpRequest& request)
   return body;
 }
 
+// As many bytes as the text of these ids has, or more: entries write a byte as one or several.
+size_t MostTextBytes(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
+  size_t bytes = 0;
+  for (const TokenId id : ids) bytes += tokenizer.IdToToken(id).size();
+  return bytes;
+}
+constexpr size_t kCopiesOfText = 3;  // the text, and the JSON of it while that grows
+
 Result<std::string> Detokenize(const Context& context, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const Asked asked, ParseBody(*request.body, kDetokenize));
   ASSIGN_OR_RETURN(const ServedModel served, context.models.Find(asked.model));
   if (!asked.tokens) return InvalidArgument("tokens", "is missing");
   ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
                    ReadIds("tokens", *asked.tokens, served.text->limits.vocab_size));
+  const Tokenizer& tokenizer = *served.text->tokenizer;
+  MemoryCharge charge(request.memory);
+  RETURN_IF_ERROR(charge.Resize(MostTextBytes(tokenizer, ids) * kCopiesOfText));
   std::string body;
   json::Writer out(body);
   out.BeginObject().Key("prompt");
-  out.String(served.text->tokenizer->Decode(ids, /*skip_special_tokens=*/false)).EndObject();
+  out.String(tokenizer.Decode(ids, /*skip_special_tokens=*/false)).EndObject();
   return body;
 }
 

@@ -19,6 +19,9 @@
 
 namespace inflight::serving {
 
+// What tokenizing holds for a while, for each byte of its text: pieces, their ids and their merges.
+inline constexpr size_t kTokenizingBytesPerByte = 40;
+
 // A text to be tokenized.
 struct PromptText {
   std::string text;

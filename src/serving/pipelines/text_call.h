@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/worker_pool.h"
+#include "serving/core/generation.h"
 #include "serving/core/model.h"
 
 namespace inflight::serving {
@@ -25,9 +26,6 @@ inline constexpr size_t kLongWorkBytes = kLongTextBytes + 1;
 inline WorkerPool::Length LengthOf(size_t text_bytes) {
   return text_bytes > kLongTextBytes ? WorkerPool::Length::kLong : WorkerPool::Length::kShort;
 }
-
-// What tokenizing holds for a while, for each byte of its text: pieces, their ids and their merges.
-inline constexpr size_t kTokenizingBytesPerByte = 40;
 
 // For the time that texts of so many bytes in all are tokenized; texts that are short count for
 // nothing beside the body that brought them. kResourceExhausted where there is no room.

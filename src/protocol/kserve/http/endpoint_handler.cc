@@ -21,16 +21,15 @@ namespace {
 // Bodies from here on are parsed on a thread of their own: a second of JSON must not hold up the
 // streams of an I/O thread.
 constexpr size_t kLargeBodyBytes = 512 * 1024;
-// So that one body of tens of megabytes does not hold up the others.
+// From here on they go in turns by client, and keep a thread free for the others.
+constexpr size_t kLongBodyBytes = 4 * 1024 * 1024;
 constexpr int kBodyThreads = 2;
 
-// As they are sent; a compressed one may unpack to a thousand times as much.
-bool IsLarge(const HttpRequest& request) {
+// A compressed body may unpack to a thousand times as much.
+size_t MostBytes(const HttpRequest& request) {
   constexpr size_t kMostExpansion = 1024;  // of deflate, about
   const size_t size = request.body->size();
-  if (size >= kLargeBodyBytes) return true;
-  return size * kMostExpansion >= kLargeBodyBytes &&
-         request.FindHeader("Content-Encoding") != nullptr;
+  return request.FindHeader("Content-Encoding") == nullptr ? size : size * kMostExpansion;
 }
 
 }  // namespace
@@ -76,11 +75,15 @@ void EndpointHandler::Run(Route route, HttpRequest request,
   if (auto refusal = RefusalWhileLoading(route.endpoint->api))
     return responder->Send(*std::move(refusal));
   const bool waits = route.endpoint->Has(kWaits);
-  const bool is_large = IsLarge(request);
-  if (!waits && !is_large) return Dispatch(route, request, responder);
-  WorkerPool& pool = waits ? model_control_ : large_bodies_;
-  pool.Post([this, route = std::move(route), request = std::move(request),
-             responder = std::move(responder)] { Dispatch(route, request, responder); });
+  const size_t most_bytes = MostBytes(request);
+  if (!waits && most_bytes < kLargeBodyBytes) return Dispatch(route, request, responder);
+  const void* const owner = http_listener::OwnerOf(request);
+  auto task = [this, route = std::move(route), request = std::move(request),
+               responder = std::move(responder)] { Dispatch(route, request, responder); };
+  if (waits) return model_control_.Post(std::move(task));
+  const bool is_long = most_bytes >= kLongBodyBytes;
+  large_bodies_.Post(std::move(task),
+                     is_long ? WorkerPool::Length::kLong : WorkerPool::Length::kShort, owner);
 }
 
 void EndpointHandler::Dispatch(const Route& route, const HttpRequest& request,

@@ -2,7 +2,9 @@
 // What requests unpack and parse to is charged to their connection.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <array>
 #include <string>
 
 #include "protocol/kserve/http/compression.h"
@@ -63,6 +65,34 @@ TEST_F(HttpMemoryTest, WhatJsonIsParsedToIsChargedBefore) {
   EXPECT_EQ(response.status, 503);
   EXPECT_THAT(response.body, HasSubstr("limit of 8388608 bytes"));
   ExpectAllReturned();
+}
+
+// By what it may unpack to: a few hundred bytes are enough.
+TEST_F(HttpMemoryTest, WhatMayBeLargeIsUnpackedOffTheIoThreads) {
+  std::string thread;
+  fake_.Add(R"(name: "where" input { name: "INPUT0" data_type: TYPE_STRING dims: 1 })",
+            [&thread](const serving::Request&, const serving::ResponseHandler& handler) {
+              std::array<char, 16> name{};
+              pthread_getname_np(pthread_self(), name.data(), name.size());
+              thread = name.data();
+              handler({.status = InvalidArgument("enough"), .is_final = true});
+            });
+  const auto body = [](const std::string& text) {
+    return R"({"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1],"data":[")" + text +
+           R"("]}]})";
+  };
+  std::string various;
+  for (int i = 0; i < 400; ++i) various += std::to_string(i * 7919);
+  EXPECT_EQ(Request(Post("/v2/models/where/infer", body(various))).status, 400);
+  EXPECT_EQ(thread, "HTTP I/O");
+  const std::string packed = Gzip(body(various));
+  ASSERT_LT(packed.size(), 4096U);
+  EXPECT_EQ(Request(Post("/v2/models/where/infer", packed, "Content-Encoding: gzip\r\n")).status,
+            400);
+  EXPECT_EQ(thread, "http-body");
+  thread.clear();
+  EXPECT_EQ(Request(Post("/v2/models/where/infer", body(std::string(kMib, 'x')))).status, 400);
+  EXPECT_EQ(thread, "http-body");
 }
 
 // The body that they came in is gone as soon as the I/O thread has left the handler.
