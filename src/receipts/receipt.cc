@@ -205,6 +205,7 @@ Status Find(const json::Value& value, int depth, std::vector<std::string>& found
 // One that is written as text too, as KServe's parameters are; those of gRPC in JSON say that they
 // are texts.
 Status FindIn(const json::Value& value, int depth, std::vector<std::string>& found) {
+  if (depth > kMostNested) return Status::Ok();
   constexpr std::array<std::string_view, 2> kTexts = {"string_param", "stringParam"};
   const auto [text_of_grpc, by_json_name] = value.Pick(kTexts);
   if (text_of_grpc) return FindIn(*text_of_grpc, depth + 1, found);

@@ -240,5 +240,14 @@ TEST(ReceiptTest, IsFoundInAnswers) {
   EXPECT_FALSE(FindReceipts("no JSON").ok());
 }
 
+// Each level of one that is looked into without a bound takes a part of the stack.
+TEST(ReceiptTest, NobodyLooksForOneThatLiesTooDeep) {
+  constexpr int kLevels = 300'000;
+  std::string text = R"({"receipt":)";
+  for (int i = 0; i < kLevels; ++i) text += R"({"string_param":)";
+  text += "1" + std::string(kLevels + 1, '}');
+  EXPECT_EQ(FindReceipts(text).status().code(), StatusCode::kNotFound);
+}
+
 }  // namespace
 }  // namespace inflight::receipts
