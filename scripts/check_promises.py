@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that each promise of SECURITY.md has its tests in docs/production.md, and that they exist.
 
-A row of SECURITY.md's table of who is defended against needs a row in the table of promises, which begins with the same
-words and names at least one test as `path::test_name` or `path::Suite.Name`. Prints FILE:LINE: what, exits 1 if there
-is anything to mend.
+A row of SECURITY.md's table of who is defended against needs a row of its own in the table of promises, which begins with
+the same words and names at least one test as `path::test_name` or `path::Suite.Name`. Prints FILE:LINE: what, exits 1 if
+there is anything to mend.
 
 usage: check_promises.py [ROOT]
 """
@@ -53,11 +53,18 @@ def main() -> int:
     promised = rows((root / SECURITY).read_text(), WHO)
     tested = rows((root / PRODUCTION).read_text(), PROMISES)
     problems = [] if promised else [f"{SECURITY}:1: there is no table below '{WHO}'"]
+    taken = {}  # line of a row of promises -> the promise that it stands for
     for line, cells in promised:
-        if not any(plain(cells[0]).startswith(plain(row[0])) for _, row in tested):
-            problems.append(f"{SECURITY}:{line}: '{plain(cells[0])}' has no row in {PRODUCTION}, '{PROMISES}'")
+        who = plain(cells[0])
+        mine = [(len(plain(row[0])), number) for number, row in tested if who.startswith(plain(row[0]))]
+        number = max(mine)[1] if mine else None  # the row that has most of its words
+        if number is None:
+            problems.append(f"{SECURITY}:{line}: '{who}' has no row in {PRODUCTION}, '{PROMISES}'")
+        elif number in taken:
+            problems.append(f"{SECURITY}:{line}: '{who}' has no row of its own in {PRODUCTION}, but that of '{taken[number]}'")
+        taken.setdefault(number, who)
     for line, cells in tested:
-        if not any(plain(row[0]).startswith(plain(cells[0])) for _, row in promised):
+        if line not in taken:
             problems.append(f"{PRODUCTION}:{line}: '{cells[0]}' is no row of {SECURITY}, '{WHO}'")
         tests = TEST.findall(cells[-1])
         if not tests:

@@ -47,6 +47,7 @@ def test_a_promise_with_its_tests_passes(check):
         (PROMISE, GOOD.replace("test_reads", "test_writes"), "there is no test tests/test_a.py::test_writes_nothing"),
         (PROMISE, GOOD.replace("ATest.R", "BTest.R"), "there is no test src/a_test.cc::BTest.ReadsNothing"),
         (PROMISE, GOOD.replace("src/a", "src/b"), "there is no test src/b_test.cc::ATest.ReadsNothing"),
+        (PROMISE + PROMISE.replace("any", "no"), GOOD, "SECURITY.md:8: 'a client of HTTP, at no time' has no row of its own"),
         ("", "", "SECURITY.md:1: there is no table"),
     ],
 )
