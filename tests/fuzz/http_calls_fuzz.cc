@@ -7,6 +7,7 @@
 // The bytes come in one piece, as they would over a socket.
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/worker_pool.h"
 #include "json/json_reader.h"
 #include "protocol/http_listener/framing.h"
 #include "protocol/http_listener/growing_body.h"
@@ -76,21 +78,25 @@ class Answer final : public HttpResponder {
   std::promise<void> done_;
 };
 
-HttpHandler& TheHandler() {
-  static kserve_http::FakeServer server;
-  static const auto handler = [] {
-    logging::SetLevel(logging::Level::kError);
+// What the handler's threads would do is done here, without waiting for them.
+struct World {
+  World() {
     server.Add(kModel, Echo);
-    return kserve_http::MakeHandler(
+    handler = kserve_http::MakeHandler(
         server, {.max_input_bytes = kMaxBytes, .max_binary_body_bytes = kMaxBytes});
-  }();
-  return *handler;
-}
+  }
+
+  PoolPump pump;
+  kserve_http::FakeServer server;
+  std::unique_ptr<HttpHandler> handler;
+};
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  HttpHandler& handler = TheHandler();
+  static World& world = *new World;
+  HttpHandler& handler = *world.handler;
+  logging::SetLevel(logging::Level::kError);  // a request may have changed it
   http::request_parser<GrowingBody> parser;
   parser.header_limit(16 * 1024);
   parser.body_limit(kMaxBytes);
@@ -116,6 +122,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto answer = std::make_shared<Answer>();
   const auto done = answer->done();
   handler.Handle(std::move(request), std::move(answer));
-  done.wait();
+  while (world.pump.RunOne(0)) {
+  }
+  Require(done.wait_for(std::chrono::seconds(0)) == std::future_status::ready);
   return 0;
 }
