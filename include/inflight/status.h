@@ -68,11 +68,14 @@ class [[nodiscard]] Status {
   // The field of the request, the option or the key at fault, by the name that the message begins
   // with; empty where no single one is.
   const std::string& field() const;
+  // The same request may be accepted after so many seconds; 0 where nobody knows.
+  int64_t retry_after_s() const { return details_ == nullptr ? 0 : details_->retry_after_s; }
   std::string ToString() const;  // "OK" or "CODE: message"
 
   // The same status with one part replaced; OK stays OK.
   Status WithReason(Reason reason) const;
   Status WithField(std::string_view field) const;
+  Status WithRetryAfter(int64_t seconds) const;
   Status WithMessage(std::string message) const;
   // With "`prefix`: " before its message.
   Status WithPrefix(std::string_view prefix) const;
@@ -84,6 +87,7 @@ class [[nodiscard]] Status {
     std::string message;
     std::string field;
     Reason reason = Reason::kNone;
+    int64_t retry_after_s = 0;
 
     bool operator==(const Details&) const = default;
   };

@@ -59,6 +59,9 @@ TEST(StatusTest, ReasonAndFieldSurviveWhatIsSaidAroundThem) {
   EXPECT_NE(full, ResourceExhausted("load failed: no room"));
   EXPECT_EQ(full, Status(full));
   EXPECT_EQ(Status::Ok().WithField("f").WithReason(Reason::kQueueFull).WithMessage("m"), Status());
+  EXPECT_EQ(full.retry_after_s(), 0);
+  EXPECT_EQ(full.WithRetryAfter(5).WithPrefix("m").WithReason(Reason::kNone).retry_after_s(), 5);
+  EXPECT_EQ(Status::Ok().WithRetryAfter(5).retry_after_s(), 0);
 }
 
 TEST(StatusTest, CopiesAreTheirOwnAndTheCodeOfAMovedFromErrorStays) {

@@ -56,15 +56,15 @@ Status ClientUse::CheckMayInfer(const std::string& name) {
           "key '" + name + "' may no longer infer: it, or its role 'inference', was taken away"};
 }
 
-ClientUse::Wait ClientUse::TakeRequest(const std::string& name, int64_t now_ns) {
+Status ClientUse::TakeRequest(const std::string& name, int64_t now_ns) {
   const std::lock_guard lock(mutex_);
-  if (requests_.Take(now_ns)) return {};
+  if (requests_.Take(now_ns)) return Status::Ok();
   const int64_t wait_s = requests_.WaitSeconds();
-  return {OverLimit(name, "has sent more than its requests_per_second of " +
-                              Number(requests_.per_second()) + " with a burst of " +
-                              Number(requests_.burst()) + " allow; try again in " +
-                              std::to_string(wait_s) + " s"),
-          wait_s};
+  return OverLimit(name, "has sent more than its requests_per_second of " +
+                             Number(requests_.per_second()) + " with a burst of " +
+                             Number(requests_.burst()) + " allow; try again in " +
+                             std::to_string(wait_s) + " s")
+      .WithRetryAfter(wait_s);
 }
 
 Status ClientUse::Enter(const std::string& name) {
@@ -100,12 +100,15 @@ Result<int64_t> ClientUse::TakeTokens(const std::string& name, int64_t num_token
   const int64_t left = std::max<int64_t>(0, limits_.tokens_per_period - tokens_taken_);
   if (num_tokens > left) {
     const int64_t end_ns = period_started_ns_ + limits_.period_s * kNsPerSecond;
+    const int64_t wait_s = (end_ns - now_ns) / kNsPerSecond + 1;
+    const bool may_ever = num_tokens <= limits_.tokens_per_period;
     return OverLimit(name, "has " + std::to_string(left) + " tokens left of tokens_per_period = " +
                                std::to_string(limits_.tokens_per_period) +
                                ", the request may take " + std::to_string(num_tokens) +
                                " (prompt and max_tokens); ask for fewer, or try "
                                "again in " +
-                               std::to_string((end_ns - now_ns) / kNsPerSecond + 1) + " s");
+                               std::to_string(wait_s) + " s")
+        .WithRetryAfter(may_ever ? wait_s : 0);
   }
   tokens_taken_ += num_tokens;
   return period_;
@@ -119,7 +122,7 @@ void ClientUse::ReturnTokens(int64_t period, int64_t num_tokens) {
 Status TakeRequestOfStream(const std::shared_ptr<const Client>& client, int64_t now_ns) {
   if (client == nullptr || client->use == nullptr) return Status::Ok();
   RETURN_IF_ERROR(client->use->CheckMayInfer(client->name));
-  return client->use->TakeRequest(client->name, now_ns).status;
+  return client->use->TakeRequest(client->name, now_ns);
 }
 
 Result<ClientPlace> ClientPlace::Take(const std::shared_ptr<const Client>& client) {

@@ -3,7 +3,7 @@
 // came with the key points to it. Nobody can choose an identity.
 //
 // Errors:  kResourceExhausted with the reason kOverLimit names the client, its bound, and when to
-//          try again.
+//          try again, which it also has as its retry_after_s where that is a time.
 // Threads: all methods are thread-safe.
 #pragma once
 
@@ -44,11 +44,7 @@ class ClientUse {
   void SetMayInfer(bool may_infer);
   Status CheckMayInfer(const std::string& name);  // kUnauthenticated
 
-  struct Wait {
-    Status status;
-    int64_t seconds = 0;  // until the same may be asked again; of an error
-  };
-  Wait TakeRequest(const std::string& name, int64_t now_ns);
+  Status TakeRequest(const std::string& name, int64_t now_ns);
 
   Status Enter(const std::string& name);  // an inference is in progress, until Leave
   void Leave();

@@ -26,7 +26,7 @@ TEST(Client, NobodyHasNoLimits) {
   EXPECT_TRUE(ClientTokens::Take(nullptr, int64_t{1} << 60, 0).ok());
   const auto free = With({});
   for (int i = 0; i < 100; ++i) {
-    EXPECT_TRUE(free->use->TakeRequest("a", 0).status.ok());
+    EXPECT_TRUE(free->use->TakeRequest("a", 0).ok());
     EXPECT_TRUE(free->use->Enter("a").ok());
   }
   EXPECT_TRUE(ClientTokens::Take(free, int64_t{1} << 60, 0).ok());
@@ -87,6 +87,8 @@ TEST(Client, TokensOfAPeriodAreBounded) {
   EXPECT_EQ(refused.status().message(),
             "key 'team-a' has 30 tokens left of tokens_per_period = 100, the request may take 31 "
             "(prompt and max_tokens); ask for fewer, or try again in 51 s");
+  EXPECT_EQ(refused.status().retry_after_s(), 51);
+  EXPECT_EQ(ClientTokens::Take(client, 101, 0).status().retry_after_s(), 0) << "it never may";
   EXPECT_TRUE(ClientTokens::Take(client, 30, 10 * kSecond).ok());  // all given back at its end
   first->Settle(20);
   first->Settle(0);  // once

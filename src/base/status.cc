@@ -94,6 +94,12 @@ Status Status::WithField(std::string_view field) const {
   return changed;
 }
 
+Status Status::WithRetryAfter(int64_t seconds) const {
+  Status changed = *this;
+  if (changed.details_ != nullptr) changed.details_->retry_after_s = seconds;
+  return changed;
+}
+
 Status Status::WithMessage(std::string message) const {
   Status changed = *this;
   if (changed.details_ != nullptr) changed.details_->message = std::move(message);

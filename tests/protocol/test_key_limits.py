@@ -75,6 +75,7 @@ def test_inferences_in_progress_are_bounded(limited):
             refused = generate(limited, "one", path=path)
             assert refused.status_code == 429
             assert "key 'one' has 1 requests in progress, of at most max_concurrent = 1" in refused.json()["error"]
+            assert "Retry-After" not in refused.headers  # nobody knows when one ends
         with pytest.raises(InferenceServerException, match="max_concurrent = 1") as error:
             infer_grpc(limited, "one")
         assert error.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
@@ -108,11 +109,20 @@ def test_tokens_of_a_period_are_bounded(limited):
     num_prompt = 5
     refused = generate(limited, "frugal", 101 - num_prompt)
     assert refused.status_code == 429
+    assert "Retry-After" not in refused.headers  # no period has so many
     wanted = f"key 'frugal' has 100 tokens left of tokens_per_period = 100, the request may take {101} (prompt and max_tokens)"
     assert wanted in refused.json()["error"]
     assert generate(limited, "frugal", 100 - num_prompt).ok
     again = generate(limited, "frugal")
     assert again.status_code == 429 and "has 0 tokens left" in again.json()["error"]
+    assert f"try again in {again.headers['Retry-After']} s" in again.json()["error"]
+    streamed = generate(limited, "frugal", path="generate_stream")
+    assert streamed.status_code == 429 and 0 < int(streamed.headers["Retry-After"]) <= int(again.headers["Retry-After"])
+    chat = requests.post(
+        f"http://{limited.http}/v1/chat/completions", headers=bearer("frugal"), timeout=120,
+        json={"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1},
+    )  # fmt: skip
+    assert chat.status_code == 429 and int(chat.headers["Retry-After"]) > 0, chat.text
     with pytest.raises(InferenceServerException, match="has 0 tokens left") as error:
         infer_grpc(limited, "frugal")
     assert error.value.status() == "StatusCode.RESOURCE_EXHAUSTED"

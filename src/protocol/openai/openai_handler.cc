@@ -161,8 +161,6 @@ class Handler final : public http_listener::PathHandler {
     if (admission.ok()) return std::nullopt;
     HttpResponse response = route.error(admission.status, HttpStatusOf(admission.status));
     if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
-    if (admission.retry_after_s > 0)
-      response.headers.emplace_back("Retry-After", std::to_string(admission.retry_after_s));
     return response;
   }
 

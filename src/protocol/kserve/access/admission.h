@@ -2,7 +2,6 @@
 // What the rules of access say of one request.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "base/client.h"
@@ -11,8 +10,7 @@
 namespace inflight::kserve {
 
 struct Admission {
-  Status status = {};         // OK, or why it may not
-  int64_t retry_after_s = 0;  // of kResourceExhausted: when it may again
+  Status status = {};  // OK, or why it may not and, of a rate, when it may again
   // Of its key; null: it has none that is known.
   std::shared_ptr<const Client> client = {};
   bool lacks_header = false;  // that a restriction asks for: refused in Triton's words

@@ -306,8 +306,8 @@ Admission Keys::Admit(std::string_view authorization, Role role, bool counts) {
                    "the key does not have the role '" + std::string(NameOf(role)) + "'")};
   }
   if (counts) {
-    auto [status, wait_s] = key->client->use->TakeRequest(key->client->name, clock_.NowNs());
-    if (!status.ok()) return {std::move(status), wait_s};
+    Status status = key->client->use->TakeRequest(key->client->name, clock_.NowNs());
+    if (!status.ok()) return {std::move(status)};
   }
   return {.client = key->client};
 }

@@ -161,16 +161,16 @@ TEST_F(KeysTest, ARefusalNamesTheKeyItsBoundAndWhenToComeBack) {
   EXPECT_TRUE(admit().ok() && admit().ok());
   const Admission refused = admit();
   EXPECT_EQ(refused.status.reason(), Reason::kOverLimit);
-  EXPECT_EQ(refused.retry_after_s, 4);  // 1 request / 0.25 a second
+  EXPECT_EQ(refused.status.retry_after_s(), 4);  // 1 request / 0.25 a second
   EXPECT_EQ(refused.status.message(),
             "key 'team-a' has sent more than its requests_per_second of 0.25 with a burst of 2 "
             "allow; try again in 4 s");
   EXPECT_EQ(refused.status.message().find("one"), std::string::npos);
   clock_.AdvanceNs(1'500'000'000);
-  EXPECT_EQ(admit().retry_after_s, 3);  // of 2.5
+  EXPECT_EQ(admit().status.retry_after_s(), 3);  // of 2.5
   clock_.AdvanceNs(2'500'000'000);
   EXPECT_TRUE(admit().ok());
-  EXPECT_EQ(loaded->Admit("Bearer two", Role::kInference).retry_after_s, 0);
+  EXPECT_EQ(loaded->Admit("Bearer two", Role::kInference).status.retry_after_s(), 0);
 }
 
 TEST_F(KeysTest, WhatAKeyHasUsedStaysUsedWhenFilesAreReadAnew) {

@@ -23,11 +23,8 @@ namespace {
 std::optional<HttpResponse> RefusalOf(const kserve::Admission& admission) {
   if (admission.ok()) return std::nullopt;
   HttpResponse response = Error(admission.status, admission.lacks_header ? kText : kJson);
-  if (admission.status.code() == StatusCode::kUnauthenticated) {
+  if (admission.status.code() == StatusCode::kUnauthenticated)
     response.headers.emplace_back("WWW-Authenticate", "Bearer");
-  } else if (admission.status.code() == StatusCode::kResourceExhausted) {
-    response.headers.emplace_back("Retry-After", std::to_string(admission.retry_after_s));
-  }
   return response;
 }
 

@@ -57,11 +57,12 @@ class GenerateCall {
     return status;
   }
 
-  void StartStream(int status, std::string_view content_type) {
+  void StartStream(const Status& status, std::string_view content_type) {
     http_listener::Headers headers = {{"Content-Type", std::string(content_type)}};
+    AddRetryAfter(status, headers);
     if (options_.load_report) AddLoadReport(server_, *options_.load_report, headers);
     if (!options_.warning.empty()) headers.emplace_back("Inflight-Warning", options_.warning);
-    responder_->StartStream(status, headers);
+    responder_->StartStream(HttpStatus(status), headers);
   }
 
   serving::Server& server_;
@@ -96,7 +97,7 @@ class UnaryCall : public GenerateCall {
  private:
   void OnResult(const serving::Response& response) override {
     if (num_responses_ > 1) return;
-    status_ = HttpStatus(Write(response, body_));
+    status_ = Write(response, body_);
   }
 
   void OnEnd() override {
@@ -105,7 +106,7 @@ class UnaryCall : public GenerateCall {
     responder_->Finish();
   }
 
-  int status_ = 200;
+  Status status_;  // of the first response
   std::string body_;
 };
 
@@ -120,12 +121,12 @@ class StreamCall : public GenerateCall {
     http_listener::BeginEvent(event_);
     const Status status = Write(response, event_);
     http_listener::EndEvent(event_);
-    if (num_responses_ == 1) StartStream(HttpStatus(status), kEventStream);
+    if (num_responses_ == 1) StartStream(status, kEventStream);
     responder_->WriteChunk(event_);
   }
 
   void OnEnd() override {
-    if (num_responses_ == 0) StartStream(200, kEventStream);
+    if (num_responses_ == 0) StartStream(Status::Ok(), kEventStream);
     responder_->Finish();
   }
 

@@ -51,9 +51,14 @@ http_listener::HttpResponse Error(const Status& status, std::string_view content
   return response;
 }
 
+void AddRetryAfter(const Status& status, http_listener::Headers& headers) {
+  const int64_t seconds = status.reason() == Reason::kLoading ? 1 : status.retry_after_s();
+  if (seconds > 0) headers.emplace_back("Retry-After", std::to_string(seconds));
+}
+
 void SetReason(const Status& status, http_listener::HttpResponse& response) {
   response.reason = status.reason();
-  if (status.reason() == Reason::kLoading) response.headers.emplace_back("Retry-After", "1");
+  AddRetryAfter(status, response.headers);
 }
 
 http_listener::HttpResponse MethodNotAllowed(std::string_view content_type) {

@@ -27,7 +27,10 @@ http_listener::HttpResponse Done(const Status& status);
 // (docs/reference/protocol/http.md, "Errors").
 http_listener::HttpResponse Error(const Status& status, std::string_view content_type = kJson);
 
-// Marks an error's response with its reason, and says when to ask again where that is known.
+// Says when to ask again, where that is known.
+void AddRetryAfter(const Status& status, http_listener::Headers& headers);
+
+// Marks an error's response with its reason, and says when to ask again.
 void SetReason(const Status& status, http_listener::HttpResponse& response);
 
 // 405
