@@ -15,7 +15,8 @@ bool Inbox::Push(std::unique_ptr<ActiveRequest> request) {
   do {
     if (num_queued >= max_queue_size_) return false;
   } while (!num_queued_.compare_exchange_weak(num_queued, num_queued + 1));
-  // At most max_queue_size_ requests are in the ring, so it has room.
+  // At most max_queue_size_ requests are in the ring, so it has room, and this thread sees that: it
+  // acquired what LeftQueue released.
   CHECK(ring_.Push(request.release()));
   Wake();
   return true;

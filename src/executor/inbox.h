@@ -34,7 +34,8 @@ class Inbox {
   // Step loop's thread.
   std::unique_ptr<ActiveRequest> Pop();                   // null when there is none
   bool all_popped() const { return ring_.all_popped(); }  // false: a push is under way
-  void LeftQueue() { num_queued_.fetch_sub(1, std::memory_order_relaxed); }
+  // Releases the slots of what was popped before to whoever is counted in by this.
+  void LeftQueue() { num_queued_.fetch_sub(1, std::memory_order_release); }
   bool has_cancels() const { return has_cancels_.load(std::memory_order_seq_cst); }
   void TakeCancels(std::vector<RequestId>* ids);  // swaps; `ids` was empty
   int64_t cancel_all_ns() const { return cancel_all_ns_.load(std::memory_order_relaxed); }

@@ -22,13 +22,17 @@ class MpscRing {
     for (size_t i = 0; i <= mask_; ++i) slots_[i].turn.store(i, std::memory_order_relaxed);
   }
 
-  bool Push(T&& value) {  // any thread; false, and `value` kept, when full
-    size_t tail = tail_.load(std::memory_order_relaxed);
+  // Any thread; false, and `value` kept, when full. With the tail a producer acquires what those
+  // before it knew: who knows by other means that there is room is not told otherwise by an older
+  // turn of its slot.
+  bool Push(T&& value) {
+    size_t tail = tail_.load(std::memory_order_acquire);
     while (true) {
       Slot& slot = slots_[tail & mask_];
       const size_t turn = slot.turn.load(std::memory_order_acquire);
       if (turn == tail) {
-        if (tail_.compare_exchange_weak(tail, tail + 1, std::memory_order_relaxed)) {
+        if (tail_.compare_exchange_weak(tail, tail + 1, std::memory_order_acq_rel,
+                                        std::memory_order_acquire)) {
           slot.value = std::move(value);
           slot.turn.store(tail + 1, std::memory_order_seq_cst);
           return true;
@@ -36,7 +40,7 @@ class MpscRing {
       } else if (turn < tail) {
         return false;
       } else {
-        tail = tail_.load(std::memory_order_relaxed);
+        tail = tail_.load(std::memory_order_acquire);
       }
     }
   }
