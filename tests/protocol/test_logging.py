@@ -4,6 +4,7 @@
 Bodies and errors are those recorded from a released server (tests/protocol/recorded: http/logging, grpc/log).
 """
 
+import queue
 import re
 
 import pytest
@@ -11,7 +12,7 @@ import requests
 import tritonclient.grpc as triton
 from google.protobuf import json_format
 from live_server import DEMO, start_server
-from llm_client import wait_until
+from llm_client import Stream, kv_blocks, tensors, wait_until
 from server_log import DEFAULT, ISO8601, messages, records
 from tritonclient.grpc import service_pb2
 
@@ -145,6 +146,34 @@ def test_verbose_lines_of_calls_are_those_of_triton(server, client):
     assert any(line.startswith("HTTP error: ") and line.endswith("/v2/nothing - 404") for line in lines), lines
     steps = [line for line in lines if re.fullmatch(r"Process for ServerLive, rpc_ok=1, \d+ step START", line)]
     assert len(set(steps)) == 2, lines  # each call has its number
+
+
+def test_a_call_that_its_client_gives_up_has_a_line(server, client):
+    post(server, '{"log_verbose_level":1}')
+
+    def has_line(handler):
+        line = f"Cancellation notification received for {handler}, rpc_ok=1, context 0, 0 step ISSUED"
+        return line in messages(server.log.read_text())
+
+    answers = queue.Queue()
+    asked = tensors(text_input="The fox", max_tokens=900, end_id=-1, stream=False)
+    call = client.async_infer("ensemble", asked, lambda result, error: answers.put(error))
+    wait_until(lambda: kv_blocks(server) > 0)
+    call.cancel()
+    assert answers.get(timeout=30).status() == "StatusCode.CANCELLED"
+    wait_until(lambda: has_line("ModelInferHandler"))
+    stream = Stream(client)
+    stream.send("", tensors(text_input="The fox", max_tokens=900, end_id=-1, stream=True))
+    assert stream.receive()[1] is None
+    client.stop_stream(cancel_requests=True)
+    wait_until(lambda: has_line("ModelStreamInferHandler"))
+
+
+@pytest.mark.parametrize(("level", "shown"), [("-2147483648", 0), ("-1", 0), ("2147483647", 2147483647)])
+def test_any_integer_is_a_verbose_level(tmp_path, level, shown):
+    started = start_server(tmp_path, None, "--model-repository", tmp_path, f"--log-verbose={level}", max_kv_tokens=None)
+    assert settings(started)["log_verbose_level"] == shown
+    assert started.stop() == 0
 
 
 def test_format_changes_the_head_of_a_line(server):

@@ -3,6 +3,7 @@
 
 import base64
 import json
+import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.grpc as triton
+from conformance_models import add_model, io
 from live_server import start_server
+from server_log import messages
 from tritonclient.utils import InferenceServerException
 
 PATIENCE_S = 30
@@ -231,6 +234,60 @@ def test_an_ensemble_runs_its_graph(tmp_path, repository):
         config = requests.get(f"http://{server.http}/v2/models/diamond/config", timeout=30).json()["ensemble_scheduling"]
         assert config["max_inflight_requests"] == 0
         assert [s["model_namespace"] for s in config["step"]] == [""] * len(steps)
+    finally:
+        assert server.stop() == 0
+
+
+def failures(server, model):
+    stats = requests.get(f"http://{server.http}/v2/models/{model}/stats", timeout=30).json()["model_stats"][0]
+    page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
+    series = rf'^nv_inference_request_failure\{{model="{model}",reason="\w+",version="1"\}} (\d+)$'
+    return stats["inference_stats"]["fail"]["count"], sum(map(int, re.findall(series, page, re.MULTILINE)))
+
+
+def test_a_step_that_fails_counts_at_its_model_and_at_the_ensemble(tmp_path, repository):
+    add_model(repository, "fails", "fail", io("input", "CODE", "[ 1 ]"), io("output", "OUT", "[ 1 ]", "TYPE_STRING"))
+    write_identity(repository, "first")
+    steps = [step("first", {"INPUT0": "A"}, {"OUTPUT0": "a"}), step("fails", {"CODE": "a"}, {"OUT": "B"})]
+    write_ensemble(repository, "outer", steps, ["A"], ["B"])
+    config = repository / "outer/config.pbtxt"
+    config.write_text(config.read_text().replace('"B" data_type: TYPE_INT32', '"B" data_type: TYPE_STRING'))
+    server = serve(tmp_path, repository)
+    try:
+        assert values(infer(server, "outer", A=-1)) == {"B": "ok"}
+        assert infer(server, "outer", A=4).status_code == 503
+        assert failures(server, "fails") == (1, 1)
+        assert failures(server, "outer") == (2, 2)  # as in the original: where it is answered, and where the request ends
+        assert failures(server, "first") == (0, 0)
+        assert (count(server, "outer"), count(server, "fails"), count(server, "first")) == (1, 1, 2)
+    finally:
+        assert server.stop() == 0
+
+
+def test_an_output_that_no_step_made_is_left_out(tmp_path, repository):
+    """Asked for or not; a line says so."""
+    outputs = (io("output", "OUTPUT0", "[ 1 ]"), io("output", "OUTPUT1", "[ 1 ]"))
+    add_model(repository, "half", "identity", io("input", "INPUT0", "[ 1 ]"), *outputs)
+    write_ensemble(repository, "outer", [step("half", {"INPUT0": "A"}, {"OUTPUT0": "B", "OUTPUT1": "C"})], ["A"], ["B", "C"])
+    server = serve(tmp_path, repository, "--log-verbose=1")
+    try:
+        for asked in (None, ["B", "C"]):
+            assert values(infer(server, "outer", outputs=asked, A=7)) == {"B": 7}
+        said = [line for line in messages(server.log.read_text()) if "did not make an output" in line]
+        assert len(said) == 2 and all("output=C" in line for line in said)
+    finally:
+        assert server.stop() == 0
+
+
+def test_a_configuration_that_is_none_is_told_to_the_log(tmp_path, repository):
+    write_identity(repository, "m")
+    server = serve(tmp_path, repository, "--model-control-mode=explicit")
+    try:
+        url = f"http://{server.http}/v2/repository/models/m/load"
+        answer = requests.post(url, json={"parameters": {"config": '{"backend": '}}, timeout=30)
+        assert (answer.status_code, answer.json()["error"]) == (500, "failed to load 'm', failed to poll from model repository")
+        assert any("Invalid config override: " in line for line in messages(server.log.read_text()))
+        assert state(server, "m") != "READY"
     finally:
         assert server.stop() == 0
 

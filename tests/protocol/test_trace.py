@@ -222,7 +222,7 @@ def start_exporting(tmp_path, repository, url, *words):
 
 def test_spans_go_to_the_collector(repository, tmp_path, collector):
     words = "rate=1", "opentelemetry,bsp_schedule_delay=50", "opentelemetry,resource=service.name=shop"
-    server = start_exporting(tmp_path, repository, collector.url, *words)
+    server = start_exporting(tmp_path, repository, collector.url.removeprefix("http://"), *words)
     body = infer_body([1, 2], "IN", id="r")
     assert requests.post(f"http://{server.http}/v2/models/around/infer", json=body, timeout=30).ok
     wait_until(lambda: len(collector.spans()) == 4)
@@ -238,6 +238,17 @@ def test_spans_go_to_the_collector(repository, tmp_path, collector):
     for span in spans.values():
         assert int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"])
         assert span["traceId"] == spans["InferRequest"]["traceId"]
+    # As qa/L0_trace/opentelemetry_unittest.py of triton-inference-server/server asks for them.
+    assert events_of(spans["InferRequest"]) == [
+        "HTTP_RECV_START", "HTTP_RECV_END", "INFER_RESPONSE_COMPLETE", "HTTP_SEND_START", "HTTP_SEND_END",
+    ]  # fmt: skip
+    for model in ("around", "identity"):
+        assert events_of(spans[model]) == ["REQUEST_START", "QUEUE_START", "REQUEST_END"]
+    assert events_of(spans["compute"]) == ["COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"]
+
+
+def events_of(span):
+    return [event["name"] for event in span["events"]]
 
 
 def attributes_of(span):

@@ -73,6 +73,11 @@ TEST(TraceConfigTest, SettingsOfOpenTelemetryWinOverTheEnvironment) {
                           Pair("b", "x=y"), Pair("k", "v=w")));
 }
 
+TEST(TraceConfigTest, ACollectorMayBeGivenWithoutItsScheme) {
+  const TraceConfig config = Parse({"opentelemetry,url=localhost:4318/v1/traces"});
+  EXPECT_EQ(config.opentelemetry.url, "http://localhost:4318/v1/traces");
+}
+
 TEST(TraceConfigTest, FaultyWordsAreNamed) {
   for (const char* word : {"level", "level=HIGH", "rate=-1", "rate=x", "rate=4294967296",
                            "count=-2", "mode=json", "triton,path=x", "triton,log-frequency=1.5",
