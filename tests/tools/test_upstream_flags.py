@@ -193,6 +193,24 @@ def test_values_that_ask_for_nothing_are_accepted(tmp_path):
     assert "no effect" not in done.stderr
 
 
+PLUGINS = """
+--kv_cache_type paged --monitor_memory --dora_plugin disable --low_latency_gemm_plugin fp8 --low_latency_gemm_swiglu_plugin fp8
+--gemm_allreduce_plugin float16 --user_buffer enable --norm_quant_fusion enable --manage_weights enable --pp_reduce_scatter enable
+--bert_context_fmha_fp32_acc enable
+"""
+
+
+def test_plugins_of_later_releases_are_accepted(tmp_path):
+    done = run("build", "--checkpoint_dir", LLAMA, "--output_dir", tmp_path / "engine", *PLUGINS.split())
+    without_effect = [
+        flag for flag in PLUGINS.split() if flag.startswith("--") and flag not in ("--kv_cache_type", "--dora_plugin")
+    ]
+    for flag in without_effect:
+        assert f"option={flag.replace('_', '-')} " in done.stderr
+    assert done.stderr.count("option has no effect") == len(without_effect)
+    assert (tmp_path / "engine/config.json").exists()
+
+
 SIZES = {
     LLAMA: "--vocab_size 211 --n_positions 512 --n_layer 2 --n_head 4 --n_kv_head 2 --n_embd 64 --inter_size 72 "
     "--rms_norm_eps 1e-5 --rotary_base 10000 --hidden_act silu",
