@@ -395,6 +395,32 @@ def test_unique_beginnings_of_flags_are_taken(tmp_path, repository):
 
 
 @pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--http-port=abc", ['Bad option: "--http-port".', "Invalid option value. Got abc"]),
+        ("--log-verbose=x", ['Bad option: "--log-verbose".', "Invalid option value. Got x"]),
+        ("--log-info=maybe", ['Bad option: "--log-info".', "invalid value for bool option: maybe"]),
+        ("--strict-readiness=2", ['Bad option: "--strict-readiness".', "invalid value for bool option: 2"]),
+        ("--rate-limit=never", ['Bad option: "--rate-limit".', "invalid argument for --rate-limit"]),
+        ("--model-control-mode=x", ['Bad option: "--model-control-mode".', "invalid argument for --model-control-mode"]),
+        ("--log-format=x", ['Bad option: "--log-format".', "invalid argument for --log-format"]),
+        ("--foo", ["tritonserver: unrecognized option '--foo'"]),
+        ("--foo=1", ["tritonserver: unrecognized option '--foo=1'"]),
+        ("--http-port", ["tritonserver: option '--http-port' requires an argument"]),
+        ("--http-port=70000", []),
+    ],
+)
+def test_a_wrong_flag_has_the_words_of_the_original_and_its_remedy(tmp_path, repository, flag, words):
+    """What release 2.51 writes behind its usage."""
+    (tmp_path / "tritonserver").symlink_to(INFLIGHT)
+    command = [tmp_path / "tritonserver", "--model-repository", repository, flag]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    lines = done.stderr.splitlines()
+    assert (done.returncode, lines[:-1]) == (1, words)
+    assert lines[-1].startswith("inflight: ") and flag.split("=")[0] in lines[-1]
+
+
+@pytest.mark.parametrize(
     ("rank", "size", "launcher"),
     [
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", '\\"Open MPI\\"'),

@@ -45,6 +45,7 @@
 #include "start_tables.h"
 #include "tensor/device.h"
 #include "trace_options.h"
+#include "tritonserver_words.h"
 #include "vertex_ai_environment.h"
 
 namespace inflight::tool {
@@ -399,6 +400,8 @@ int TritonserverMain(Args args) {
   const config::Schema<ServeOptions> schema = ServeSchema();
   auto full = ExpandPrefixes(PointersTo(words), schema.options(), schema.aliases());
   if (!full.ok()) return Fail(full.status());
+  if (const std::string said = TritonserverWords(PointersTo(*full), schema); !said.empty())
+    std::fprintf(stderr, "%s\n", said.c_str());
   ServeOptions options;
   options.http.address = options.grpc.address = kEveryInterface;
   options.request_log = false;
