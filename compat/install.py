@@ -27,10 +27,11 @@ SCRIPTS = HERE / "layout"
 MARK = ".inflight-compat"
 PYTHON_MODELS = HERE / "python_models"  # for NVIDIA's server with our plug-in; our own server does not run them
 FAMILIES = {  # of tensorrt_llm/examples: what their guides call
+    **dict.fromkeys(("falcon", "gptj", "gptneox", "opt", "qwen"), ("convert_checkpoint.py", "build.py")),
+    **dict.fromkeys(("medusa", "phi"), ("convert_checkpoint.py",)),
+    "gemma": ("gemma/convert_checkpoint.py",),
     "gpt": ("convert_checkpoint.py", "hf_gpt_convert.py", "build.py"),
     "llama": ("convert_checkpoint.py", "hf_llama_convert.py", "build.py"),
-    "medusa": ("convert_checkpoint.py",),
-    "qwen": ("convert_checkpoint.py", "build.py"),
 }
 # The releases of all_models by their names: where a table has no row of its own, the one before it declares the same.
 NAMES = [*(f"0.{minor}" for minor in range(5, 22)), "1.0", "1.1", "1.2"]
@@ -71,13 +72,13 @@ def install(root, release, program):
     root.mkdir(parents=True, exist_ok=True)
     refuse_what_others_made(root)
     (root / MARK).write_text(f"release {release}\n")
-    without = shutil.ignore_patterns("__pycache__", *(name for names in FAMILIES.values() for name in names))
+    without = shutil.ignore_patterns("__pycache__", *(pathlib.Path(name).name for names in FAMILIES.values() for name in names))
     shutil.copytree(SCRIPTS, root, dirs_exist_ok=True, ignore=without)
     for family, names in FAMILIES.items():
         folder = root / "tensorrt_llm/examples" / family
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
-            shutil.copy(SCRIPTS / "tensorrt_llm/examples" / name, folder / name)
+            shutil.copy(SCRIPTS / "tensorrt_llm/examples" / name, folder / pathlib.Path(name).name)
     shutil.copy(SCRIPTS / "tools/fill_template.py", root / "scripts/triton_fill_template.py")
     shutil.copytree(HERE / "cog", root / "cog", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     models = root / "all_models/inflight_batcher_llm"

@@ -193,14 +193,19 @@ def test_the_llama_guide(llama):
     assert grown == joined and len(joined) > 24
 
 
-def test_the_gemma_guide_fills_keys_that_the_template_does_not_have(llama):
-    """tokenizer_type left the template at 0.9, and the guide of 0.10 gives it."""
+def test_the_gemma_guide(llama):
+    """It fills keys that the template does not have: tokenizer_type left it at 0.9, and the guide of 0.10 gives it."""
     done = llama.sh(
         """
         cp all_models/inflight_batcher_llm/ gemma -r
         python3 tools/fill_template.py -i gemma/preprocessing/config.pbtxt \\
             tokenizer_dir:${HF_LLAMA_MODEL},tokenizer_type:sp,triton_max_batch_size:64,preprocessing_instance_count:1,\
 add_special_tokens:True
+        python3 tools/fill_template.py -i gemma/postprocessing/config.pbtxt \\
+            tokenizer_dir:${HF_LLAMA_MODEL},tokenizer_type:sp,triton_max_batch_size:64,postprocessing_instance_count:1
+        python3 tools/fill_template.py -i gemma/tensorrt_llm_bls/config.pbtxt \\
+            triton_max_batch_size:64,decoupled_mode:False,bls_instance_count:1,accumulate_tokens:False
+        python3 tools/fill_template.py -i gemma/ensemble/config.pbtxt triton_max_batch_size:64
         python3 tools/fill_template.py -i gemma/tensorrt_llm/config.pbtxt triton_backend:tensorrtllm,triton_max_batch_size:64,\
 decoupled_mode:False,max_beam_width:1,engine_dir:${ENGINE_PATH},max_tokens_in_paged_kv_cache:2560,\
 max_attention_window_size:2560,kv_cache_free_gpu_mem_fraction:0.5,exclude_input_in_output:True,enable_kv_cache_reuse:False,\
@@ -211,6 +216,19 @@ batching_strategy:inflight_fused_batching,max_queue_delay_microseconds:0,batch_s
     assert "tokenizer_type stands nowhere in gemma/preprocessing/config.pbtxt" in done.stderr
     assert re.search(r"^ *batch_scheduler_policy +guaranteed_no_evict +file +honoured", done.stdout, re.MULTILINE)
     assert re.search(r"^ *add_special_tokens +True +file +honoured", done.stdout, re.MULTILINE)
+    llama.sh(
+        "python3 scripts/launch_triton_server.py --world_size 1 --model_repo=gemma/"
+        " --http_port $HTTP --grpc_port $GRPC --metrics_port $METRICS > server.log 2>&1"
+    )
+    llama.wait_until_ready()
+    url = "curl -s -X POST localhost:$HTTP/v2/models/ensemble/generate -d"
+    plain = json.loads(llama.sh(f"{url} '{QUESTION}'").stdout)
+    assert plain["text_output"] and plain["output_log_probs"] == [0.0] * len(plain["output_log_probs"])
+    word = plain["text_output"].split()[2]
+    words = QUESTION.replace('"bad_words": ""', f'"bad_words": [" {word}"]')
+    assert f" {word}" not in json.loads(llama.sh(f"{url} '{words}'").stdout)["text_output"]
+    words = QUESTION.replace('"stop_words": ""', f'"stop_words": [" {word}"]')
+    assert json.loads(llama.sh(f"{url} '{words}'").stdout)["text_output"].endswith(word)
 
 
 def test_the_first_note(folder_of):

@@ -17,6 +17,9 @@ from tiny_models import DEMO, make_gpt2
 
 TEMPLATE = 'max_batch_size: ${triton_max_batch_size}\nkey: "${engine_dir}" $plain $$ ${other}\n'
 
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden/data"
+GEMMA = "python3 tensorrt_llm/examples/gemma/convert_checkpoint.py --ckpt-type hf --model-dir"
+
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
@@ -213,6 +216,9 @@ def test_wrong_substitutions_leave_the_template_as_it_is(shared, tmp_path):
         ("python3 tensorrt_llm/examples/llama/convert_checkpoint.py --model_dir gpt2 --tp_size 3 --output_dir out", ["tp_size"]),
         ("python3 tensorrt_llm/examples/gpt/hf_gpt_convert.py -i gpt2 -o out --storage-type int8", ["int8"]),
         ("python3 tensorrt_llm/examples/gpt/build.py --model_dir nowhere --output_dir out", ["nowhere"]),
+        (f"{GEMMA} gpt2 --output-model-dir out --ckpt-type jax", ["--ckpt-type: got 'jax'", "Hugging Face format"]),
+        (f"{GEMMA} gpt2 --output-model-dir out --use-weight-only-with-precision w4a8_awq", ["got 'w4a8_awq'", "int8 or int4"]),
+        (f"{GEMMA} nowhere --output-model-dir out", ["nowhere"]),
         ("trtllm-build --checkpoint_dir gpt2 --output_dir out --gemm_plugn float16", ["gemm-plugin"]),
         ("trtllm-build --checkpoint_dir gpt2 --output_dir out --max_seq_len many", ["many"]),
         ("python3 tensorrt_llm/examples/quantization/quantize.py --model_dir gpt2 --qformat int4_awq --output_dir out",
@@ -222,6 +228,34 @@ def test_wrong_substitutions_leave_the_template_as_it_is(shared, tmp_path):
 def test_wrong_calls_of_converters_write_nothing(shared, line, texts):
     fails(shared, line, *texts)
     assert not (shared.root / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("family", "model", "architecture"),
+    [
+        ("falcon", "falcon_head64", "FalconForCausalLM"), ("gpt", "starcoder2_head64", "Starcoder2ForCausalLM"),
+        ("gptj", "gptj_head64", "GPTJForCausalLM"), ("gptneox", "gpt_neox_head64", "GPTNeoXForCausalLM"),
+        ("llama", "mixtral_head64", "MixtralForCausalLM"), ("opt", "opt_head64", "OPTForCausalLM"),
+        ("phi", "phi3_head64", "Phi3ForCausalLM"), ("qwen", "qwen2_head64", "Qwen2ForCausalLM"),
+    ],
+)  # fmt: skip
+def test_each_family_has_its_converter(shared, tmp_path, family, model, architecture):
+    shared.sh(
+        f"python3 tensorrt_llm/examples/{family}/convert_checkpoint.py --model_dir {GOLDEN / model} --dtype float16"
+        f" --output_dir {tmp_path}/out"
+    )
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert (config["architecture"], config["dtype"]) == (architecture, "float16")
+
+
+def test_gemmas_converter_has_flags_of_its_own(shared, tmp_path):
+    shared.sh(
+        f"{GEMMA} {GOLDEN}/gemma_head64 --dtype bfloat16 --world-size 2 --output-model-dir {tmp_path}/out --tokenizer_dir x"
+    )
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert (config["architecture"], config["dtype"], config["mapping"]["tp_size"]) == ("GemmaForCausalLM", "bfloat16", 2)
+    shared.sh(f"{GEMMA} {GOLDEN}/gemma_head64 --use-weight-only-with-precision int8 --output-model-dir {tmp_path}/int8")
+    assert json.loads((tmp_path / "int8/config.json").read_text())["quantization"]["quant_algo"] == "W8A16"
 
 
 def test_quantize_makes_a_checkpoint_without_calibration(shared):
