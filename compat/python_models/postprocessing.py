@@ -33,8 +33,9 @@ class TritonPythonModel:
 
     def answer(self, request):
         given = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-        texts = []
-        for row, lengths in zip(given["TOKENS_BATCH"], given["SEQUENCE_LENGTH"], strict=True):
+        batch, texts = given["TOKENS_BATCH"], []
+        whole = np.full(batch.shape[:2], batch.shape[2])  # 0.5 has no lengths
+        for row, lengths in zip(batch, given.get("SEQUENCE_LENGTH", whole), strict=True):
             for tokens, length in zip(row, lengths, strict=True):
                 texts.append(self.tokenizer.decode(tokens[:length], skip_special_tokens=self.skips_special).encode())
         tensors = [pb_utils.Tensor("OUTPUT", np.array(texts, object))]

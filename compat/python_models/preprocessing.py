@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`preprocessing` for Triton's Python backend: text to token ids, beside our plug-in as `tensorrt_llm`.
 
-Inputs and outputs are those that the model's config.pbtxt declares, of any release from 0.6 on. Our own server has this model
-built in and does not run this file.
+Inputs and outputs are those that the model's config.pbtxt declares, of any release. Our own server has this model built in
+and does not run this file.
 """
 
 import json
@@ -58,7 +58,9 @@ class TritonPythonModel:
         if not (pathlib.Path(directory) / "tokenizer.json").exists():
             raise pb_utils.TritonModelException(f"tokenizer_dir: {directory!r} has no tokenizer.json")
         self.tokenizer = tokenizers.Tokenizer.from_file(f"{directory}/tokenizer.json")
-        self.adds_special = parameter(config, "add_special_tokens", "true").lower() in ("true", "1", "t", "y", "yes")
+        is_before_11 = all(each["name"] != "DECODER_QUERY" for each in config.get("input", []))
+        left_open = "false" if is_before_11 else "true"
+        self.adds_special = parameter(config, "add_special_tokens", left_open).lower() in ("true", "1", "t", "y", "yes")
         eos = special_token(directory, "eos_token")
         self.end_id = self.tokenizer.token_to_id(eos) if eos else -1
         pad = special_token(directory, "pad_token") or eos

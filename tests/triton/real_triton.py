@@ -31,6 +31,9 @@ FILL = {
     "batching_strategy": "inflight_batching", "engine_dir": DEMO, "tokenizer_dir": DEMO, "max_queue_delay_microseconds": 0,
     "preprocessing_instance_count": 1, "postprocessing_instance_count": 1, "bls_instance_count": 4,
     "max_tokens_in_paged_kv_cache": 32768,
+    # Of later releases, in places where the file has no text without them.
+    "max_queue_size": 0, "logits_datatype": "TYPE_FP32", "encoder_input_features_data_type": "TYPE_FP16",
+    "prompt_embedding_table_data_type": "TYPE_FP16",
 }  # fmt: skip
 
 
