@@ -9,11 +9,14 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
+import urllib.parse
 
 import boto3
 import pytest
 import requests
+from gcp_storage_emulator.server import create_server
 from live_server import DEMO, is_sanitized, start_error, start_server
 from llm_api_repository import write_llm_api_repository
 from moto.server import ThreadedMotoServer
@@ -356,6 +359,42 @@ def test_vertex_ai_serves_from_its_storage(tmp_path, models, environment):
             assert values(answer) == {"OUTPUT0": 3}
         finally:
             assert server.stop() == 0
+
+
+@pytest.fixture
+def emulator():
+    """The address of the program gcp-storage-emulator, which takes whoever comes, with the bucket shelf."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with create_server("127.0.0.1", port, in_memory=True, default_bucket="shelf"):
+        yield f"127.0.0.1:{port}"
+
+
+def test_a_repository_in_a_program_of_googles_interface(tmp_path, models, emulator, environment):
+    def upload(files):
+        for key, body in files.items():
+            if key.endswith("/"):  # it takes no empty object
+                key, body = key + "kept", b"x"
+            url = f"http://{emulator}/upload/storage/v1/b/shelf/o"
+            requests.post(url, params={"uploadType": "media", "name": key}, data=body, timeout=30).raise_for_status()
+
+    environment.setenv("STORAGE_EMULATOR_HOST", emulator)
+    write_identity(models, "first")
+    engine = "gs://shelf/engine"
+    write_repository(models, 12, engine_dir=engine, tokenizer_dir=engine, decoupled_mode="True", without=("tensorrt_llm_bls",))
+    upload(files_of(models, "repo") | {key: body for key, body in files_of(DEMO, "engine").items() if key.count("/") == 1})
+    with serving(tmp_path / "server", "gs://shelf/repo", *POLL) as server:
+        assert values(infer(server, "first", INPUT0=3)) == {"OUTPUT0": 3}
+        assert generate(server, "ensemble", **question(12))["text_output"].endswith(ANSWER.strip())
+        write_identity(models, "second")
+        upload(files_of(models / "second", "repo/second"))
+        eventually(lambda: state(server, "second") == "READY")
+        for key in ("config.pbtxt", "1/kept"):
+            name = urllib.parse.quote(f"repo/second/{key}", safe="")
+            requests.delete(f"http://{emulator}/storage/v1/b/shelf/o/{name}", timeout=30).raise_for_status()
+        eventually(lambda: state(server, "second") is None)
+    said = start_error([*SERVE, "--model-repository", "gs://gone/repo"])
+    assert "gs://gone/repo: Unable to create GCS filesystem client. Check account credentials." in said
 
 
 @pytest.mark.parametrize("kind", ["gs", "as"])
