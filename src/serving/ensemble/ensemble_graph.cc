@@ -310,16 +310,9 @@ Status CircularEnsembles(const std::string& name, const std::string& through) {
       "circular dependency between ensembles: {0} -> ... -> {1} -> {0}", name, through));
 }
 
-Status CheckSteps(const ModelConfig& config, const StepFinder& find) {
-  const auto& steps = config.ensemble_scheduling().step();
-  std::vector<std::shared_ptr<Model>> models;
-  std::vector<bool> are_decoupled;
-  for (const auto& step : steps) {
-    models.push_back(find(step.model_name(), step.model_version()));
-    if (models.back() != nullptr) {
-      are_decoupled.push_back(models.back()->decoupled());
-      continue;
-    }
+Status CheckStepsAreThere(const ModelConfig& config, const StepFinder& find) {
+  for (const auto& step : config.ensemble_scheduling().step()) {
+    if (find(step.model_name(), step.model_version()) != nullptr) continue;
     const std::string depends =
         "ensemble '" + config.name() + "' depends on '" + step.model_name() + "' ";
     if (step.model_version() > 0 && find(step.model_name(), -1) != nullptr) {
@@ -327,6 +320,18 @@ Status CheckSteps(const ModelConfig& config, const StepFinder& find) {
                              std::to_string(step.model_version()) + " is not loaded.");
     }
     return FailedPrecondition(depends + "which has no loaded version");
+  }
+  return Status::Ok();
+}
+
+Status CheckSteps(const ModelConfig& config, const StepFinder& find) {
+  RETURN_IF_ERROR(CheckStepsAreThere(config, find));
+  const auto& steps = config.ensemble_scheduling().step();
+  std::vector<std::shared_ptr<Model>> models;
+  std::vector<bool> are_decoupled;
+  for (const auto& step : steps) {
+    models.push_back(find(step.model_name(), step.model_version()));
+    are_decoupled.push_back(models.back()->decoupled());
   }
   StepChecker checker(config);
   RETURN_IF_ERROR(checker.AddOwn(config.input()));

@@ -32,7 +32,11 @@ Status ValidateEnsemble(const ::inference::ModelConfig& config);
 // Of an ensemble that `through`, an ensemble among its steps or itself, leads back to.
 Status CircularEnsembles(const std::string& name, const std::string& through);
 
-// What the steps' models say: their tensors exist, types and shapes agree, batches fit.
+// Each step has its model, of the version that it asks for. kFailedPrecondition: the model has
+// none.
+Status CheckStepsAreThere(const ::inference::ModelConfig& config, const StepFinder& find);
+
+// That, and what the steps' models say: their tensors exist, types and shapes agree, batches fit.
 Status CheckSteps(const ::inference::ModelConfig& config, const StepFinder& find);
 
 struct EnsembleStep {

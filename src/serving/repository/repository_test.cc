@@ -214,6 +214,27 @@ TEST_F(RepositoryTest, AnEnsembleOfItselfEndsTheStart) {
               HasSubstr("circular dependency between ensembles: two -> ... -> one -> two"));
 }
 
+TEST_F(RepositoryTest, AnEnsembleOfAVersionThatIsNotThereEndsTheStart) {
+  const std::string tensors =
+      "input { name: 'INPUT0' data_type: TYPE_INT32 dims: 1 } "
+      "output { name: 'OUTPUT0' data_type: TYPE_INT32 dims: 1 } ";
+  Write("repo/plain/config.pbtxt", "backend: 'conformance' " + tensors);
+  Write("repo/outer/config.pbtxt",
+        "platform: 'ensemble' " + tensors +
+            "ensemble_scheduling { step { model_name: 'plain' model_version: 7 "
+            "input_map { key: 'INPUT0' value: 'INPUT0' } "
+            "output_map { key: 'OUTPUT0' value: 'OUTPUT0' } } }");
+  for (const char* model : {"plain", "outer"}) fs::create_directories(root_ / "repo" / model / "1");
+  ServerOptions options = {.model_repositories = {Path("repo")}};
+  const char kText[] = "ensemble 'outer' depends on 'plain' whose required version 7 is not loaded";
+  EXPECT_THAT(CreateServerWith(options, Loader()).status().message(), HasSubstr(kText));
+  options.exit_on_error = false;
+  const auto server = CreateServerWith(options, Loader());
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  EXPECT_FALSE((*server)->ready());
+  EXPECT_THAT(StateOf(**server, "outer"), HasSubstr(kText));
+}
+
 TEST_F(RepositoryTest, AnEmptyRepositoryIsServedAndOneThatIsNotThereIsNot) {
   fs::create_directories(root_ / "empty");
   for (const ControlMode mode : {ControlMode::kNone, ControlMode::kExplicit, ControlMode::kPoll}) {

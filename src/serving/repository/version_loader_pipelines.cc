@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "contract/text_parameters.h"
+#include "serving/ensemble/ensemble_graph.h"
 #include "serving/ensemble/ensemble_model.h"
 #include "serving/pipelines/pipeline_model.h"
 #include "serving/repository/bls_members.h"
@@ -175,13 +176,10 @@ Result<std::shared_ptr<Model>> VersionLoader::LoadEnsemble(const Candidate& cand
           "', steps are models of the ensemble's own repository" +
           (name_space_.empty() ? " (--model-namespacing is off)" : ", '" + name_space_ + "'"));
     }
-    const int64_t wanted = step.model_version();
-    const std::shared_ptr<Model> model = find_(step.model_name(), wanted);
-    if (model == nullptr) {
-      return FailedPrecondition(
-          "ensemble '" + config.name() + "' depends on '" + step.model_name() + "' which has no " +
-          (wanted > 0 ? "loaded version " + std::to_string(wanted) : "loaded version"));
-    }
+  }
+  RETURN_IF_ERROR(CheckStepsAreThere(config, find_));
+  for (const auto& step : config.ensemble_scheduling().step()) {
+    const std::shared_ptr<Model> model = find_(step.model_name(), step.model_version());
     if (auto pre = std::dynamic_pointer_cast<PreprocessingModel>(model)) {
       members.preprocessing = std::move(pre);
     } else if (auto llm = std::dynamic_pointer_cast<LlmModel>(model)) {
