@@ -19,7 +19,9 @@ constexpr ReasoningTags kTags[] = {
      .template_has = "<|channel|>analysis<|message|>",
      .begin = "<|channel|>analysis<|message|>",
      .end = "<|channel|>final<|message|>",
-     .has_channels = true},
+     .has_channels = true,
+     .message_end = "<|end|>",
+     .next_message = "<|start|>assistant"},
     {.name = "mistral", .template_has = "[/THINK]", .begin = "[THINK]", .end = "[/THINK]"},
 };
 

@@ -16,6 +16,9 @@ struct ReasoningTags {
   std::string_view end;
   // Of the call format of the same name, whose reader tells reasoning.
   bool has_channels = false;
+  // Of answers in channels: what ends a message, and what stands between it and the next channel.
+  std::string_view message_end = {};
+  std::string_view next_message = {};
 };
 
 std::string ReasoningTagNames();  // "deepseek, gemma, ..."

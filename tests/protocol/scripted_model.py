@@ -32,7 +32,7 @@ def pieces_of(text, used):
     return pieces
 
 
-def write_scripted_model(path, template, scripts, special=()):
+def write_scripted_model(path, template, scripts, special=(), end=END):
     """`scripts` by name: texts, or lists of texts of which those in `special` are special tokens."""
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -42,8 +42,8 @@ def write_scripted_model(path, template, scripts, special=()):
         parts = [script] if isinstance(script, str) else script
         pieces = [p for part in parts for p in ([part] if part in special else pieces_of(part, used))]
         tokenizer.add_tokens([AddedToken(p, special=p in special, normalized=False) for p in pieces])
-        tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in (f"<|{name}|>", END)])
-        chain = [f"<|{name}|>", *pieces, END]
+        tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in (f"<|{name}|>", end)])
+        chain = [f"<|{name}|>", *pieces, end]
         following.update((tokenizer.token_to_id(a), tokenizer.token_to_id(b)) for a, b in itertools.pairwise(chain))
     path.mkdir()
     tokenizer.save(str(path / "tokenizer.json"))
@@ -66,14 +66,14 @@ def write_scripted_model(path, template, scripts, special=()):
     text = json.dumps(header).encode()
     data = b"".join(value.tobytes() for value in tensors.values())
     (path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-    end = tokenizer.token_to_id(END)
+    end_id = tokenizer.token_to_id(end)
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": HIDDEN,
         "num_attention_heads": 1, "num_key_value_heads": 1, "num_hidden_layers": 1, "vocab_size": count,
         "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
-        "tie_word_embeddings": False, "torch_dtype": "float32", "eos_token_id": end,
+        "tie_word_embeddings": False, "torch_dtype": "float32", "eos_token_id": end_id,
     }  # fmt: skip
     (path / "config.json").write_text(json.dumps(config))
-    (path / "generation_config.json").write_text(json.dumps({"do_sample": False, "eos_token_id": end}))
-    (path / "tokenizer_config.json").write_text(json.dumps({"eos_token": END, "chat_template": template}))
+    (path / "generation_config.json").write_text(json.dumps({"do_sample": False, "eos_token_id": end_id}))
+    (path / "tokenizer_config.json").write_text(json.dumps({"eos_token": end, "chat_template": template}))
     return path

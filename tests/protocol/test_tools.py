@@ -185,6 +185,25 @@ def test_reasoning_ends_where_its_budget_does(api):
     assert "Which tool is it?".startswith(reasoning(thinking_budget=2))
 
 
+THOUGHT = "They ask for the weather."
+MARKERS = ("<|message|>", "<|end|>", "<|start|>", "<|channel|>")
+
+
+def test_a_budget_of_channels_ends_their_message(tmp_path):
+    """A model that says the same behind the beginning of any message."""
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}<|channel|>analysis<|message|>"
+    scripts = {"any": ["<|message|>", THOUGHT], "others": list(MARKERS[1:])}
+    model = write_scripted_model(tmp_path / "scripted", template, scripts, set(MARKERS), end="<|stop|>")
+    running = start_server(tmp_path, model)
+    with openai.OpenAI(base_url=f"http://{running.http}/v1", api_key="none", max_retries=0) as api:
+        for budget, reasoning in ((0, ""), (2, THOUGHT[:10]), (len(THOUGHT), THOUGHT)):
+            options = {"model": "scripted", "messages": QUESTION, "max_tokens": 60, "extra_body": {"thinking_budget": budget}}
+            expected = ("" if reasoning == THOUGHT else THOUGHT, reasoning, [], "stop")
+            assert whole(api.chat.completions.create(**options)) == expected
+            assert joined(api.chat.completions.create(**options, stream=True)) == expected
+    assert running.stop() == 0
+
+
 def test_a_guide_and_tools_do_not_go_together(api):
     formatted = {"type": "json_object"}
     for choice in ("auto", "required"):
@@ -285,6 +304,10 @@ def test_harmony_is_read_and_rendered(model, tmp_path):
         expected = ("I look.", "They ask for the weather.", [("get_weather", '{"city": "Köln"}')], "tool_calls")
         assert whole(ask(api, "harmony")) == expected
         assert joined(ask(api, "harmony", stream=True)) == expected
+        for budget in (8, 12, 20):  # enough to reason with, and less than the whole answer
+            kwargs = {"chat_template_kwargs": {"script": "harmony"}, "thinking_budget": budget}
+            within = api.chat.completions.create(model="scripted", messages=QUESTION, tools=TOOLS, extra_body=kwargs)
+            assert whole(within) == expected
         for choice in ("required", "auto"):
             options = {"tools": STRICT[:1], "tool_choice": choice, "max_tokens": 400}
             content, reasoning, calls, reason = whole(ask(api, "harmony", **options))

@@ -2,6 +2,8 @@
 #include "protocol/openai/chat_question.h"
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -31,6 +33,19 @@ serving::PromptText AsPromptText(conversation::Prompt prompt) {
           .add_special_tokens = false};
 }
 
+// A model that may call chooses its next message itself, if that is not one of reasoning.
+std::optional<serving::PromptText::ReasoningMessages> ReasoningMessagesOf(
+    const answer_parts::ReasoningTags& tags, bool may_call) {
+  if (tags.message_end.empty()) return std::nullopt;
+  const std::string next = std::string(tags.message_end).append(tags.next_message);
+  std::string last = next + std::string(tags.end);
+  return serving::PromptText::ReasoningMessages{
+      .end = std::string(tags.message_end),
+      .next = std::string(tags.next_message).append(tags.begin),
+      .cut = may_call ? next : last,
+      .cut_again = std::move(last)};
+}
+
 }  // namespace
 
 Result<Question> AskChat(const Context& context, const Asked& asked, const ServedModel& served,
@@ -57,14 +72,15 @@ Result<Question> AskChat(const Context& context, const Asked& asked, const Serve
   PromptSource& prompt = question.prompts.emplace_back();
   prompt.text_bytes = read.variables.size();
   const auto whole = std::make_shared<const Conversation>(std::move(read));
-  const auto make = [model = served.text, begins_in,
-                     tags](const Conversation& of) -> Result<serving::PromptText> {
+  const auto make = [model = served.text, begins_in, tags, may_call = ShowsTools(asked)](
+                        const Conversation& of) -> Result<serving::PromptText> {
     ASSIGN_OR_RETURN(conversation::Prompt rendered, Render(*model->chat_template, of));
     serving::PromptText made = AsPromptText(std::move(rendered));
     if (tags == nullptr) return made;
     *begins_in = answer_parts::FindBegin(*tags, made.text);
     if (*begins_in != answer_parts::BeginsIn::kContent) made.guide_begins_after = tags->end;
     if (*begins_in == answer_parts::BeginsIn::kAnything) made.guide_opening = tags->begin;
+    made.reasoning_messages = ReasoningMessagesOf(*tags, may_call);
     return made;
   };
   prompt.make = [make, whole] { return make(*whole); };

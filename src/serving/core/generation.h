@@ -31,6 +31,14 @@ struct PromptText {
   // not reason, and all of the answer is guided.
   std::string guide_begins_after = {};
   std::string guide_opening = {};  // it is so only where it begins with this; empty: always
+  // Of an answer that reasons in messages of their own: what ends such a message, with what another
+  // one begins behind that, and what is written in the model's place where it has no tokens left to
+  // reason with: for the first time, and where it reasons on all the same.
+  struct ReasoningMessages {
+    std::string end, next;
+    std::string cut, cut_again;
+  };
+  std::optional<ReasoningMessages> reasoning_messages = {};
 };
 
 struct Generation {

@@ -154,6 +154,7 @@ class GenerationCall final : public LlmCall {
     if (asked.llm.input_ids.empty()) return InvalidArgument("the prompt has no tokens");
     reasoning_end_ = prompt.guide_begins_after;
     reasoning_begin_ = prompt.guide_opening;
+    reasoning_messages_ = prompt.reasoning_messages;
     return Status::Ok();
   }
 
@@ -180,20 +181,30 @@ class GenerationCall final : public LlmCall {
     return contract::FitToEngine(request, limits, members.llm->defaults());
   }
 
-  // The tag that ends reasoning is forced where its tokens are used up.
+  // What ends reasoning is forced where its tokens are used up.
   Status AddBudget(const Generation& asked, inflight::Request& request) const {
     if (!asked.max_reasoning_tokens || reasoning_end_.empty()) return Status::Ok();
     const auto tokenizer = members.postprocessing->tokenizer();
-    ASSIGN_OR_RETURN(std::vector<TokenId> end_ids,
-                     tokenizer->Encode(reasoning_end_, /*add_special_tokens=*/false));
-    if (end_ids.empty()) return Internal("the tag that ends reasoning has no tokens");
+    const auto ids_of = [&](std::string_view end) -> Result<std::vector<TokenId>> {
+      ASSIGN_OR_RETURN(std::vector<TokenId> ids,
+                       tokenizer->Encode(end, /*add_special_tokens=*/false));
+      if (ids.empty()) return Internal("what ends reasoning has no tokens");
+      return ids;
+    };
+    ReasoningBudget budget{.max_tokens = *asked.max_reasoning_tokens,
+                           .begin = reasoning_begin_,
+                           .end = reasoning_end_,
+                           .has_begun = reasoning_begin_.empty()};
+    if (reasoning_messages_) {
+      budget.end = reasoning_messages_->end;
+      budget.begin_again = reasoning_messages_->next;
+      ASSIGN_OR_RETURN(budget.end_ids, ids_of(reasoning_messages_->cut));
+      ASSIGN_OR_RETURN(budget.end_again_ids, ids_of(reasoning_messages_->cut_again));
+    } else {
+      ASSIGN_OR_RETURN(budget.end_ids, ids_of(reasoning_end_));
+    }
     request.guide = GuideByBudget(
-        {.max_tokens = *asked.max_reasoning_tokens,
-         .begin = reasoning_begin_,
-         .end = reasoning_end_,
-         .end_ids = std::move(end_ids),
-         .has_begun = reasoning_begin_.empty()},
-        members.llm->executor().limits().vocab_size,
+        std::move(budget), members.llm->executor().limits().vocab_size,
         [tokenizer](TokenId id) {
           return tokenizer->IsSpecial(id) ? tokenizer->Decode(std::span(&id, 1), false)
                                           : tokenizer->TokenBytes(id);
@@ -248,7 +259,8 @@ class GenerationCall final : public LlmCall {
     return request;
   }
 
-  std::string reasoning_begin_, reasoning_end_;  // as PromptText has them
+  std::string reasoning_begin_, reasoning_end_;  // as PromptText has them, and these
+  std::optional<PromptText::ReasoningMessages> reasoning_messages_;
   std::optional<AnswerText> text_;
   bool is_ended_ = false;  // its texts have stopped: the executor was told
   int64_t started_ns_ = 0;

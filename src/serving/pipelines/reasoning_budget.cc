@@ -26,7 +26,8 @@ class BudgetGuide final : public Guide {
   int num_tokens() const override { return inner_ != nullptr ? inner_->num_tokens() : vocab_size_; }
   uint64_t bytes() const override {
     return sizeof(*this) + budget_.begin.capacity() + budget_.end.capacity() +
-           budget_.end_ids.capacity() * sizeof(TokenId);
+           budget_.begin_again.capacity() +
+           (budget_.end_ids.capacity() + budget_.end_again_ids.capacity()) * sizeof(TokenId);
   }
 
   const ReasoningBudget& budget() const { return budget_; }
@@ -53,7 +54,9 @@ class BudgetState final : public GuideState {
         place_(other.place_),
         text_(other.text_),
         num_tokens_(other.num_tokens_),
-        num_forced_(other.num_forced_) {}
+        num_forced_(other.num_forced_),
+        is_again_(other.is_again_),
+        was_cut_(other.was_cut_) {}
   BudgetState& operator=(const BudgetState&) = delete;
 
   std::unique_ptr<GuideState> Clone() const override {
@@ -64,7 +67,7 @@ class BudgetState final : public GuideState {
     constexpr int kBits = 32;
     if (place_ == Place::kForced) {
       std::ranges::fill(mask, 0U);
-      const auto id = static_cast<size_t>(guide_.budget().end_ids[num_forced_]);
+      const auto id = static_cast<size_t>(forced()[num_forced_]);
       mask[id / kBits] |= 1U << (id % kBits);
       return true;
     }
@@ -76,7 +79,7 @@ class BudgetState final : public GuideState {
   }
 
   bool Accept(TokenId token) override {
-    if (place_ == Place::kForced && token != guide_.budget().end_ids[num_forced_]) return false;
+    if (place_ == Place::kForced && token != forced()[num_forced_]) return false;
     if (inner_ != nullptr && !inner_->Accept(token)) return false;
     switch (place_) {
       case Place::kBefore:
@@ -89,7 +92,8 @@ class BudgetState final : public GuideState {
         LookForEnd();
         break;
       case Place::kForced:
-        if (++num_forced_ == guide_.budget().end_ids.size()) place_ = Place::kOver;
+        text_ += guide_.TextOf(token);
+        if (++num_forced_ == forced().size()) EndReasoning(text_.find(guide_.budget().end));
         break;
       case Place::kOver:
         break;
@@ -104,12 +108,28 @@ class BudgetState final : public GuideState {
  private:
   enum class Place : uint8_t { kBefore, kReasoning, kForced, kOver };
 
+  const std::vector<TokenId>& forced() const {
+    return was_cut_ ? guide_.budget().end_again_ids : guide_.budget().end_ids;
+  }
+
   void BeginReasoning() {
-    place_ = guide_.budget().max_tokens > 0 ? Place::kReasoning : Place::kForced;
+    place_ = num_tokens_ < guide_.budget().max_tokens ? Place::kReasoning : Place::kForced;
+  }
+
+  // `end` is the place in the text of what ended it; what follows may be reasoning again.
+  void EndReasoning(size_t end) {
+    if (place_ == Place::kForced) was_cut_ = true;
+    place_ = Place::kOver;
+    num_forced_ = 0;
+    if (guide_.budget().begin_again.empty() || end == std::string::npos) return;
+    text_.erase(0, end + guide_.budget().end.size());
+    is_again_ = true;
+    place_ = Place::kBefore;
+    LookForBegin();
   }
 
   void LookForBegin() {
-    const std::string& begin = guide_.budget().begin;
+    const std::string& begin = is_again_ ? guide_.budget().begin_again : guide_.budget().begin;
     text_.erase(0, std::min(text_.find_first_not_of(kBlanks), text_.size()));
     if (begin.starts_with(text_) && text_.size() < begin.size()) return;
     if (!text_.starts_with(begin)) {
@@ -123,10 +143,8 @@ class BudgetState final : public GuideState {
 
   void LookForEnd() {
     const std::string& end = guide_.budget().end;
-    if (text_.find(end) != std::string::npos) {
-      place_ = Place::kOver;
-      return;
-    }
+    if (const size_t found = text_.find(end); found != std::string::npos)
+      return EndReasoning(found);
     if (text_.size() >= end.size()) text_.erase(0, text_.size() - end.size() + 1);
     if (num_tokens_ >= guide_.budget().max_tokens) place_ = Place::kForced;
   }
@@ -137,6 +155,8 @@ class BudgetState final : public GuideState {
   std::string text_;    // before a tag that may have begun
   int num_tokens_ = 0;  // of reasoning
   size_t num_forced_ = 0;
+  bool is_again_ = false;  // reasoning has ended once
+  bool was_cut_ = false;
 };
 
 std::unique_ptr<GuideState> BudgetGuide::Begin() const {

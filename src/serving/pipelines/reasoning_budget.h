@@ -14,10 +14,14 @@
 namespace inflight::serving {
 
 struct ReasoningBudget {
-  int max_tokens = 0;            // between the tags
-  std::string begin, end;        // the tags
-  std::vector<TokenId> end_ids;  // tokens of the end, not empty
+  int max_tokens = 0;                 // between the tags
+  std::string begin, end;             // the tags
+  std::vector<TokenId> end_ids = {};  // what is forced, not empty
   bool has_begun = false;  // the prompt ends in reasoning; else it begins where `begin` comes first
+  // Of reasoning in several messages, which share the tokens: with what one begins behind the end
+  // of another, and what is forced in those behind the first that was cut. Empty: it has one end.
+  std::string begin_again = {};
+  std::vector<TokenId> end_again_ids = {};
 };
 
 // `text_of` tells the text of a token, and outlives the guide; blanks before `begin` do not count.

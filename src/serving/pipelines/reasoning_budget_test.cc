@@ -61,6 +61,31 @@ TEST(ReasoningBudget, WhatEndsByItselfIsFree) {
       << "it does not reason first";
 }
 
+// 0 to 4: of an answer in messages.
+std::shared_ptr<const Guide> MakeBudgetOfMessages(int max_tokens) {
+  static const std::array<std::string, 5> texts = {"a", "<m>", "<end>", "<next>", "<last>"};
+  return GuideByBudget(
+      {.max_tokens = max_tokens,
+       .begin = "<m>",
+       .end = "<end>",
+       .end_ids = {2, 3},
+       .begin_again = "<next><m>",
+       .end_again_ids = {2, 3, 4}},
+      kVocab, [](TokenId id) { return texts[static_cast<size_t>(id)]; }, nullptr);
+}
+
+TEST(ReasoningBudget, WhatFollowsAMessageOfReasoningIsNone) {
+  EXPECT_EQ(Along(*MakeBudgetOfMessages(2), {1, 0, 2, 3, 4, 0, 0, 0}), std::vector<int>(9, kAll));
+  EXPECT_EQ(Along(*MakeBudgetOfMessages(1), {1, 0, 2, 3, 4, 0}),
+            (std::vector<int>{kAll, kAll, 2, 3, kAll, kAll, kAll}));
+}
+
+TEST(ReasoningBudget, MessagesOfReasoningShareItsTokens) {
+  EXPECT_EQ(Along(*MakeBudgetOfMessages(2), {1, 0, 2, 3, 1, 2, 3, 1, 2, 3, 4, 0}),
+            (std::vector<int>{kAll, kAll, kAll, kAll, kAll, 2, 3, kAll, 2, 3, 4, kAll, kAll}))
+      << "one that goes on all the same is led to the last message";
+}
+
 TEST(ReasoningBudget, AnotherTokenThanTheForcedOneIsRefused) {
   const auto guide = MakeBudget(0, true);
   const auto state = guide->Begin();
