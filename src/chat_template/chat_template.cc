@@ -188,7 +188,8 @@ Result<std::string> ChatTemplate::RenderJson(std::string_view variables) const {
   ASSIGN_OR_RETURN(const Value object, Value::FromJson(variables));
   if (object.dict() == nullptr) return InvalidArgument("variables: needs a JSON object");
   Variables all = parts_->special_tokens;
-  for (const auto& [name, value] : object.dict()->items) chat_template::Set(name, value, all);
+  for (const auto& [name, value] : object.dict()->items)
+    chat_template::Set(*name.text(), value, all);  // names of JSON are texts
   return parts_->source.Render(all);
 }
 

@@ -91,21 +91,28 @@ Value Interpreter::Sequence(const Expr& expr) {
   return runtime_.NewList(std::move(items), expr.kind == ExprKind::kTuple);
 }
 
+static std::optional<Key> KeyOfDict(const Value& value) {
+  if (value.string() != nullptr) return Key(*value.string());
+  const auto* const number = std::get_if<int64_t>(&value.storage());
+  return number == nullptr ? std::nullopt : std::optional(Key(*number));
+}
+
 Value Interpreter::DictLiteral(const Expr& expr) {
-  std::vector<std::pair<std::string, Value>> items;
+  DictItems items;
   for (size_t i = 0; i + 1 < expr.operands.size(); i += 2) {
-    const Value key = Evaluate(*expr.operands[i]);
+    const Value said = Evaluate(*expr.operands[i]);
     Value value = Evaluate(*expr.operands[i + 1]);
     if (runtime_.failed()) return {};
-    if (key.string() == nullptr)
-      return runtime_.Fail(
-          fmt::format("a key of type {} is not supported; keys are texts", key.TypeName()));
+    std::optional<Key> key = KeyOfDict(said);
+    if (!key)
+      return runtime_.Fail(fmt::format(
+          "a key of type {} is not supported; keys are texts and integers", said.TypeName()));
     const auto found = std::find_if(items.begin(), items.end(),
-                                    [&](const auto& item) { return item.first == *key.string(); });
+                                    [&](const auto& item) { return item.first == *key; });
     if (found != items.end())
       found->second = std::move(value);
     else
-      items.emplace_back(*key.string(), std::move(value));
+      items.emplace_back(*std::move(key), std::move(value));
   }
   return runtime_.Take(Value::MakeDict(std::move(items)));
 }
@@ -197,6 +204,9 @@ Value Interpreter::Item(const Expr& expr) {
   const std::string* text = object.string();
   if (index && list != nullptr) {
     if (const auto at = IndexIn(*index, list->items.size())) return list->items[*at];
+  } else if (index && object.dict() != nullptr) {
+    if (!runtime_.Charge(object.dict()->items.size() / 8)) return {};
+    if (const Value* found = object.dict()->Find(*index)) return *found;
   } else if (index && text != nullptr) {
     if (!runtime_.Charge(8 * text->size())) return {};
     const std::vector<size_t> offsets = CharacterOffsets(*text);

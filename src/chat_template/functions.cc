@@ -46,7 +46,10 @@ Value MakeNamespace(Runtime& runtime, const CallArguments& arguments) {
   for (const Value& value : arguments.positional) {
     if (value.dict() == nullptr || arguments.positional.size() > 1)
       return runtime.Fail("namespace: takes names with values, or one dict");
-    space->items = value.dict()->items;
+    for (const auto& [key, item] : value.dict()->items) {
+      if (key.text() != nullptr)
+        space->items.emplace_back(*key.text(), item);  // others are no names
+    }
   }
   for (const auto& [name, value] : arguments.named) {
     if (value.name_space() != nullptr)
@@ -57,7 +60,7 @@ Value MakeNamespace(Runtime& runtime, const CallArguments& arguments) {
 }
 
 Value MakeDict(Runtime& runtime, const CallArguments& arguments) {
-  std::vector<std::pair<std::string, Value>> items;
+  DictItems items;
   for (const Value& value : arguments.positional) {
     if (value.dict() == nullptr || arguments.positional.size() > 1)
       return runtime.Fail("dict: takes names with values, or one dict");
@@ -65,7 +68,7 @@ Value MakeDict(Runtime& runtime, const CallArguments& arguments) {
   }
   for (const auto& [name, value] : arguments.named) {
     const auto found = std::find_if(items.begin(), items.end(),
-                                    [&](const auto& item) { return item.first == name; });
+                                    [&](const auto& item) { return item.first == Key(name); });
     if (found != items.end())
       found->second = value;
     else

@@ -193,8 +193,10 @@ Value DictMethod(Runtime& runtime, const Value& object, std::string_view name,
   if (name == "get") {
     const auto values = Bind(runtime, "get", arguments, {"key", "default"}, 1);
     if (runtime.failed()) return {};
-    if (Contains(runtime, object, *values[0]))
-      return MemberOf(runtime, object, *values[0]->string());
+    if (Contains(runtime, object, *values[0])) {
+      const auto number = values[0]->integer();
+      return number ? *dict.Find(*number) : MemberOf(runtime, object, *values[0]->string());
+    }
     return values[1] == nullptr ? Value(None{}) : *values[1];
   }
   if (name != "items" && name != "keys" && name != "values")
@@ -206,9 +208,9 @@ Value DictMethod(Runtime& runtime, const Value& object, std::string_view name,
   std::vector<Value> items;
   for (const auto& [key, value] : dict.items) {
     if (name == "items")
-      items.push_back(runtime.NewList({Value(key), value}, /*is_tuple=*/true));
+      items.push_back(runtime.NewList({key.AsValue(), value}, /*is_tuple=*/true));
     else
-      items.push_back(name == "keys" ? Value(key) : value);
+      items.push_back(name == "keys" ? key.AsValue() : value);
   }
   return runtime.NewList(std::move(items));
 }

@@ -131,9 +131,9 @@ Value SortDict(Runtime& runtime, const Value& value, const CallArguments& argume
   std::vector<Value> pairs;
   std::vector<Keys> keys;
   for (const auto& [name, item] : dict->items) {
-    pairs.push_back(runtime.NewList({Value(name), item}, /*is_tuple=*/true));
+    pairs.push_back(runtime.NewList({name.AsValue(), item}, /*is_tuple=*/true));
     keys.push_back(
-        {KeyOf(runtime, "dictsort", by == "key" ? Value(name) : item, IsGiven(values[0]))});
+        {KeyOf(runtime, "dictsort", by == "key" ? name.AsValue() : item, IsGiven(values[0]))});
     if (runtime.failed()) return {};
   }
   return Sorted(runtime, "dictsort", std::move(pairs), keys, /*as_lists=*/false,

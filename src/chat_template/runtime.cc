@@ -75,7 +75,7 @@ std::vector<Value> Iterate(Runtime& runtime, const Value& value) {
   std::vector<Value> items;
   if (const Dict* dict = value.dict()) {
     if (!runtime.ChargeItems(dict->items.size())) return {};
-    for (const auto& [key, item] : dict->items) items.emplace_back(key);
+    for (const auto& [key, item] : dict->items) items.push_back(key.AsValue());
   } else if (const std::string* text = value.string()) {
     if (!runtime.ChargeItems(text->size())) return {};
     const std::vector<size_t> offsets = CharacterOffsets(*text);
@@ -133,8 +133,9 @@ bool Contains(Runtime& runtime, const Value& haystack, const Value& needle) {
                        [&](const Value& item) { return Equal(item, needle); });
   }
   if (const Dict* dict = haystack.dict()) {
-    return runtime.Charge(dict->items.size() / 8) && needle.string() != nullptr &&
-           dict->Find(*needle.string()) != nullptr;
+    if (!runtime.Charge(dict->items.size() / 8)) return false;
+    if (const auto number = needle.integer()) return dict->Find(*number) != nullptr;
+    return needle.string() != nullptr && dict->Find(std::string_view(*needle.string())) != nullptr;
   }
   if (!haystack.is_undefined())
     runtime.Fail(fmt::format("nothing is in a value of type {}", haystack.TypeName()));

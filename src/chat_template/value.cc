@@ -12,10 +12,10 @@
 namespace inflight::chat_template {
 namespace {
 
-template <typename Items>
-const Value* FindKey(const Items& items, std::string_view key) {
-  const auto found =
-      std::find_if(items.begin(), items.end(), [&](const auto& item) { return item.first == key; });
+template <typename Items, typename IsKey>
+const Value* FindKey(const Items& items, IsKey is_key) {
+  const auto found = std::find_if(items.begin(), items.end(),
+                                  [&](const auto& item) { return is_key(item.first); });
   return found == items.end() ? nullptr : &found->second;
 }
 
@@ -47,8 +47,18 @@ Result<int> CheckedDepth(const Value& value, int depth) {
 
 }  // namespace
 
-const Value* Dict::Find(std::string_view key) const { return FindKey(items, key); }
-const Value* Namespace::Find(std::string_view key) const { return FindKey(items, key); }
+Value Key::AsValue() const { return number_ ? Value(*number_) : Value(text_); }
+
+const Value* Dict::Find(std::string_view key) const {
+  return FindKey(items,
+                 [&](const Key& one) { return one.text() != nullptr && *one.text() == key; });
+}
+const Value* Dict::Find(int64_t key) const {
+  return FindKey(items, [&](const Key& one) { return one.number() == key; });
+}
+const Value* Namespace::Find(std::string_view key) const {
+  return FindKey(items, [&](const std::string& one) { return one == key; });
+}
 
 void Namespace::Set(std::string_view key, Value value) {
   if (const Value* old = Find(key))
@@ -69,7 +79,7 @@ Result<Value> Value::MakeList(std::vector<Value> items, bool is_tuple) {
   return value;
 }
 
-Result<Value> Value::MakeDict(std::vector<std::pair<std::string, Value>> items) {
+Result<Value> Value::MakeDict(DictItems items) {
   auto dict = std::make_shared<Dict>();
   for (const auto& [key, item] : items) {
     ASSIGN_OR_RETURN(dict->depth, CheckedDepth(item, dict->depth));
@@ -143,7 +153,7 @@ std::string Value::Repr() const {
     std::string out = "{";
     for (size_t i = 0; i < items->items.size(); ++i) {
       const auto& [key, value] = items->items[i];
-      out += (i > 0 ? ", " : "") + QuotedText(key) + ": " +
+      out += (i > 0 ? ", " : "") + key.AsValue().Repr() + ": " +
              (value.is_undefined() ? "Undefined" : value.Repr());
     }
     return out + "}";
@@ -166,7 +176,8 @@ bool Equal(const Value& a, const Value& b) {
     const Dict* y = b.dict();
     if (x->items.size() != y->items.size()) return false;
     return std::all_of(x->items.begin(), x->items.end(), [&](const auto& item) {
-      const Value* other = y->Find(item.first);
+      const Value* other = item.first.number() ? y->Find(*item.first.number())
+                                               : y->Find(std::string_view(*item.first.text()));
       return other != nullptr && Equal(item.second, *other);
     });
   }

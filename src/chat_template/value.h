@@ -35,12 +35,32 @@ struct List {
   bool is_tuple = false;  // prints as (1, 2)
   int depth = 1;
 };
-// In the order of insertion. Keys are text.
+// Of a dict: a text or an integer.
+class Key {
+ public:
+  Key(std::string text) : text_(std::move(text)) {}
+  Key(const char* text) : text_(text) {}
+  explicit Key(std::string_view text) : text_(text) {}
+  explicit Key(int64_t number) : number_(number) {}
+
+  const std::string* text() const { return number_ ? nullptr : &text_; }
+  const std::optional<int64_t>& number() const { return number_; }
+  Value AsValue() const;
+
+  bool operator==(const Key&) const = default;
+
+ private:
+  std::string text_;
+  std::optional<int64_t> number_;
+};
+using DictItems = std::vector<std::pair<Key, Value>>;
+// In the order of insertion.
 struct Dict {
-  std::vector<std::pair<std::string, Value>> items;
+  DictItems items;
   int depth = 1;
 
   const Value* Find(std::string_view key) const;
+  const Value* Find(int64_t key) const;
 };
 struct Namespace {
   std::vector<std::pair<std::string, Value>> items;
@@ -70,7 +90,7 @@ class Value {
 
   // kInvalidArgument where nested too deep or holding a namespace.
   static Result<Value> MakeList(std::vector<Value> items, bool is_tuple = false);
-  static Result<Value> MakeDict(std::vector<std::pair<std::string, Value>> items);
+  static Result<Value> MakeDict(DictItems items);
 
   // A JSON document. kInvalidArgument says what is wrong with it.
   static Result<Value> FromJson(std::string_view json);

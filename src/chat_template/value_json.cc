@@ -43,7 +43,7 @@ Result<Value> FromParsed(const Json& json, int depth) {
       return Value::MakeList(std::move(items));
     }
     case Json::value_t::object: {
-      std::vector<std::pair<std::string, Value>> items;
+      DictItems items;
       for (const auto& [key, item] : json.items()) {
         ASSIGN_OR_RETURN(Value value, FromParsed(item, depth + 1));
         items.emplace_back(key, std::move(value));
@@ -74,12 +74,10 @@ class JsonWriter {
       return WriteItems('[', ']', list->items, level,
                         [&](const Value& item) { return Write(item, level + 1); });
     } else if (const Dict* dict = value.dict()) {
-      auto items = dict->items;
-      if (style_.sort_keys)
-        std::sort(items.begin(), items.end(),
-                  [](const auto& a, const auto& b) { return a.first < b.first; });
+      DictItems items = dict->items;
+      if (style_.sort_keys) RETURN_IF_ERROR(Sort(items));
       return WriteItems('{', '}', items, level, [&](const auto& item) {
-        AppendJsonText(item.first, style_.ensure_ascii, out_);
+        AppendJsonText(item.first.AsValue().ToText(), style_.ensure_ascii, out_);
         out_ += style_.key_separator;
         return Write(item.second, level + 1);
       });
@@ -93,6 +91,19 @@ class JsonWriter {
   std::string Take() { return std::move(out_); }
 
  private:
+  // As Python does, integers among themselves by their size.
+  static Status Sort(DictItems& items) {
+    const auto is_number = [](const auto& item) { return item.first.number().has_value(); };
+    const auto num_numbers =
+        static_cast<size_t>(std::count_if(items.begin(), items.end(), is_number));
+    if (num_numbers != 0 && num_numbers != items.size())
+      return InvalidArgument("tojson: keys that are texts and integers cannot be sorted together");
+    std::sort(items.begin(), items.end(), [](const auto& a, const auto& b) {
+      return Less(a.first.AsValue(), b.first.AsValue()).value_or(false);
+    });
+    return Status::Ok();
+  }
+
   void WriteFloat(double number) {
     if (std::isnan(number))
       out_ += "NaN";

@@ -134,5 +134,8 @@ CONVERSATIONS = {
     "smuggled": {"messages": [{"role": "system", "content": SMUGGLED}, {"role": "user", "content": SMUGGLED}]},
     "smuggled_answer": {"messages": [CALL[0], {"role": "assistant", "content": SMUGGLED}, CALL[0]]},
     "smuggled_thoughts": {"messages": [CALL[0], {"role": "assistant", "content": "", "thinking": SMUGGLED}, CALL[0]]},
+    "budget": {"messages": [CALL[0]], "thinking_budget": 600, "tools": [WEATHER]},
+    "no_budget": {"messages": [{"role": "system", "content": "x"}, CALL[0]], "thinking_budget": 0},
+    "large_budget": {"messages": [CALL[0]], "thinking_budget": 9000},
     "prompt_alone": {"messages": [], "prompt": "Once", "response": "upon"},
 }  # fmt: skip

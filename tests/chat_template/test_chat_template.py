@@ -9,6 +9,7 @@ import pathlib
 import subprocess
 
 import deepseek_templates
+import functionary_templates
 import gemma_4_template
 import harmony_template
 import jinja2
@@ -16,11 +17,14 @@ import jinja2.ext
 import jinja2.sandbox
 import phi_templates
 import pytest
+import seed_template
 import templates
 from conversations import CONVERSATIONS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODULES = (templates, phi_templates, deepseek_templates, gemma_4_template, harmony_template)
+MODULES = (
+    templates, phi_templates, deepseek_templates, gemma_4_template, harmony_template, seed_template, functionary_templates,
+)  # fmt: skip
 ALL = {name: text for module in MODULES for name, text in module.ALL.items()}
 NOW_S = 1_781_503_200
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "tools": None, "documents": None}
@@ -231,6 +235,12 @@ users[:2] | max(attribute='age') ~ users[:2] | min(attribute='age')
 '{0}{}'.format(1, 2)
 '{}{0}'.format(1, 2)
 '{a}'.format(1)
+{1: 'a', 'b': 2}[1] ~ {1: 'a'}[2] ~ {1: 'a'}['1'] ~ ({1: 'a', 'x': 3} | tojson) ~ {1: 2, -3: 'q'} ~ (1 in {1: 2}) ~ ('1' in {1: 2}) ~ {-1: 'm'}[-1]
+{3: 'c', 1: 'a', -2: 'b'} | dictsort ~ {3: 1, 1: 3} | dictsort(by='value') ~ ({10: 1, 9: 2} | tojson(sort_keys=true)) ~ {10: 1, 9: 2} | dictsort(reverse=true)
+{512: 1}.items() | list ~ {512: 1}.keys() | list ~ {512: 1}.get(512) ~ {512: 1}.get(1, 'no') ~ ({1: 2} == {1: 2}) ~ ({1: 2} == {'1': 2}) ~ {1: 5, 1: 6}
+dict({1: 2}, a=3) ~ {1: 'x'} | list ~ {1: 2, 3: 4} | length ~ namespace({1: 2, 'a': 3}).a ~ ({7: 1} | items | list)
+{1: 1, 'a': 2} | dictsort
+{1: 1, 'a': 2} | tojson(sort_keys=true)
 none | map(attribute='a') | list ~ none | selectattr('a') | list ~ none | reject('odd') | list ~ 0 | map('upper') | list ~ [] | selectattr | list
 7 | map('upper') | list
 """.splitlines()
