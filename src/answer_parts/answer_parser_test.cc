@@ -290,6 +290,13 @@ TEST(AnswerParserTest, QwenCoderCalls) {
                       "<function=add><parameter=a>NaN</parameter><parameter=b>[\"N\"]"
                       "</parameter><parameter=c>None</parameter></function>"),
               ElementsAre(Calls("add"), With(R"({"a": "NaN", "b": ["N"], "c": null})")));
+  EXPECT_THAT(PartsOf(how,
+                      "<function=add>\n<parameter=a>\n7\n</parameter>\n<function=add>\n"
+                      "</function> <function=add>So <function=other>"),
+              ElementsAre(Calls("add"), With(R"({"a": 7})"), Calls("add"), With("{}"), Calls("add"),
+                          With("{}"), Says("So <function=other>")));
+  EXPECT_THAT(PartsOf(how, "<function=add>\n<tool_call>\n<function=add></function></tool_call>"),
+              ElementsAre(Calls("add"), With("{}"), Calls("add"), With("{}")));
   EXPECT_THAT(PartsOf(how, "<tool_call><function=get_weather><parameter=city>\nKö\nl\n"),
               ElementsAre(Calls("get_weather"), With(R"({"city": "Kö\nl)")));
   for (const std::string_view text :

@@ -32,6 +32,9 @@ struct WrittenCalls {
   // stands at the text's beginning.
   std::string_view trigger = {};
   std::string_view other_trigger = {};  // that the reader takes and such models do not write
+  // Where readers see that a call has ended, whatever of `behind_arguments` follows it; empty: with
+  // all of that.
+  std::string_view end_of_call = {};
   // Of answers in channels: messages that may stand before calls, the first of them reasoning, and
   // what ends each; what begins the message that there may be in place of calls. Markers are in
   // none.

@@ -33,18 +33,29 @@ std::string OfObjects(std::string_view schema) {
   return std::string(R"({"type":"object")") + (is_empty ? "" : ",") + std::string(schema.substr(1));
 }
 
+// What ends a call that is written behind a trigger, with free text behind it.
+std::string_view EndOfTriggered(const WrittenCalls& written) {
+  return written.end_of_call.empty() ? written.behind_arguments : written.end_of_call;
+}
+
+// Arguments that may be any and are no JSON have an end of their own only where the answer ends
+// with the call: else they are part of the free text up to the next trigger.
 void WriteTag(const WrittenCalls& written, const GuidedFunction& function, bool is_triggered,
-              json::Writer& writer) {
+              bool is_last, json::Writer& writer) {
   std::string begin(written.before_name);
   begin.append(function.name).append(written.behind_name);
+  std::string_view end = is_triggered ? EndOfTriggered(written) : written.behind_arguments;
   writer.BeginObject();
   writer.Key("begin").String(is_triggered ? Behind(begin, written.trigger) : begin);
   if (!function.schema.empty()) {
     writer.Key("schema").Raw(OfObjects(function.schema));
   } else if (written.arguments == "json") {
     writer.Key("schema").Raw(kAnyObject);
+  } else if (is_triggered && !is_last) {
+    writer.Key("choice").Raw(R"([""])");
+    end = {};
   }
-  writer.Key("end").String(written.behind_arguments);
+  writer.Key("end").String(end);
   if (function.texts != nullptr && !function.texts->empty() && written.arguments == "parameters") {
     writer.Key("texts").BeginArray();
     for (const std::string& name : *function.texts) writer.String(name);
@@ -125,7 +136,8 @@ std::string CallGuideText(const CallFormat& format, std::span<const GuidedFuncti
   std::string text;
   json::Writer writer(text);
   writer.BeginObject().Key("tags").BeginArray();
-  for (const GuidedFunction& function : functions) WriteTag(written, function, is_of_each, writer);
+  for (const GuidedFunction& function : functions)
+    WriteTag(written, function, is_of_each, /*is_last=*/options.max_calls == 1, writer);
   writer.EndArray();
   const auto add = [&](std::string_view key, std::string_view value) {
     if (!value.empty()) writer.Key(key).String(value);

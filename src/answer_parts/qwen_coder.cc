@@ -68,7 +68,8 @@ class QwenCoderReader final : public CallReader {
     state_ = state;
     if (state == State::kText) scan_ = MarkerScan({kCallOpens, kCallCloses, kFunctionOpens});
     if (state == State::kBetween)
-      scan_ = MarkerScan({kParameterOpens, kFunctionCloses, kCallCloses});
+      scan_ =
+          MarkerScan({kParameterOpens, kFunctionCloses, kCallCloses, kFunctionOpens, kCallOpens});
     if (state == State::kValue) scan_ = MarkerScan({kParameterCloses});
     name_.clear();
   }
@@ -152,6 +153,9 @@ class QwenCoderReader final : public CallReader {
     }
     out.Add(Part::Kind::kArguments, '}');
     TellBetween({}, out);
+    // The end may be left out where another call begins.
+    if (*marker == kFunctionOpens) return Enter(State::kFunction);
+    if (*marker == kCallOpens) opening_ = kCallOpens;
     is_behind_ = *marker == kFunctionCloses;
     Enter(State::kText);
   }

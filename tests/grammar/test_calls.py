@@ -194,6 +194,17 @@ def test_calls_that_follow_others_without_their_end_are_strict_too(driver, name,
     assert [(n, json.loads(a)) for n, a in calls] == [("g", {}), ("f", {"x": "a"})]
 
 
+@pytest.mark.parametrize("end", ["</function>\n</tool_call>", "</function></tool_call>", "</function>", "</tool_call>", ""])
+def test_a_call_of_any_arguments_ends_where_the_model_ends_it(driver, end):
+    driver.calls(FORMATS["qwen_coder"][0], [("f", STRICT, []), ("g", None, [])], must_call=False, max_calls=64)
+    free = f"<tool_call>\n<function=g>\n<parameter=x>\na\n</parameter>\n{end}"
+    strict = "<function=f>\n<parameter=x>\n1\n</parameter>\n</function>"
+    for text in (free, f"{free} So.", f"{strict}</tool_call> So.", f"{free}\n{strict}", f"{free}{strict}\n{free}"):
+        assert driver.matches([text, text.replace("\n1\n", "\nb\n")]) == [True, strict not in text], text
+    ((_, _, calls),) = driver.read([free + strict])
+    assert [(n, json.loads(a)) for n, a in calls] == [("g", {"x": "a"}), ("f", {"x": 1})]
+
+
 def test_texts_without_quotes_keep_to_their_schemas(driver):
     schema = {"type": "object", "properties": {"p": {"type": "string", "pattern": "^[a-z]\"?$"},
                                                "e": {"type": "string", "enum": ["x\ny", 3]},
