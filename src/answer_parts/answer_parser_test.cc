@@ -305,6 +305,25 @@ TEST(AnswerParserTest, QwenCoderCalls) {
     EXPECT_THAT(PartsOf(how, text), ElementsAre(Says(std::string(text))));
 }
 
+TEST(AnswerParserTest, SeedCalls) {
+  const Case how{.format = "seed", .tags = "seed"};
+  EXPECT_THAT(
+      PartsOf(how,
+              "<seed:think>Hm, <seed:cot_budget_reflect>9 are left</seed:cot_budget_reflect>.\n"
+              "</seed:think>I look.\n<seed:tool_call>\n<function=get_weather>\n"
+              "<parameter=city>Kö\n\"ln\"\n</parameter>\n<parameter=days>[1, 2]</parameter>\n"
+              "</function>\n</seed:tool_call>\n<seed:tool_call>\n<function=get_weather>\n"
+              "<parameter=city>\nUlm\n</parameter>\n</function>\n</seed:tool_call>"),
+      ElementsAre(Thinks("Hm, <seed:cot_budget_reflect>9 are left</seed:cot_budget_reflect>."),
+                  Says("I look."), Calls("get_weather"),
+                  With(R"({"city": "Kö\n\"ln\"\n", "days": [1, 2]})"), Calls("get_weather"),
+                  With(R"({"city": "Ulm"})")));
+  for (const std::string_view text :
+       {"<seed:tool_call>\n<function=other>\n<parameter=a>1", "<tool_call> </tool_call>",
+        "<seed:tool_call", "</seed:tool_call>"})
+    EXPECT_THAT(PartsOf(how, text), ElementsAre(Says(std::string(text))));
+}
+
 TEST(AnswerParserTest, GemmaCalls) {
   const Case how{.format = "gemma", .tags = "gemma"};
   EXPECT_THAT(
@@ -361,6 +380,9 @@ TEST(AnswerParserTest, APromptSaysHowTheAnswerBegins) {
   EXPECT_EQ(FindBegin(tags, "<|assistant|>\n<think>\n\n</think>\n\n"), BeginsIn::kContent);
   EXPECT_EQ(FindBegin(tags, "say <think> now<|assistant|>\n"), BeginsIn::kAnything);
   EXPECT_EQ(FindBegin(tags, ""), BeginsIn::kAnything);
+  const ReasoningTags& seed = **ReasoningTagsNamed("seed");
+  EXPECT_EQ(FindBegin(seed, "a\n<seed:think><seed:cot_budget_reflect>\n"), BeginsIn::kReasoning);
+  EXPECT_EQ(FindBegin(seed, "<seed:cot_budget_reflect>"), BeginsIn::kAnything);
 }
 
 TEST(CallFormatsTest, WhatIsWrittenOfCallsIsRead) {
@@ -417,13 +439,15 @@ TEST(CallFormatsTest, AreFoundByWhatTemplatesWrite) {
   EXPECT_EQ(name("{{ '<|start|>assistant to=functions.' + c.name + '<|channel|>commentary ' }}"),
             "harmony");
   EXPECT_EQ(name("<tool_call>\n<function=f>\n<parameter=a>\n{{ arguments }}"), "qwen_coder");
+  EXPECT_EQ(name("<seed:tool_call>\n<function=f>\n<parameter=a>1</parameter>"), "seed");
   EXPECT_EQ(name("{{ '<|tool_call>call:' + name }}"), "gemma");
   EXPECT_EQ(name("{{ content }}"), "none");
   EXPECT_THAT(
       CallFormatNamed("qwen").status().message(),
-      HasSubstr("deepseek, gemma, harmony, hermes, list, llama, mistral, pythonic, qwen_coder"));
+      HasSubstr(
+          "deepseek, gemma, harmony, hermes, list, llama, mistral, pythonic, qwen_coder, seed"));
   EXPECT_THAT(ReasoningTagsNamed("x").status().message(),
-              HasSubstr("deepseek, gemma, harmony, mistral"));
+              HasSubstr("deepseek, gemma, harmony, mistral, seed"));
 }
 
 }  // namespace

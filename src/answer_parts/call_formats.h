@@ -16,7 +16,7 @@ namespace inflight::answer_parts {
 // `names` outlives the reader.
 using MakeReader = std::unique_ptr<CallReader>(const FunctionNames& names);
 MakeReader MakeDeepSeekReader, MakeGemmaReader, MakeHarmonyReader, MakeHermesReader, MakeListReader,
-    MakeLlamaReader, MakeMistralReader, MakePythonicReader, MakeQwenCoderReader;
+    MakeLlamaReader, MakeMistralReader, MakePythonicReader, MakeQwenCoderReader, MakeSeedReader;
 
 // How calls are written: `before`, calls with `between` two of them, `after`; each call is its
 // function's name and its arguments with the texts around these. Readers take more than that.

@@ -8,6 +8,8 @@
 // </tool_call>
 // Qwen3-Coder. A value is a text where the request's schema says so, else as ValueOf reads it; the
 // line ends around it are not of it. <tool_call> may be left out.
+//
+// Seed-OSS has <seed:tool_call> in its place, and values without line ends around them.
 #include <optional>
 
 #include "answer_parts/call_formats.h"
@@ -17,8 +19,13 @@
 namespace inflight::answer_parts {
 namespace {
 
-constexpr std::string_view kCallOpens = "<tool_call>";
-constexpr std::string_view kCallCloses = "</tool_call>";
+struct CallTags {
+  std::string_view opens, closes;
+  bool has_bare_values = false;  // a line end behind a value is of it, if none stands before it
+};
+constexpr CallTags kQwenTags = {.opens = "<tool_call>", .closes = "</tool_call>"};
+constexpr CallTags kSeedTags = {
+    .opens = "<seed:tool_call>", .closes = "</seed:tool_call>", .has_bare_values = true};
 constexpr std::string_view kFunctionOpens = "<function=";
 constexpr std::string_view kFunctionCloses = "</function>";
 constexpr std::string_view kParameterOpens = "<parameter=";
@@ -27,7 +34,8 @@ constexpr size_t kMaxTagBytes = 512;
 
 class QwenCoderReader final : public CallReader {
  public:
-  explicit QwenCoderReader(const FunctionNames& names) : names_(names) {}
+  QwenCoderReader(const FunctionNames& names, const CallTags& tags)
+      : names_(names), tags_(tags), scan_({tags.opens, tags.closes, kFunctionOpens}) {}
 
   void Add(char c, Parts& out) override {
     if (state_ == State::kFunction || state_ == State::kParameter) return AddOfName(c, out);
@@ -66,10 +74,10 @@ class QwenCoderReader final : public CallReader {
 
   void Enter(State state) {
     state_ = state;
-    if (state == State::kText) scan_ = MarkerScan({kCallOpens, kCallCloses, kFunctionOpens});
+    if (state == State::kText) scan_ = MarkerScan({tags_.opens, tags_.closes, kFunctionOpens});
     if (state == State::kBetween)
       scan_ =
-          MarkerScan({kParameterOpens, kFunctionCloses, kCallCloses, kFunctionOpens, kCallOpens});
+          MarkerScan({kParameterOpens, kFunctionCloses, tags_.closes, kFunctionOpens, tags_.opens});
     if (state == State::kValue) scan_ = MarkerScan({kParameterCloses});
     name_.clear();
   }
@@ -86,10 +94,10 @@ class QwenCoderReader final : public CallReader {
     if (!marker) return;
     if (*marker == kFunctionOpens) return Enter(State::kFunction);
     TellOpening(out);
-    if (*marker == kCallOpens) {
-      opening_ = kCallOpens;
+    if (*marker == tags_.opens) {
+      opening_ = tags_.opens;
     } else if (!std::exchange(is_behind_, false)) {
-      out.Add(Part::Kind::kContent, kCallCloses);
+      out.Add(Part::Kind::kContent, tags_.closes);
     }
   }
 
@@ -120,13 +128,17 @@ class QwenCoderReader final : public CallReader {
     if (is_text_) out.Add(Part::Kind::kArguments, '"');
     value_.clear();
     is_first_ = true;
+    is_bare_ = tags_.has_bare_values;
     Enter(State::kValue);
   }
 
   // Of a text all but a line end that may be the last is told.
   void AddOfValue(std::string_view text, Parts& out) {
     for (const char c : text) {
-      if (std::exchange(is_first_, false) && c == '\n') continue;
+      if (std::exchange(is_first_, false) && c == '\n') {
+        is_bare_ = false;
+        continue;
+      }
       if (is_text_ && !value_.empty()) {
         out.Add(Part::Kind::kArguments, EscapedText(value_));
         value_.clear();
@@ -140,6 +152,7 @@ class QwenCoderReader final : public CallReader {
   }
 
   void EndValue(Parts& out) {
+    if (is_text_ && is_bare_) out.Add(Part::Kind::kArguments, EscapedText(value_));
     out.Add(Part::Kind::kArguments, is_text_ ? "\"" : ValueOf(value_));
     Enter(State::kBetween);
   }
@@ -155,7 +168,7 @@ class QwenCoderReader final : public CallReader {
     TellBetween({}, out);
     // The end may be left out where another call begins.
     if (*marker == kFunctionOpens) return Enter(State::kFunction);
-    if (*marker == kCallOpens) opening_ = kCallOpens;
+    if (*marker == tags_.opens) opening_ = tags_.opens;
     is_behind_ = *marker == kFunctionCloses;
     Enter(State::kText);
   }
@@ -167,8 +180,9 @@ class QwenCoderReader final : public CallReader {
   }
 
   const FunctionNames& names_;
+  const CallTags& tags_;
   State state_ = State::kText;
-  MarkerScan scan_{{kCallOpens, kCallCloses, kFunctionOpens}};
+  MarkerScan scan_;
   std::string opening_;     // <tool_call> and blanks behind it
   bool is_behind_ = false;  // a call: its </tool_call> may follow
   std::string name_;
@@ -176,6 +190,7 @@ class QwenCoderReader final : public CallReader {
   int num_values_ = 0;
   bool is_text_ = false;
   bool is_first_ = false;  // byte of the value
+  bool is_bare_ = false;   // no line ends stand around it
   std::string value_;      // of a text a line end, else all
   std::string between_;
 };
@@ -183,7 +198,11 @@ class QwenCoderReader final : public CallReader {
 }  // namespace
 
 std::unique_ptr<CallReader> MakeQwenCoderReader(const FunctionNames& names) {
-  return std::make_unique<QwenCoderReader>(names);
+  return std::make_unique<QwenCoderReader>(names, kQwenTags);
+}
+
+std::unique_ptr<CallReader> MakeSeedReader(const FunctionNames& names) {
+  return std::make_unique<QwenCoderReader>(names, kSeedTags);
 }
 
 }  // namespace inflight::answer_parts

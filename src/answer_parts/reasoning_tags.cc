@@ -23,6 +23,11 @@ constexpr ReasoningTags kTags[] = {
      .message_end = "<|end|>",
      .next_message = "<|start|>assistant"},
     {.name = "mistral", .template_has = "[/THINK]", .begin = "[THINK]", .end = "[/THINK]"},
+    {.name = "seed",
+     .template_has = "</seed:think>",
+     .begin = "<seed:think>",
+     .end = "</seed:think>",
+     .begun = "<seed:think><seed:cot_budget_reflect>"},
 };
 
 }  // namespace
@@ -50,7 +55,8 @@ Result<const ReasoningTags*> ReasoningTagsNamed(std::string_view name) {
 BeginsIn FindBegin(const ReasoningTags& tags, std::string_view prompt) {
   prompt = WithoutBlanksBehind(prompt);
   if (prompt.ends_with(tags.end)) return BeginsIn::kContent;
-  return prompt.ends_with(tags.begin) ? BeginsIn::kReasoning : BeginsIn::kAnything;
+  const bool is_begun = !tags.begun.empty() && prompt.ends_with(tags.begun);
+  return is_begun || prompt.ends_with(tags.begin) ? BeginsIn::kReasoning : BeginsIn::kAnything;
 }
 
 }  // namespace inflight::answer_parts

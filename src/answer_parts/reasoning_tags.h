@@ -14,6 +14,7 @@ struct ReasoningTags {
   std::string_view template_has;  // a text that the templates of such models have
   std::string_view begin;
   std::string_view end;
+  std::string_view begun = {};  // with what a prompt may end beside `begin`; empty: nothing
   // Of the call format of the same name, whose reader tells reasoning.
   bool has_channels = false;
   // Of answers in channels: what ends a message, and what stands between it and the next channel.

@@ -15,8 +15,9 @@ namespace inflight::openai {
 using conversation::TemplateVariables;
 
 // What `asked` says of reasoning, for a template whose answers are read by `reasoning`; null: it
-// shows none. kInvalidArgument and kUnimplemented name reasoning_effort, or thinking where
-// Asked::reasons says it: the template does not know it, or chat_template_kwargs has the variable.
+// shows none. kInvalidArgument and kUnimplemented name reasoning_effort, thinking_budget, or
+// thinking where Asked::reasons says it: the template does not know it, or chat_template_kwargs has
+// the variable.
 Result<TemplateVariables> ReasoningVariables(const Asked& asked,
                                              const answer_parts::ReasoningTags* reasoning,
                                              std::string_view template_source);

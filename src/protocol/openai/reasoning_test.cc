@@ -47,6 +47,20 @@ TEST(Reasoning, AnEffortIsOfTemplatesThatKnowIt) {
             "reasoning_effort: got 'huge', must be none, minimal, low, medium, high, xhigh or max");
 }
 
+TEST(Reasoning, ABudgetIsOfTemplatesThatKnowIt) {
+  const std::string_view budgeted = "{% if thinking_budget == 0 %}{% endif %}</seed:think>";
+  EXPECT_EQ(Variables(budgeted, R"({"thinking_budget": 512})"), "thinking_budget=512");
+  EXPECT_EQ(Variables(budgeted, R"({"reasoning_effort": "none"})"), "thinking_budget=0");
+  EXPECT_EQ(
+      Variables(budgeted, R"({"reasoning_effort": "none", "thinking_budget": 5})"),
+      "thinking_budget: is given beside reasoning_effort, by which the model does not reason");
+  EXPECT_EQ(Variables(budgeted, R"({"thinking_budget": 5,
+                                    "chat_template_kwargs": {"thinking_budget": 4}})"),
+            "thinking_budget: is said by chat_template_kwargs.thinking_budget, too; give one of "
+            "them");
+  EXPECT_EQ(Variables(kSwitched, R"({"thinking_budget": 512})"), "");
+}
+
 TEST(Reasoning, IsSaidOnce) {
   EXPECT_EQ(Variables(kSwitched, R"({"reasoning_effort": "none",
                                      "chat_template_kwargs": {"enable_thinking": true}})"),
