@@ -209,7 +209,8 @@ Status ReadStop(const BodyField& field, const Value& value, Asked& asked) {
     if (text.empty()) return InvalidArgument(field.name, "got an empty text, which ends nothing");
     if (asked.stop.size() == kMaxStops)
       return InvalidArgument(field.name, "got more than " + std::to_string(kMaxStops) + " texts");
-    if ((num_bytes += text.size()) > kMaxStopBytes)
+    num_bytes += text.size();
+    if (num_bytes > kMaxStopBytes)
       return InvalidArgument(
           field.name, "got texts of more than " + std::to_string(kMaxStopBytes) + " bytes in all");
     asked.stop.push_back(std::move(text));
@@ -336,9 +337,12 @@ constexpr BodyField kFields[] = {
     {.name = "max_tool_calls", .kinds = kResponse, .remedy = kNoTools},
     {.name = "service_tier", .kinds = kResponse, .remedy = "all requests are of one tier; leave it out", .neutral = "\"auto\""},
     {.name = "context_management", .kinds = kResponse, .remedy = "conversations are taken as they are; leave it out"},
-    {.name = "moderation", .kinds = kResponse, .remedy = kLeaveOut},
-    {.name = "prompt_cache_options", .kinds = kResponse, .remedy = "equal beginnings are found by themselves; leave it out"},
-    {.name = "prompt_cache_retention", .kinds = kResponse, .remedy = "equal beginnings are found by themselves; leave it out", .neutral = "\"in_memory\""},
+    {.name = "access_programs", .kinds = kResponse, .remedy = kLeaveOut},
+    {.name = "background_options", .kinds = kResponse, .remedy = "answers come at once or as a stream; leave it out"},
+    {.name = "image", .kinds = kResponse, .remedy = kTextOnly},
+    {.name = "moderation", .kinds = kChat | kResponse, .remedy = kLeaveOut},
+    {.name = "prompt_cache_options", .kinds = kChat | kResponse, .remedy = "equal beginnings are found by themselves; leave it out"},
+    {.name = "prompt_cache_retention", .kinds = kChat | kResponse, .remedy = "equal beginnings are found by themselves; leave it out", .neutral = "\"in_memory\""},
     {"system", kAnthropic, ReadSystem},
     {"tool_choice", kAnthropic, Keep<&Asked::tool_choice, Kind::kObject>},
     {"thinking", kAnthropic, Keep<&Asked::thinking, Kind::kObject>},
@@ -348,6 +352,11 @@ constexpr BodyField kFields[] = {
     {.name = "container", .kinds = kMessages, .remedy = kNoTools},
     {.name = "mcp_servers", .kinds = kAnthropic, .remedy = kNoTools},
     {.name = "context_management", .kinds = kAnthropic, .remedy = "conversations are taken as they are; leave it out"},
+    {.name = "compaction", .kinds = kAnthropic, .remedy = "conversations are taken as they are; leave it out"},
+    {.name = "thread", .kinds = kMessages, .remedy = "messages has the conversation; leave it out"},
+    {.name = "fallbacks", .kinds = kMessages, .remedy = "the model that is asked answers; leave it out"},
+    {.name = "fallback_credit_token", .kinds = kMessages, .remedy = kLeaveOut},
+    {.name = "billing_policy", .kinds = kAnthropic, .remedy = kLeaveOut},
     {.name = "diagnostics", .kinds = kMessages, .remedy = kLeaveOut},
     {.name = "inference_geo", .kinds = kMessages, .remedy = kLeaveOut},
     {.name = "service_tier", .kinds = kMessages, .remedy = "all requests are of one tier; leave it out", .neutral = "\"auto\""},
