@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "grammar/schema_translator.h"
@@ -11,25 +14,44 @@
 namespace inflight::grammar {
 namespace {
 
-constexpr size_t kMaxOneOf = 256;  // branches, each of which is compared with each
-
-// Names that a conjunction requires, as far as they can be read.
-Result<std::vector<std::string>> RequiredNames(const Conjunction& all, Budget& budget) {
-  std::vector<std::string> names;
-  for (const Conjunct& one : all) {
-    const auto& required = (*one.schema)[Keyword::kRequired];
-    if (!required || required->kind() != json::Value::Kind::kArray) continue;
-    if (!budget.Spend(1 + required->text_bytes() / kTextBytesPerStep)) return OutOfSteps();
-    (void)required->ForEachElement([&](const json::Value& name) {
-      if (auto text = name.AsString(); text.ok()) names.push_back(*std::move(text));
-      return Status::Ok();
-    });
-  }
-  std::ranges::sort(names);
-  return names;
-}
+constexpr size_t kMaxOneOf = 256;          // branches, each of which is compared with each
+constexpr size_t kComparisonsPerStep = 8;  // of names
 
 }  // namespace
+
+// As far as they can be read, sorted.
+Result<const std::vector<std::string>*> SchemaTranslator::RequiredNames(const Schema& schema) {
+  const auto [at, is_new] = required_.try_emplace(&schema);
+  std::vector<std::string>& names = at->second;
+  const auto& required = schema[Keyword::kRequired];
+  if (!is_new || !required || required->kind() != json::Value::Kind::kArray) return &names;
+  if (!budget_.Spend(1 + required->text_bytes() / kTextBytesPerStep)) return OutOfSteps();
+  (void)required->ForEachElement([&](const json::Value& name) {
+    if (auto text = name.AsString(); text.ok()) names.push_back(*std::move(text));
+    return Status::Ok();
+  });
+  std::ranges::sort(names);
+  return &names;
+}
+
+// Names that both require.
+Result<std::vector<std::string_view>> SchemaTranslator::CommonNames(const Conjunction& a,
+                                                                    const Conjunction& b) {
+  std::vector<std::string_view> common;
+  for (const Conjunct& one : a) {
+    ASSIGN_OR_RETURN(const std::vector<std::string>* names_a, RequiredNames(*one.schema));
+    for (const Conjunct& other : b) {
+      ASSIGN_OR_RETURN(const std::vector<std::string>* names_b, RequiredNames(*other.schema));
+      if (!budget_.Spend(1 + (names_a->size() + names_b->size()) / kComparisonsPerStep))
+        return OutOfSteps();
+      std::ranges::set_intersection(*names_a, *names_b, std::back_inserter(common));
+    }
+  }
+  std::ranges::sort(common);
+  const auto rest = std::ranges::unique(common);
+  common.erase(rest.begin(), rest.end());
+  return common;
+}
 
 Result<std::optional<NodeId>> SchemaTranslator::Distributed(const Conjunction& all, MakeNode make) {
   for (size_t i = 0; i < all.size(); ++i) {
@@ -108,11 +130,8 @@ Result<bool> SchemaTranslator::AreDisjoint(const Conjunction& a, const Conjuncti
   ASSIGN_OR_RETURN(const Types types_a, SaidTypes(a));
   ASSIGN_OR_RETURN(const Types types_b, SaidTypes(b));
   if ((types_a & types_b) != kObjects) return false;
-  ASSIGN_OR_RETURN(const std::vector<std::string> names_a, RequiredNames(a, budget_));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names_b, RequiredNames(b, budget_));
-  std::vector<std::string> names;
-  std::ranges::set_intersection(names_a, names_b, std::back_inserter(names));
-  for (const std::string& name : names) {
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> names, CommonNames(a, b));
+  for (const std::string_view name : names) {
     Conjunction property_a;
     Conjunction property_b;
     for (const auto& [all, property] : {std::pair(&a, &property_a), std::pair(&b, &property_b)}) {

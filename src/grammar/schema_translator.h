@@ -62,6 +62,8 @@ class SchemaTranslator {
   Result<std::optional<NodeId>> Distributed(const Conjunction& all, MakeNode make);
   Status CheckOneOf(const Conjunction& all, const Schema& schema,
                     const std::vector<const Schema*>& branches);
+  Result<const std::vector<std::string>*> RequiredNames(const Schema& schema);
+  Result<std::vector<std::string_view>> CommonNames(const Conjunction& a, const Conjunction& b);
   Result<bool> AreDisjoint(const Conjunction& a, const Conjunction& b);
   Result<bool> DifferInValues(const Conjunction& a, const Conjunction& b);
   Result<Types> SaidTypes(const Conjunction& all);     // those of `type`
@@ -112,6 +114,7 @@ class SchemaTranslator {
   SchemaDocument document_;
   std::map<Conjunction, RuleId> rules_;  // by sorted conjunctions
   std::deque<Pending> pending_;
+  std::map<const Schema*, std::vector<std::string>> required_;  // that were asked for
   int num_open_texts_ = 0;  // calls of RawText within each other
 };
 
