@@ -4,11 +4,14 @@
 import contextlib
 import hashlib
 import json
+import re
+import socket
 import threading
 
 import pytest
 import requests
 from live_server import DEMO, start_server
+from llm_client import wait_until
 
 LIMIT = json.loads((DEMO / "config.json").read_text())["max_position_embeddings"]
 ROLES = {"user": ["inference"], "reader": ["metrics"]}
@@ -223,3 +226,28 @@ def test_wrong_types_and_values_are_named(server, member, value, says):
     error = error_of(ask(server, CHAT, {"messages": QUESTION, "max_tokens": 4, member: value}), 400)
     assert error["param"] == member
     assert says in error["message"]
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    """A request waits for a second one to begin with, and is all that may wait."""
+    options = ("--max-batch-size=2", "--max-queue-delay-us=3600000000", "--max-queue-size=1")
+    running = start_server(tmp_path_factory.mktemp("full"), DEMO, *options)
+    waits = re.compile(r'^nv_inference_pending_request_count\{.*model="tensorrt_llm",version="1"\} 1$', re.MULTILINE)
+    data = json.dumps(body_of(CHAT)).encode()
+    host, port = running.http.split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as waiting:
+        waiting.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+        wait_until(lambda: waits.search(requests.get(f"http://{running.metrics}/metrics", timeout=30).text))
+        yield running
+    assert running.stop() == 0, running.log.read_text()[-4000:]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+def test_a_full_queue_says_so_in_the_words_of_the_api(full, path, stream):
+    status, kind = (529, "overloaded_error") if path == "/v1/messages" else (503, "server_error")
+    error = error_of(ask(full, path, body_of(path) | {"stream": stream}, key=None), status)
+    assert error["type"] == kind
+    assert "Maximum queue size of 1 has been reached" in error["message"]
+    assert path == "/v1/messages" or error["code"] == "overloaded"
