@@ -15,7 +15,7 @@ namespace {
 // What an entry holds beside the guide.
 constexpr uint64_t kEntryBytes = 512;
 
-// A guide and what it is charged with, which its states keep as well.
+// A guide and what it is charged with, which its states keep as well. It grows as it is used.
 class ChargedGuide final : public Guide, public std::enable_shared_from_this<ChargedGuide> {
  public:
   ChargedGuide(std::shared_ptr<const Guide> guide, MemoryCharge charge)
@@ -26,6 +26,12 @@ class ChargedGuide final : public Guide, public std::enable_shared_from_this<Cha
   }
   int num_tokens() const override { return guide_->num_tokens(); }
   uint64_t bytes() const override { return guide_->bytes(); }
+
+  // Charges what it holds by now; false: its client has no room for that. One thread at a time.
+  bool Recharge(uint64_t own_bytes) const {
+    const uint64_t held = own_bytes + bytes();
+    return held <= charge_.bytes() || charge_.Resize(held).ok();
+  }
 
  private:
   class State final : public GuideState {
@@ -46,7 +52,7 @@ class ChargedGuide final : public Guide, public std::enable_shared_from_this<Cha
   };
 
   const std::shared_ptr<const Guide> guide_;
-  const MemoryCharge charge_;
+  mutable MemoryCharge charge_;
 };
 
 }  // namespace
@@ -113,7 +119,11 @@ Result<std::shared_ptr<const Guide>> GuideCache::GetOne(
                                 [&](const Making* making) { return making->IsOf(spec, tokens); });
   });
   // It is not kept where the client that had it made had no room.
-  if (auto found = Find(spec, tokens)) return *std::move(found);
+  if (auto found = Find(spec, tokens)) {
+    const std::list<Entry> forgotten = Trim();
+    lock.unlock();  // before these end
+    return *std::move(found);
+  }
   const Making making(*this, spec, tokens);
   lock.unlock();
   ASSIGN_OR_RETURN(auto texts, TextsOf(tokens));
@@ -145,12 +155,30 @@ void GuideCache::Keep(Entry entry) {
   std::list<Entry> forgotten;  // ends without the lock
   const std::lock_guard lock(mutex_);
   entries_.push_front(std::move(entry));
+  forgotten = Trim();
+}
+
+std::list<GuideCache::Entry> GuideCache::Trim() {
+  std::list<Entry> forgotten;
   uint64_t bytes = 0;
-  for (const Entry& kept : entries_) bytes += BytesOf(kept);
+  for (auto at = entries_.begin(); at != entries_.end();) {
+    const auto entry = at++;
+    if (IsCharged(*entry)) {
+      bytes += BytesOf(*entry);
+    } else {
+      forgotten.splice(forgotten.begin(), entries_, entry);
+    }
+  }
   while (!entries_.empty() && (entries_.size() > kMaxEntries || bytes > kMaxBytes)) {
-    bytes -= std::min(bytes, BytesOf(entries_.back()));  // it may have grown
+    bytes -= std::min(bytes, BytesOf(entries_.back()));  // it may have grown meanwhile
     forgotten.splice(forgotten.begin(), entries_, std::prev(entries_.end()));
   }
+  return forgotten;
+}
+
+bool GuideCache::IsCharged(const Entry& entry) {
+  if (!entry.made.ok()) return true;
+  return static_cast<const ChargedGuide&>(**entry.made).Recharge(entry.own_bytes);
 }
 
 uint64_t GuideCache::BytesOf(const Entry& entry) {

@@ -4,6 +4,8 @@
 // requests that ask for the same at once the first makes it, and the others wait.
 //
 // What a guide holds is charged to the client that had it made, for as long as it is kept or used.
+// It grows as it is used: what it has grown by is charged, and counts for the bounds of what is
+// kept, when the next request asks for any guide.
 //
 // Threads: any.
 #pragma once
@@ -76,6 +78,10 @@ class GuideCache {
                                                            const GuideTokens& tokens);
   Result<std::shared_ptr<const TokenTexts>> TextsOf(const GuideTokens& tokens);
   void Keep(Entry entry);
+  // Under `mutex_`: takes out what is past the bounds, or what its client has no room for. What it
+  // returns should end without the lock.
+  std::list<Entry> Trim();
+  static bool IsCharged(const Entry& entry);
   static uint64_t BytesOf(const Entry& entry);
 
   const std::function<Result<std::shared_ptr<const Tokenizer>>()> load_tokenizer_;

@@ -14,16 +14,19 @@ namespace {
 constexpr int kMany = 100000;  // more than the tokenizer has
 constexpr uint64_t kGuideBytes = uint64_t{80} << 20;
 
+std::atomic<uint64_t> grown_bytes = 0;  // of the guide whose text is `grows`
+
 // Of so many bytes; `refuse` in its text is none.
 class LargeGuide final : public Guide {
  public:
-  explicit LargeGuide(int num_tokens) : num_tokens_(num_tokens) {}
+  LargeGuide(int num_tokens, bool grows) : num_tokens_(num_tokens), grows_(grows) {}
   std::unique_ptr<GuideState> Begin() const override { return nullptr; }
   int num_tokens() const override { return num_tokens_; }
-  uint64_t bytes() const override { return kGuideBytes; }
+  uint64_t bytes() const override { return kGuideBytes + (grows_ ? grown_bytes.load() : 0); }
 
  private:
   const int num_tokens_;
+  const bool grows_;
 };
 
 std::atomic<int> num_made = 0;
@@ -34,7 +37,8 @@ Result<std::shared_ptr<const Guide>> Make(const GuideSpec& spec,
   ++num_made;
   if (spec.text == "refuse") return Status(StatusCode::kResourceExhausted, "too large");
   last_tokens = std::move(tokens);
-  return std::shared_ptr<const Guide>(std::make_shared<LargeGuide>(last_tokens->num_tokens()));
+  return std::shared_ptr<const Guide>(
+      std::make_shared<LargeGuide>(last_tokens->num_tokens(), spec.text == "grows"));
 }
 
 constexpr int kAskers = 4;
@@ -52,7 +56,10 @@ GuideSpec Regex(std::string text) {
 
 class GuideCacheTest : public ::testing::Test {
  protected:
-  GuideCacheTest() { num_made = 0; }
+  GuideCacheTest() {
+    num_made = 0;
+    grown_bytes = 0;
+  }
 
   std::shared_ptr<const Guide> Get(const GuideSpec& spec, std::vector<TokenId> shown = {},
                                    const std::shared_ptr<AccountShare>& memory = nullptr) {
@@ -142,6 +149,31 @@ TEST_F(GuideCacheTest, AGuideIsChargedWhileItIsKeptOrUsed) {
   EXPECT_FALSE(cache_.Has(Regex("0"), {.num_tokens = kMany}));
   EXPECT_GE(account->used_bytes(), kGuideBytes);
   used.reset();
+  EXPECT_EQ(account->used_bytes(), 0U);
+}
+
+TEST_F(GuideCacheTest, WhatAGuideHasGrownByIsChargedAndCounts) {
+  const auto account = MemoryAccount::Make({.hard_bytes = size_t{1} << 30});
+  const auto share = account->NewConnection("someone", [] {});
+  auto used = Get(Regex("grows"), {}, share);
+  Get(Regex("1"));
+  Get(Regex("2"));
+  grown_bytes = kGuideBytes;  // 320 MiB of 256
+  Get(Regex("2"));
+  EXPECT_FALSE(cache_.Has(Regex("grows"), {.num_tokens = kMany}));
+  EXPECT_TRUE(cache_.Has(Regex("1"), {.num_tokens = kMany}));
+  EXPECT_GE(account->used_bytes(), 2 * kGuideBytes);
+  used.reset();
+  EXPECT_EQ(account->used_bytes(), 0U);
+}
+
+TEST_F(GuideCacheTest, AGuideIsNotKeptThatHasGrownPastItsClientsRoom) {
+  const auto account = MemoryAccount::Make({.hard_bytes = 3 * kGuideBytes / 2});
+  const auto share = account->NewConnection("someone", [] {});
+  Get(Regex("grows"), {}, share);
+  grown_bytes = kGuideBytes;
+  EXPECT_NE(Get(Regex("grows"), {}, share), nullptr);
+  EXPECT_FALSE(cache_.Has(Regex("grows"), {.num_tokens = kMany}));
   EXPECT_EQ(account->used_bytes(), 0U);
 }
 
