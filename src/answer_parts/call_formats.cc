@@ -154,7 +154,8 @@ constexpr CallFormat kFormats[] = {
                  .behind_arguments = ")",
                  .between = ", ",
                  .after = "]",
-                 .arguments = "python"}},
+                 .arguments = "python",
+                 .instead = R"(\s*([^\s\[][\s\S]*)?)"}},
     {.name = "llama",
      .template_has = {"\"name\": ", "\"parameters\": "},
      .markers = {"<|python_tag|>"},
@@ -162,7 +163,8 @@ constexpr CallFormat kFormats[] = {
      .written = {.before_name = "{\"name\": \"",
                  .behind_name = "\", \"parameters\": ",
                  .behind_arguments = "}",
-                 .between = "; "}},
+                 .between = "; ",
+                 .instead = R"(\s*([^\s{][\s\S]*)?)"}},
 };
 
 }  // namespace

@@ -41,6 +41,9 @@ struct WrittenCalls {
   std::array<std::string_view, 2> preambles = {};
   std::string_view preamble_end = {};
   std::string_view otherwise = {};
+  // Of formats without a trigger: an expression of the whole texts that may stand in place of
+  // calls, none of which a reader takes for one. Markers are in none.
+  std::string_view instead = {};
   bool is_single = false;  // an answer has one call at most
 };
 

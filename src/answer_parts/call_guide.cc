@@ -49,9 +49,9 @@ void WriteTag(const WrittenCalls& written, const GuidedFunction& function, bool 
   writer.Key("begin").String(is_triggered ? Behind(begin, written.trigger) : begin);
   if (!function.schema.empty()) {
     writer.Key("schema").Raw(OfObjects(function.schema));
-  } else if (written.arguments == "json") {
+  } else if (written.arguments == "json" || !is_triggered) {
     writer.Key("schema").Raw(kAnyObject);
-  } else if (is_triggered && !is_last) {
+  } else if (!is_last) {
     writer.Key("choice").Raw(R"([""])");
     end = {};
   }
@@ -121,10 +121,6 @@ Status WriteGuide(const GuideSpec& guide, json::Writer& writer) {
 
 }  // namespace
 
-bool MayLeaveCalls(const CallFormat& format) {
-  return !format.written.trigger.empty() || !format.written.otherwise.empty();
-}
-
 std::string CallGuideText(const CallFormat& format, std::span<const GuidedFunction> functions,
                           const CallGuideOptions& options) {
   const WrittenCalls& written = format.written;
@@ -154,6 +150,10 @@ std::string CallGuideText(const CallFormat& format, std::span<const GuidedFuncti
     if (options.max_calls == 1) writer.Key("once").Bool(true);
     if (!written.other_trigger.empty())
       WriteTexts("never", std::array{written.other_trigger}, writer);
+  }
+  if (!options.must_call && !written.instead.empty()) {
+    add("instead", written.instead);
+    WriteTexts("never", format.markers, writer);
   }
   WriteMessages(format, options.must_call, writer);
   writer.EndObject();

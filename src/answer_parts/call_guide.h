@@ -26,11 +26,7 @@ struct CallGuideOptions {
   size_t max_calls = 64;
 };
 
-// Whether guides of the format may leave it to the model if it calls.
-bool MayLeaveCalls(const CallFormat& format);
-
-// kTagged of GuideSpec. `functions` are those that may be called; where the model need not call,
-// the format is one of MayLeaveCalls.
+// kTagged of GuideSpec. `functions` are those that may be called.
 std::string CallGuideText(const CallFormat& format, std::span<const GuidedFunction> functions,
                           const CallGuideOptions& options);
 

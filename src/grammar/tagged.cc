@@ -52,6 +52,7 @@ struct Tagged {
   bool once = false;
   std::vector<std::pair<std::string, std::string>> preambles;  // begin, end
   std::string otherwise;
+  std::optional<std::string> instead;
   std::vector<std::string> never;
 };
 
@@ -144,9 +145,9 @@ Result<uint32_t> CountOr(std::string_view member, const std::optional<json::Valu
 
 // What may stand around sections, or in their place.
 Status ReadFreeParts(const json::Value& guide, Tagged& tagged) {
-  constexpr std::array<std::string_view, 5> kMembers = {"trigger", "once", "preambles", "otherwise",
-                                                        "never"};
-  const auto [trigger, once, preambles, otherwise, never] = guide.Pick(kMembers);
+  constexpr std::array<std::string_view, 6> kMembers = {"trigger",   "once",    "preambles",
+                                                        "otherwise", "instead", "never"};
+  const auto [trigger, once, preambles, otherwise, instead, never] = guide.Pick(kMembers);
   ASSIGN_OR_RETURN(tagged.trigger, TextOrNone("trigger", trigger));
   if (trigger) RETURN_IF_ERROR(CheckFreeText("trigger", tagged.trigger));
   if (once) {
@@ -155,6 +156,9 @@ Status ReadFreeParts(const json::Value& guide, Tagged& tagged) {
     tagged.once = once->text() == "true";
   }
   ASSIGN_OR_RETURN(tagged.otherwise, TextOrNone("otherwise", otherwise));
+  if (instead) {
+    ASSIGN_OR_RETURN(tagged.instead, TextOrNone("instead", instead));
+  }
   ASSIGN_OR_RETURN(tagged.never, ReadTexts("never", never, kMaxFreeTexts));
   for (const std::string& one : tagged.never) RETURN_IF_ERROR(CheckFreeText("never", one));
   if (!preambles) return Status::Ok();
@@ -170,9 +174,9 @@ Status ReadFreeParts(const json::Value& guide, Tagged& tagged) {
 }
 
 Result<Tagged> ReadTagged(std::string_view text) {
-  constexpr std::array<std::string_view, 12> kMembers = {
-      "tags",      "min",     "max",  "between",   "before",    "after",
-      "arguments", "trigger", "once", "preambles", "otherwise", "never"};
+  constexpr std::array<std::string_view, 13> kMembers = {
+      "tags",    "min",  "max",       "between",   "before",  "after", "arguments",
+      "trigger", "once", "preambles", "otherwise", "instead", "never"};
   const auto parsed = json::Value::Parse(text);
   if (!parsed.ok()) return InvalidArgument("tagged", parsed.status().message());
   if (parsed->kind() != json::Value::Kind::kObject)
@@ -216,12 +220,28 @@ Result<Dfa> FreeText(Dfa free, const std::vector<std::string>& never, Budget& bu
   return free;
 }
 
-Result<Dfa> AnyText(Budget& budget) {
-  Grammar grammar;
-  const RuleId rule =
-      grammar.AddRule("any text", grammar.Repeat(grammar.Chars(CharSet::Any()), 0, kUnlimited));
+Result<Dfa> DfaOfRule(Grammar& grammar, NodeId body, Budget& budget) {
+  const RuleId rule = grammar.AddRule("free text", body);
   ASSIGN_OR_RETURN(const Nfa nfa, MakeNfa(grammar, rule, budget));
   return Determinize(nfa, budget);
+}
+
+Result<Dfa> AnyText(Budget& budget) {
+  Grammar grammar;
+  return DfaOfRule(grammar, grammar.Repeat(grammar.Chars(CharSet::Any()), 0, kUnlimited), budget);
+}
+
+// Whole texts that stand in place of all sections.
+Result<NodeId> InsteadOf(const Tagged& tagged, NodeId sections, Grammar& grammar, Budget& budget) {
+  if (!tagged.instead) return sections;
+  Grammar alone;
+  const auto body = TranslateRegex(*tagged.instead, alone);
+  if (!body.ok()) return body.status().WithPrefix("tagged: instead");
+  ASSIGN_OR_RETURN(Dfa texts, DfaOfRule(alone, *body, budget));
+  ASSIGN_OR_RETURN(texts, FreeText(std::move(texts), tagged.never, budget));
+  const RuleId rule =
+      grammar.AddRule("text in place of sections", std::make_shared<const Dfa>(std::move(texts)));
+  return grammar.Choice({sections, grammar.Call(rule)});
 }
 
 // `up_to` are texts up to a trigger. Any text in which a text of the rule stands behind each
@@ -247,7 +267,7 @@ Dfa Triggered(const Dfa& up_to, RuleId rule, bool once) {
 // The sections with what stands around them.
 Result<NodeId> WithFreeParts(const Tagged& tagged, NodeId sections, Grammar& grammar,
                              Budget& budget) {
-  NodeId all = sections;
+  ASSIGN_OR_RETURN(NodeId all, InsteadOf(tagged, sections, grammar, budget));
   if (!tagged.otherwise.empty() || !tagged.preambles.empty()) {
     ASSIGN_OR_RETURN(Dfa any, AnyText(budget));
     ASSIGN_OR_RETURN(any, FreeText(std::move(any), tagged.never, budget));

@@ -198,6 +198,43 @@ def test_calls_that_follow_others_without_their_end_are_strict_too(driver, name,
     assert [(n, json.loads(a)) for n, a in calls] == [("g", {}), ("f", {"x": "a"})]
 
 
+# Formats whose calls are the whole answer: two calls, a call with other arguments, and texts that are none.
+WHOLE = {
+    "llama": ('{"name": "g", "parameters": {"y": [1]}}; {"name": "f", "parameters": {"x": 1}}', '"x": 1', '"x": "a"',
+              ['{"a": 1}', ' {"name": "f"', "Hm. <|python_tag|>", '{"name": "h", "parameters": {}}']),
+    "pythonic": ("[g(y=[1]), f(x=1)]", "x=1", 'x="a"', ["[1, 2]", " [f(", "Hm. <|python_start|>", "[h()]"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_an_answer_is_calls_or_a_text_where_nothing_marks_calls(driver, name):
+    calls_alone, fits, other, refused = WHOLE[name]
+    driver.calls(FORMATS[name][0], [("f", STRICT, []), ("g", None, [])], must_call=False, max_calls=64)
+    assert driver.matches([calls_alone, calls_alone.replace(fits, other), *refused]) == [True] + [False] * (1 + len(refused))
+    texts = ["", "\n", "Hm.", "\n 1 {[ <b>", "Let me look: " + calls_alone.replace(fits, other)]
+    assert driver.matches(texts) == [True] * len(texts)
+    ((content, _, calls), *free) = driver.read([calls_alone, *texts])
+    assert (content, [(n, json.loads(a)) for n, a in calls]) == ("", [("g", {"y": [1]}), ("f", {"x": 1})])
+    assert [c for _, _, c in free] == [[]] * len(texts)
+    driver.calls(FORMATS[name][0], [("f", STRICT, []), ("g", None, [])], must_call=False, max_calls=1)
+    assert driver.matches([calls_alone, "Hm."]) == [False, True]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", WHOLE)
+def test_calls_that_a_model_may_make_fit_where_nothing_marks_them(driver, name, seed):
+    draw = random.Random(f"{name} {seed}")
+    schemas = {"get_it": parameters(draw), "other": parameters(draw)}
+    functions = [function(*one) for one in schemas.items()]
+    begin = {"llama": '{"name": "', "pythonic": "[get_it("}[name]  # else hardly any walk would begin with a call
+    driver.calls(FORMATS[name][0], functions, must_call=False, max_calls=2, tokens=[*TOKENS, begin])
+    texts = driver.walks(seed, count=60, soft=30, hard=600, closing=[begin, *FORMATS[name][1]])
+    found = [calls for _, _, calls in driver.read(texts) if calls]
+    for called, arguments in (call for calls in found for call in calls):
+        check(schemas[called], arguments)
+    assert found and len(found) < len(texts)
+
+
 @pytest.mark.parametrize("end", ["</function>\n</tool_call>", "</function></tool_call>", "</function>", "</tool_call>", ""])
 def test_a_call_of_any_arguments_ends_where_the_model_ends_it(driver, end):
     driver.calls(FORMATS["qwen_coder"][0], [("f", STRICT, []), ("g", None, [])], must_call=False, max_calls=64)

@@ -157,8 +157,8 @@ def test_a_strict_function_is_called_well_where_the_model_may_choose(api):
     assert whole(ask(api, "thinks", tools=STRICT)) == ("Sunny, I guess.", "What is the weather, and where?", [], "stop")
 
 
-@pytest.mark.parametrize("name", ["pythonic", "gemma", "qwen_coder"])
-def test_calls_of_formats_that_are_no_json_are_forced(tmp_path, name):
+@pytest.mark.parametrize("name", ["pythonic", "gemma", "qwen_coder", "llama", "seed"])
+def test_calls_of_a_format_are_forced_and_fit(tmp_path, name):
     """The demo model says what it likes between the marks."""
     (tmp_path / "tools.jinja").write_text("{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}")
     weather = {**WEATHER, "properties": {**WEATHER["properties"], "note": {"type": "string", "maxLength": 20}}}
@@ -171,6 +171,11 @@ def test_calls_of_formats_that_are_no_json_are_forced(tmp_path, name):
             content, _, calls, reason = whole(answer)
             assert (content, [n for n, _ in calls], reason) == ("", ["get_weather"], "tool_calls")
             jsonschema.validate(json.loads(calls[0][1]), weather)
+        tools[0]["function"]["strict"] = True
+        for seed in range(6):  # the model calls if it likes
+            _, _, calls, reason = whole(api.chat.completions.create(**options, temperature=1, seed=seed))
+            for _, arguments in calls if reason == "tool_calls" else []:
+                jsonschema.validate(json.loads(arguments), weather)
     assert running.stop() == 0
 
 

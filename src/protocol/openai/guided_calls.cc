@@ -121,16 +121,6 @@ Status CheckNames(const Choice& choice, const std::vector<Tool>& tools) {
   return Status::Ok();
 }
 
-Status CheckMayLeave(const answer_parts::CallFormat& format, const std::vector<Tool>& tools) {
-  if (answer_parts::MayLeaveCalls(format)) return Status::Ok();
-  const auto strict = std::ranges::find_if(tools, &Tool::is_strict);
-  return Unimplemented(
-      "tools[" + std::to_string(strict - tools.begin()) + "].function.strict",
-      "is not supported where the model may call or not, and no text marks where its calls begin, "
-      "as in the format " +
-          std::string(format.name) + "; leave it out, or set tool_choice to required");
-}
-
 }  // namespace
 
 bool ForcesCalls(const Asked& asked) {
@@ -151,9 +141,8 @@ Result<std::optional<Guided>> ReadGuidedCalls(const Asked& asked,
   if (must_call) {
     ASSIGN_OR_RETURN(choice, ReadChoice(asked));
     RETURN_IF_ERROR(CheckNames(choice, tools));
-  } else {
-    if (std::ranges::none_of(tools, &Tool::is_strict)) return std::optional<Guided>();
-    RETURN_IF_ERROR(CheckMayLeave(*format.calls, tools));
+  } else if (std::ranges::none_of(tools, &Tool::is_strict)) {
+    return std::optional<Guided>();
   }
   std::vector<answer_parts::GuidedFunction> functions;
   for (const Tool& tool : tools) {

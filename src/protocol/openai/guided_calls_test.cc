@@ -124,6 +124,11 @@ TEST(GuidedCallsTest, StrictFunctionsAreGuidedWhereTheModelMayChoose) {
   EXPECT_EQ(once->at("before"), "[");
   EXPECT_EQ(once->at("never"), Json::parse(R"(["functools["])"));
   EXPECT_TRUE(Forced(tools + R"(, "tool_choice": "auto")")->contains("trigger"));
+  const auto whole = Forced(tools, "pythonic");
+  ASSERT_TRUE(whole.ok()) << whole.status().ToString();
+  EXPECT_EQ(whole->at("instead"), R"(\s*([^\s\[][\s\S]*)?)");
+  EXPECT_EQ(whole->at("never").size(), 3U);
+  EXPECT_FALSE(Forced(tools + R"(, "tool_choice": "required")", "llama")->contains("instead"));
 }
 
 TEST(GuidedCallsTest, WhatIsWrongIsNamed) {
@@ -142,14 +147,6 @@ TEST(GuidedCallsTest, WhatIsWrongIsNamed) {
                 .status()
                 .message(),
             "tool_choice.allowed_tools.tools: got more than 1024");
-  const std::string strict =
-      R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])";
-  const Status other = Forced(strict, "pythonic").status();
-  EXPECT_EQ(other.code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(other.message(),
-            "tools[0].function.strict: is not supported where the model may call or not, and no "
-            "text marks where its calls begin, as in the format pythonic; leave it out, or set "
-            "tool_choice to required");
 }
 
 }  // namespace
