@@ -169,8 +169,22 @@ def test_reasoning_that_is_not_read_is_not_written(model, tmp_path):
     assert running.stop() == 0
 
 
+def test_reasoning_is_cut_where_its_tokens_are_used_up(tmp_path):
+    model = write_scripted_model(tmp_path / "scripted", TEMPLATE, SCRIPTS, end="<|stop|>")
+    running = start_server(tmp_path, model)
+    lengths = []
+    for budget in (0, 1, 2, 50):
+        answer = ask(running, guided_choice=["grey", "black"], thinking_budget=budget)
+        assert ask(running, stream=True, guided_choice=["grey", "black"], thinking_budget=budget) == answer
+        content, reasoning, reason = answer
+        assert (content in ("grey", "black"), reason) == (True, "stop")
+        assert REASONING.startswith(reasoning)
+        lengths.append(len(reasoning))
+    assert lengths[0] == 0 < lengths[1] < lengths[2] < lengths[3] == len(REASONING)
+    assert running.stop() == 0
+
+
 @pytest.mark.parametrize(("options", "param", "says"), [
-    ({"guided_regex": "a", "thinking_budget": 3}, "thinking_budget", "in channels"),
     ({"guided_json": "{"}, "guided_json", "schema"),
     ({"guided_regex": "(a"}, "guided_regex", "not closed"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"not": {}}}}},

@@ -209,6 +209,20 @@ def test_a_budget_of_channels_ends_their_message(tmp_path):
     assert running.stop() == 0
 
 
+def test_a_budget_of_channels_leads_to_the_call_that_must_be_made(tmp_path):
+    model = write_scripted_model(tmp_path / "scripted", HARMONY, {"harmony": SCRIPTS["harmony"]}, end="<|stop|>")
+    running = start_server(tmp_path, model)
+    with openai.OpenAI(base_url=f"http://{running.http}/v1", api_key="none", max_retries=0) as api:
+        kwargs = {"chat_template_kwargs": {"script": "harmony"}, "thinking_budget": 2}
+        options = {"model": "scripted", "messages": QUESTION, "tools": STRICT, "tool_choice": "required", "max_tokens": 300}
+        content, reasoning, calls, reason = whole(api.chat.completions.create(**options, extra_body=kwargs))
+        assert (content, reason) == ("", "tool_calls")
+        assert THOUGHT.startswith(reasoning) and 0 < len(reasoning) < len(THOUGHT)
+        ((name, arguments),) = calls
+        jsonschema.validate(json.loads(arguments), WEATHER if name == "get_weather" else {"type": "object"})
+    assert running.stop() == 0
+
+
 def test_a_guide_and_tools_do_not_go_together(api):
     formatted = {"type": "json_object"}
     for choice in ("auto", "required"):
@@ -322,8 +336,9 @@ def test_harmony_is_read_and_rendered(model, tmp_path):
                 jsonschema.validate(json.loads(calls[0][1]), WEATHER)
             else:
                 assert content.startswith("I look.")
-            with pytest.raises(openai.BadRequestError, match="thinking_budget"):
-                api.chat.completions.create(model="scripted", messages=QUESTION, **options, extra_body={"thinking_budget": 3})
+            kwargs = {"chat_template_kwargs": {"script": "harmony"}, "thinking_budget": 12}
+            within = api.chat.completions.create(model="scripted", messages=QUESTION, **options, extra_body=kwargs)
+            assert whole(within) == (content, reasoning, calls, reason)
     call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     answers = [
         ({"content": None, "reasoning_content": "Hm."}, {"thinking": "Hm."}),

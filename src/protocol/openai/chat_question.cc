@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "conversation/conversation.h"
 #include "conversation/shorter_conversation.h"
+#include "protocol/openai/guided_calls.h"
 #include "protocol/openai/prompts.h"
 #include "protocol/openai/reasoning.h"
 #include "protocol/openai/tools.h"
@@ -33,17 +34,21 @@ serving::PromptText AsPromptText(conversation::Prompt prompt) {
           .add_special_tokens = false};
 }
 
-// A model that may call chooses its next message itself, if that is not one of reasoning.
+// What follows reasoning that is cut is the answer, or the call that must be made; a model that may
+// call chooses that itself, if it does not reason on.
 std::optional<serving::PromptText::ReasoningMessages> ReasoningMessagesOf(
-    const answer_parts::ReasoningTags& tags, bool may_call) {
+    const answer_parts::AnswerFormat& format, const Asked& asked) {
+  const answer_parts::ReasoningTags& tags = *format.reasoning;
   if (tags.message_end.empty()) return std::nullopt;
-  const std::string next = std::string(tags.message_end).append(tags.next_message);
-  std::string last = next + std::string(tags.end);
+  const bool must_call = format.calls != nullptr && ForcesCalls(asked);
+  const std::string end = std::string(tags.message_end).append(tags.next_message);
+  std::string last = end;
+  last.append(must_call ? format.calls->written.before_name : tags.end);
   return serving::PromptText::ReasoningMessages{
       .end = std::string(tags.message_end),
       .next = std::string(tags.next_message).append(tags.begin),
-      .cut = may_call ? next : last,
-      .cut_again = std::move(last)};
+      .cut = ShowsTools(asked) && !must_call ? end : last,
+      .cut_again = last};
 }
 
 }  // namespace
@@ -72,7 +77,9 @@ Result<Question> AskChat(const Context& context, const Asked& asked, const Serve
   PromptSource& prompt = question.prompts.emplace_back();
   prompt.text_bytes = read.variables.size();
   const auto whole = std::make_shared<const Conversation>(std::move(read));
-  const auto make = [model = served.text, begins_in, tags, may_call = ShowsTools(asked)](
+  const auto make = [model = served.text, begins_in, tags,
+                     messages = tags == nullptr ? std::nullopt
+                                                : ReasoningMessagesOf(question.format, asked)](
                         const Conversation& of) -> Result<serving::PromptText> {
     ASSIGN_OR_RETURN(conversation::Prompt rendered, Render(*model->chat_template, of));
     serving::PromptText made = AsPromptText(std::move(rendered));
@@ -80,7 +87,7 @@ Result<Question> AskChat(const Context& context, const Asked& asked, const Serve
     *begins_in = answer_parts::FindBegin(*tags, made.text);
     if (*begins_in != answer_parts::BeginsIn::kContent) made.guide_begins_after = tags->end;
     if (*begins_in == answer_parts::BeginsIn::kAnything) made.guide_opening = tags->begin;
-    made.reasoning_messages = ReasoningMessagesOf(*tags, may_call);
+    made.reasoning_messages = messages;
     return made;
   };
   prompt.make = [make, whole] { return make(*whole); };

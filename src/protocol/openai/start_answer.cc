@@ -65,10 +65,6 @@ Result<std::optional<Guided>> GuideOf(const Asked& asked, answer_parts::AnswerFo
   ASSIGN_OR_RETURN(auto calls, ReadGuidedCalls(asked, format));
   if (!said && !calls) return std::optional<Guided>();
   const answer_parts::CallFormat* const channels = format.channels();
-  if (channels != nullptr && asked.thinking_budget)
-    return Unimplemented("thinking_budget",
-                         "is not supported beside calls or texts that must fit by a model that "
-                         "answers in channels; leave it out");
   if (said && ShowsTools(asked))
     return Unimplemented(said->field,
                          "is not supported beside tools that the model may call; leave them out, "
