@@ -589,10 +589,9 @@ Schema ServeSchema() {
   AddOperation(schema);
   AddSharedMemory(schema);
   AddUpstreamServeFlags(schema);
-  schema.Common({"model", "model_repository", "lora_modules", "device", "dtype", "quant_algo",
-                 "max_batch_size", "max_seq_len", "threads", "kv_cache_free_memory_fraction",
-                 "tensor_parallel_size", "api_key", "api_key_file", "http_address", "http_port",
-                 "served_model_name", "tool_call_format", "request_log"});
+  schema.Common({"model", "model_repository", "device", "dtype", "max_batch_size", "max_seq_len",
+                 "threads", "kv_cache_free_memory_fraction", "tensor_parallel_size", "api_key",
+                 "api_key_file", "http_address", "http_port", "served_model_name", "request_log"});
   return schema;
 }
 
