@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The request log (docs/operations.md, "The request log"): one line for each request that has ended."""
 
+import json
 import re
 import socket
 
@@ -8,7 +9,7 @@ import pytest
 import requests
 import tritonclient.grpc as triton
 from live_server import DEMO, start_server
-from llm_client import wait_until
+from llm_client import kv_blocks, wait_until, wait_until_idle
 from server_log import messages
 
 LINE = re.compile(
@@ -67,15 +68,22 @@ def test_generate_and_grpc_have_lines_of_the_model_that_was_asked(server):
     assert "SECRET" not in server.log.read_text()
 
 
-def test_a_client_that_goes_has_status_499(server):
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_goes_has_status_499(server, stream):
     before = len(lines(server))
     host, port = server.http.split(":")
-    body = b'{"model":"demo","prompt":"a","max_tokens":200,"ignore_eos":true,"stream":true}'
+    asked = {"model": "demo", "prompt": "a", "max_tokens": 900, "ignore_eos": True, "n": 8, "temperature": 1, "stream": stream}
+    body = json.dumps(asked).encode()
     with socket.create_connection((host, int(port)), timeout=30) as peer:
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         peer.sendall(head % len(body) + body)
-        assert peer.recv(1)
-    assert last_line(server, before + 1)["status"] == "499"
+        if stream:
+            assert peer.recv(1)
+        else:
+            wait_until(lambda: kv_blocks(server) > 0)
+    line = last_line(server, before + 1)
+    assert line["status"] == "499" and int(line["tokens_out"]) < 8 * 900
+    wait_until_idle(server)
 
 
 def test_requests_that_no_model_answers_do_not_fill_the_log(server):
