@@ -223,12 +223,13 @@ def test_a_budget_of_channels_leads_to_the_call_that_must_be_made(tmp_path):
     assert running.stop() == 0
 
 
-def test_a_guide_and_tools_do_not_go_together(api):
+def test_a_guide_is_of_texts_and_not_of_calls(api):
     formatted = {"type": "json_object"}
-    for choice in ("auto", "required"):
-        with pytest.raises(openai.BadRequestError) as error:
-            ask(api, "reasons", tool_choice=choice, response_format=formatted)
-        assert error.value.param == "response_format"
+    with pytest.raises(openai.BadRequestError) as error:
+        ask(api, "reasons", tool_choice="auto", response_format=formatted)
+    assert error.value.param == "response_format"
+    forced = {"tools": STRICT, "tool_choice": WEATHER_ALONE, "max_tokens": 300}
+    assert whole(ask(api, "reasons", response_format=formatted, **forced)) == whole(ask(api, "reasons", **forced))
     answer = ask(api, "reasons", tool_choice="none", response_format=formatted, max_tokens=60)
     assert whole(answer)[0].startswith("{")
 

@@ -65,6 +65,7 @@ Result<std::optional<Guided>> GuideOf(const Asked& asked, answer_parts::AnswerFo
   ASSIGN_OR_RETURN(auto calls, ReadGuidedCalls(asked, format));
   if (!said && !calls) return std::optional<Guided>();
   const answer_parts::CallFormat* const channels = format.channels();
+  if (ForcesCalls(asked)) said.reset();  // it is of a text, and the answer has none
   if (said && ShowsTools(asked))
     return Unimplemented(said->field,
                          "is not supported beside tools that the model may call; leave them out, "
