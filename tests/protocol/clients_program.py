@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in .venv-clients, which has other packages than the tests: asks a server by one client and prints JSON with what it
-understood: {"chat": text, "stream": [texts], "call": what the client makes of a call or a structured answer}.
+understood: {"chat": text, "stream": [texts], "call": what the client makes of a call or a structured answer}, or of
+instructor_guided {mode: what it made}.
 
 usage: clients_program.py CLIENT URL
 """
@@ -8,6 +9,7 @@ usage: clients_program.py CLIENT URL
 import json
 import os
 import sys
+import typing
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is asked of anybody but the server
 MODEL, KEY = "scripted", "none"
@@ -71,6 +73,26 @@ def instructor(url):
     }
 
 
+def instructor_guided(url):
+    """The modes in which the server has to see to it that the answer fits."""
+    import instructor as library
+    import openai
+    import pydantic
+
+    class Forecast(pydantic.BaseModel):
+        city: typing.Literal["Bonn", "Ulm"]
+        days: typing.Annotated[int, pydantic.Field(ge=1, le=3)]
+
+    plain = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
+    messages = [{"role": "user", "content": QUESTION}]
+    made = {}
+    for mode in (library.Mode.TOOLS, library.Mode.TOOLS_STRICT, library.Mode.JSON_SCHEMA, library.Mode.RESPONSES_TOOLS):
+        client = library.from_openai(plain, mode=mode)
+        found = client.chat.completions.create(model=MODEL, messages=messages, response_model=Forecast, max_retries=0)
+        made[mode.name] = found.model_dump()
+    return made
+
+
 def llama_index(url):
     from llama_index.core.llms import ChatMessage
     from llama_index.core.tools import FunctionTool
@@ -96,7 +118,7 @@ def llama_index(url):
 
 CLIENTS = {
     "langchain": langchain, "litellm": litellm, "litellm_anthropic": litellm_anthropic, "instructor": instructor,
-    "llama_index": llama_index,
+    "instructor_guided": instructor_guided, "llama_index": llama_index,
 }  # fmt: skip
 
 if __name__ == "__main__":

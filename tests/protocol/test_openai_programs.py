@@ -34,20 +34,39 @@ def scripted(tmp_path_factory):
 
 
 # CI makes it, and takes a skip for want of it as a failure (tests/conftest.py); elsewhere these packages are a lot to ask for.
-@pytest.mark.skipif(not PYTHON.exists(), reason="this machine has no .venv-clients: scripts/install_deps.sh ci makes it")
-@pytest.mark.parametrize("client", ["langchain", "litellm", "litellm_anthropic", "instructor", "llama_index"])
-def test_clients_understand_the_answers(client, scripted):
+needs_clients = pytest.mark.skipif(
+    not PYTHON.exists(), reason="this machine has no .venv-clients: scripts/install_deps.sh ci makes it"
+)
+
+
+def told_by(client, server):
+    """What the program prints of the client."""
     program = pathlib.Path(__file__).with_name("clients_program.py")
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and not k.startswith("OPENAI")}
     done = subprocess.run(
-        [PYTHON, program, client, f"http://{scripted.http}/v1"], capture_output=True, text=True, timeout=180, check=False,
-        env=dict(environment, HOME=str(scripted.log.parent), no_proxy="127.0.0.1"),
+        [PYTHON, program, client, f"http://{server.http}/v1"], capture_output=True, text=True, timeout=180, check=False,
+        env=dict(environment, HOME=str(server.log.parent), no_proxy="127.0.0.1"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@needs_clients
+@pytest.mark.parametrize("client", ["langchain", "litellm", "litellm_anthropic", "instructor", "llama_index"])
+def test_clients_understand_the_answers(client, scripted):
+    told = told_by(client, scripted)
     assert told["chat"] == TALK
     assert told["call"] == ["get_weather", {"city": "Bonn"}]
     if client == "instructor":  # of a stream it makes objects that grow
         assert told["stream"] == ["Bonn"]
     else:
         assert "".join(told["stream"]) == TALK and len(told["stream"]) > 2
+
+
+@needs_clients
+def test_instructor_has_answers_that_fit(scripted):
+    """Of a model that would say something else."""
+    made = told_by("instructor_guided", scripted)
+    assert len(made) == 4
+    for mode, forecast in made.items():
+        assert forecast["city"] in ("Bonn", "Ulm") and forecast["days"] in (1, 2, 3), mode
