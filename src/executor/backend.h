@@ -6,6 +6,9 @@
 // (CPU) computes inside Launch; at depth 2 (CUDA) the step loop plans and launches N+1 while N
 // computes, and every sequence found finished at Collect has one row in flight, which is discarded.
 // Slots and blocks are reused only after the last step that holds them was collected (Retire).
+// A device of several stages, one behind the other, has a step in each: depth is their number. It
+// learns a token no sooner than the host, so that it does not look ahead (looks_ahead): the steps
+// in flight are of different sequences, or chunks of a prompt.
 //
 // Launch is Forward, then Decode, with late inputs between: rows planned with has_late_inputs are
 // decoded only once ProvideLateInputs was called for that step. Where no row has any, the two are
@@ -54,6 +57,9 @@ struct KvGroup {
 
 struct BackendInfo {
   int depth = 1;
+  // Whether a decode row may be launched while a step in flight computes the token that it begins
+  // with. Rows of beams never are.
+  bool looks_ahead = true;
   int max_slots = 0;  // sequences that can be set up at once; at least max_batch_size + depth - 1
   int max_batch_size = 0;      // rows in one step, at most StepPlan::kMaxRows
   int max_num_tokens = 0;      // tokens in one step

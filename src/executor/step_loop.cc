@@ -55,6 +55,7 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
                   .max_num_tokens = options.limits.max_num_tokens,
                   .max_slots = backend.info().max_slots,
                   .depth = depth_,
+                  .looks_ahead = backend.info().looks_ahead,
                   .max_tokens_per_row = backend.info().max_tokens_per_row,
                   .max_drafts = backend.info().max_drafts,
                   .policy = options.scheduler_policy,

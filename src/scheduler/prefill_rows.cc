@@ -1,10 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a step's prefill budget is spent: the two chunking policies.
 #include <algorithm>
+#include <cstdint>
 
 #include "scheduler/scheduler.h"
 
 namespace inflight::scheduler {
+
+// Prompt tokens of a step: one stage's share of the prompts that are being computed, with what of
+// them is planned or in flight, and of those that are next.
+int Scheduler::StageTokens() const {
+  if (options_.looks_ahead) return options_.max_num_tokens;
+  const int64_t most = int64_t{options_.depth} * options_.max_num_tokens;
+  int64_t num_tokens = 0;
+  int num_sequences = 0;
+  for (const SequenceState* sequence : running_)
+    if (sequence->num_kv_tokens < sequence->num_prefill_tokens)
+      num_tokens += sequence->num_prefill_tokens - sequence->num_cached_tokens;
+  for (const SequenceState* sequence = waiting_.first();
+       sequence != nullptr && num_tokens < most && num_sequences < max_running_;
+       sequence = sequence->next, ++num_sequences)
+    num_tokens += std::ssize(*sequence->tokens);
+  const int64_t share = (std::min(num_tokens, most) + options_.depth - 1) / options_.depth;
+  const auto in_units = static_cast<int>((share + chunk_unit_ - 1) / chunk_unit_ * chunk_unit_);
+  return std::max(in_units, kLeastStageTokens);
+}
 
 // FIRST_COME_FIRST_SERVED: whoever finds no room in this step holds up those behind it.
 void Scheduler::PlanPrefillInOrder(Budget budget, PlannedStep* step) {
@@ -76,14 +96,15 @@ int Scheduler::ChunkSize(const SequenceState& sequence, int num_taken, const Bud
   return budget.first ? limit : 0;
 }
 
-// False when the plan's arrays have no room for it.
+// False when the step has no room for it.
 bool Scheduler::AddPrefillRow(SequenceState* sequence, int num_tokens, PlannedStep* step) {
   int end = sequence->num_planned_tokens + num_tokens;
   int num_drafts = std::max(0, end - sequence->num_prefill_tokens);
   const int num_missing = std::max(0, num_drafts - (options_.max_drafts - step->num_drafts));
   end -= num_missing;
   num_drafts -= num_missing;
-  if (!UpdatesFit(*sequence, end, step->plan)) return false;
+  if (step->plan.num_rows >= max_step_rows_ || !UpdatesFit(*sequence, end, step->plan))
+    return false;
   const bool is_last = end >= sequence->num_prefill_tokens;
   AddRow(sequence, num_tokens - num_missing, num_drafts, /*is_prefill=*/true, /*yields=*/is_last,
          step);

@@ -10,6 +10,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, kv_cache::KvCache* kv_cach
     : options_(options),
       kv_cache_(kv_cache),
       max_running_(std::min({options.max_batch_size, options.max_num_tokens, StepPlan::kMaxRows})),
+      max_step_rows_(options.looks_ahead ? max_running_ : MaxStepRows(max_running_, options.depth)),
       chunk_unit_(0),
       max_chunk_(0),
       lookahead_(1) {
@@ -54,9 +55,11 @@ void Scheduler::Plan(const PrefillShare& share, PlannedStep* step, bool may_star
     FormBatch(step);
     may_start_ = false;
   }
-  const Budget budget{.tokens = options_.max_num_tokens - plan.num_tokens,
-                      .prefill = plan.num_decode_rows > 0 ? share.beside_decode : share.alone,
-                      .first = true};
+  const Budget budget{
+      .tokens = options_.max_num_tokens - plan.num_tokens,
+      .prefill =
+          std::min(plan.num_decode_rows > 0 ? share.beside_decode : share.alone, StageTokens()),
+      .first = true};
   if (options_.chunking == ChunkingPolicy::kEqualProgress && options_.enable_chunked_prefill) {
     PlanPrefillEqually(budget, step);
   } else {
@@ -67,15 +70,18 @@ void Scheduler::Plan(const PrefillShare& share, PlannedStep* step, bool may_star
 void Scheduler::PlanDecodeRows(PlannedStep* step) {
   const bool reserves = options_.policy == SchedulerPolicy::kMaxUtilization;
   int room_for_drafts = RoomForDrafts();
+  const int stage_rows = StageRows();
   // A pause shortens running_ at its end.
   for (size_t i = 0; i < running_.size(); ++i) {
     SequenceState* sequence = running_[i];
     if (sequence->phase != Phase::kDecode) continue;
     const bool has_beams = sequence->num_beams > 1;
-    if (has_beams && sequence->num_rows_in_flight > 0) continue;
+    if ((has_beams || !options_.looks_ahead) && sequence->num_rows_in_flight > 0) continue;
     // The row computes positions from num_planned_tokens on and yields the tokens after them.
     const int room = sequence->max_seq_len - 1 - sequence->num_planned_tokens;
     if (room < 1) continue;
+    const int num_rows = step->plan.num_rows;
+    if (num_rows > 0 && num_rows + sequence->num_beams > stage_rows) break;
     const int num_drafts = has_beams
                                ? 0
                                : std::min({options_.max_tokens_per_row - 1,
@@ -87,6 +93,15 @@ void Scheduler::PlanDecodeRows(PlannedStep* step) {
     room_for_drafts -= num_drafts;
   }
   step->plan.num_decode_rows = step->plan.num_rows;
+}
+
+// Decode rows of a step: one stage's share of all, those in flight too.
+int Scheduler::StageRows() const {
+  if (options_.looks_ahead) return max_step_rows_;
+  int num_rows = 0;
+  for (const SequenceState* sequence : running_)
+    if (sequence->phase == Phase::kDecode) num_rows += sequence->num_beams;
+  return MaxStepRows(num_rows, options_.depth);
 }
 
 // What one token of each row leaves, and a block for prompts where there are any.

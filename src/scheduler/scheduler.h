@@ -18,6 +18,9 @@
 //   beams      of a beam search are admitted, planned and paused together. They are not looked
 //              ahead: which beam goes on from which is known when a step was collected, and only
 //              then the next one is planned.
+//   stages     Where nobody is looked ahead, the steps under way are of different sequences, or
+//              chunks of one prompt: each takes its share of the decode rows and of the prompts, so
+//              that `depth` stages of a device have a step each.
 //   chunks     (prefill_rows.cc) end on block boundaries until the last. FIRST_COME_FIRST_SERVED
 //              gives each prompt all it can take, in order; EQUAL_PROGRESS a block each, round
 //              after round. Without chunking a prompt is taken whole.
@@ -41,6 +44,8 @@ struct SchedulerOptions {
   int max_num_tokens = 0;  // tokens of a step
   int max_slots = 0;
   int depth = 1;               // steps that are planned and not collected, at most
+  bool looks_ahead = true;     // a decode row may be planned before the token that it computes is
+                               // known
   int max_tokens_per_row = 1;  // that a decode row computes, and yields at most: 1 + its drafts
   int max_drafts = std::numeric_limits<int>::max();  // of all rows of a step
   SchedulerPolicy policy = SchedulerPolicy::kGuaranteedNoEvict;
@@ -69,6 +74,9 @@ class Scheduler {
   static constexpr int kMaxChunkBlocks = kMaxReusedBlocks - 1;
   // Each beam may get an open and a spare block in one step.
   static constexpr int kMaxBeamWidth = StepPlan::kMaxUpdates / 4;
+  // Prompts are not cut into less than that for the sake of stages: the weights are read for each
+  // step, and this many tokens take longer than that.
+  static constexpr int kLeastStageTokens = 64;
 
   Scheduler(const SchedulerOptions& options, kv_cache::KvCache* kv_cache);
 
@@ -109,6 +117,10 @@ class Scheduler {
   // long prompt holds no more than a few windows of blocks.
   static int MaxChunkTokens(const SchedulerOptions& options, int window, int block_size);
 
+  // Rows of a step, but that all beams of a search are in one: of a device of `depth` stages that
+  // does not look ahead one stage's share of `max_rows`.
+  static int MaxStepRows(int max_rows, int depth) { return (max_rows + depth - 1) / depth; }
+
   int num_waiting() const { return waiting_.size(); }  // new and paused ones
   int num_running() const { return static_cast<int>(running_.size()); }
   int num_running_rows() const { return num_running_rows_; }  // at most a row for each beam
@@ -136,6 +148,7 @@ class Scheduler {
 
   // scheduler.cc
   void PlanDecodeRows(PlannedStep* step);
+  int StageRows() const;
   int RoomForDrafts() const;
   bool UpdatesFit(SequenceState& sequence, int num_tokens, const StepPlan& plan) const;
   void AddRow(SequenceState* sequence, int num_query_tokens, int num_drafts, bool is_prefill,
@@ -147,6 +160,7 @@ class Scheduler {
   void GiveBack(SequenceState* sequence, int num_valid_tokens);
 
   // prefill_rows.cc
+  int StageTokens() const;
   void PlanPrefillInOrder(Budget budget, PlannedStep* step);
   void PlanPrefillEqually(Budget budget, PlannedStep* step);
   int ChunkSize(const SequenceState& sequence, int num_taken, const Budget& budget,
@@ -170,6 +184,7 @@ class Scheduler {
   SchedulerOptions options_;
   kv_cache::KvCache* kv_cache_;
   int max_running_;
+  int max_step_rows_;
   int chunk_unit_;  // the largest block size
   int max_chunk_;
   // MAX_UTILIZATION looks so many steps ahead: a newcomer is admitted when nobody who runs would

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kv_cache/kv_cache.h"
+#include "scheduler/scheduler.h"
 
 namespace inflight::testing {
 namespace {
@@ -139,6 +140,11 @@ bool FakeBackend::CheckPlan(const StepPlan& plan) {
   if (plan.step_id != last_step_id_ + 1) return Violated("step ids do not count up");
   if (plan.num_rows < 1 || plan.num_rows > options_.info.max_batch_size)
     return Violated("rows: " + std::to_string(plan.num_rows));
+  const executor::BackendInfo& info = options_.info;
+  if (!info.looks_ahead &&
+      plan.num_rows > scheduler::Scheduler::MaxStepRows(info.max_batch_size, info.depth) &&
+      plan.num_rows > info.max_beam_width)
+    return Violated("more rows than a stage's share");
   if (plan.num_tokens > options_.info.max_num_tokens)
     return Violated("tokens: " + std::to_string(plan.num_tokens));
   int num_tokens = 0, num_yields = 0;
@@ -158,6 +164,9 @@ bool FakeBackend::CheckPlan(const StepPlan& plan) {
         (row.num_query_tokens > options_.info.max_tokens_per_row || row.yields == 0 ||
          row.num_query_tokens != 1 + row.num_draft_tokens))
       return Violated("a decode row computes as many tokens as it may yield, and yields");
+    if (!options_.info.looks_ahead && row.is_prefill == 0 &&
+        slots_[static_cast<size_t>(row.slot)].last_step_id > collected_step_id_)
+      return Violated("a row looked ahead");
     if (row.num_draft_tokens > 0 && row.yields == 0) return Violated("drafts that nobody judges");
     if (row.is_prefill != 0 &&
         row.num_draft_tokens > slots_[static_cast<size_t>(row.slot)].num_prompt_drafts)

@@ -13,6 +13,7 @@ namespace inflight::testing {
 struct World {
   const char* name;
   int depth = 1;
+  bool looks_ahead = true;
   int max_batch_size = 8;
   int max_num_tokens = 48;
   int max_tokens_per_row = 1;

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several steps under way whose tokens nobody knows: each has its share of what there is.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "scheduler/scheduler_fixture.h"
+
+namespace inflight::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+SchedulerOptions Stages(int depth) {
+  return {.max_batch_size = 16,
+          .max_num_tokens = 256,
+          .max_slots = 16 + depth - 1,
+          .depth = depth,
+          .looks_ahead = false};
+}
+
+TEST_F(SchedulerTest, ARowIsNotPlannedBeforeItsTokenIsKnown) {
+  Make(Stages(2));
+  SequenceState* one = Add(4, 9);
+  Launch();
+  EXPECT_THAT(step_.rows, ElementsAre(one));
+  Launch();
+  EXPECT_THAT(step_.rows, IsEmpty()) << "its first token is in flight";
+  Collect();
+  Launch();
+  EXPECT_THAT(step_.rows, ElementsAre(one));
+}
+
+TEST_F(SchedulerTest, EachStageDecodesOthers) {
+  Make(Stages(3));
+  std::vector<SequenceState*> all;
+  for (int i = 0; i < 7; ++i) all.push_back(Add(4, 9));
+  Launch();
+  ASSERT_THAT(step_.rows, testing::SizeIs(7));
+  Collect();
+  for (int round = 0; round < 3; ++round) {
+    Launch();
+    EXPECT_THAT(step_.rows, ElementsAre(all[0], all[1], all[2]));
+    Launch();
+    EXPECT_THAT(step_.rows, ElementsAre(all[3], all[4], all[5]));
+    Launch();
+    EXPECT_THAT(step_.rows, ElementsAre(all[6]));
+    for (int i = 0; i < 3; ++i) Collect();
+  }
+  // Whoever was collected goes on beside the others.
+  Launch();
+  Launch();
+  Launch();
+  Collect();
+  Launch();
+  EXPECT_THAT(step_.rows, ElementsAre(all[0], all[1], all[2]));
+}
+
+TEST_F(SchedulerTest, APromptIsCutForAllStages) {
+  Make(Stages(4), /*num_blocks=*/256);
+  SequenceState* prompt = Add(400, 9);
+  for (int i = 0; i < 4; ++i) {
+    Launch();
+    EXPECT_THAT(step_.rows, ElementsAre(prompt));
+    EXPECT_THAT(QueryTokens(), ElementsAre(100)) << i;
+    EXPECT_EQ(row(0).yields, i == 3 ? 1 : 0);
+  }
+}
+
+TEST_F(SchedulerTest, AShortPromptIsNotCutForStages) {
+  Make(Stages(4), 256);
+  Add(Scheduler::kLeastStageTokens, 9);
+  Launch();
+  EXPECT_THAT(QueryTokens(), ElementsAre(Scheduler::kLeastStageTokens));
+}
+
+TEST_F(SchedulerTest, ManyPromptsAreSpreadOverStages) {
+  Make(Stages(2), 256);
+  for (int i = 0; i < 10; ++i) Add(20, 9);
+  Launch();
+  EXPECT_THAT(QueryTokens(), ElementsAre(20, 20, 20, 20, 20));
+  Launch();
+  EXPECT_THAT(QueryTokens(), ElementsAre(20, 20, 20, 20, 20));
+}
+
+TEST_F(SchedulerTest, ASearchThatIsMoreThanAShareHasAStepOfItsOwn) {
+  Make(Stages(2));
+  SequenceState* search = AddBeams(5, 4, 9);
+  SequenceState* plain = Add(4, 9);
+  Launch();
+  ASSERT_THAT(step_.rows, ElementsAre(search, plain));
+  Collect();
+  scheduler_->Reorder(search, std::vector<int32_t>{0, 0, 0, 0, 0}, 4);
+  Launch();
+  EXPECT_THAT(step_.rows, ElementsAre(search, search, search, search, search));
+  Launch();
+  EXPECT_THAT(step_.rows, ElementsAre(plain));
+}
+
+TEST_F(SchedulerTest, WhoLooksAheadIsNotSpread) {
+  SchedulerOptions options = Stages(2);
+  options.looks_ahead = true;
+  Make(options, 256);
+  Add(200, 9);
+  Launch();
+  EXPECT_THAT(QueryTokens(), ElementsAre(200));
+  Launch();
+  EXPECT_THAT(QueryTokens(), ElementsAre(1));
+}
+
+}  // namespace
+}  // namespace inflight::scheduler
