@@ -5,7 +5,8 @@
 //
 // On the CPU an operation has finished when its call returns; on CUDA it has been enqueued, as an
 // operator has (tensor/stream.h), and its values lie in what the ranks share.
-// Threads: one at a time for each rank's Communicator; the ranks are different threads.
+// Threads: one at a time for each rank's Communicator, but that a Receive may run beside the other
+// calls; the ranks are different threads.
 // Errors:  kUnavailable with the reason that Abort was given, on all ranks, from then on. An error
 // leaves the values undefined.
 #pragma once

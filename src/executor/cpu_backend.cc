@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/cpu_backend.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -12,6 +15,7 @@
 #include "executor/host_rows.h"
 #include "executor/kv_storage.h"
 #include "executor/prompt_tables.h"
+#include "executor/stage_logits.h"
 #include "executor/step_inputs.h"
 #include "model/decoder.h"
 
@@ -41,6 +45,7 @@ class CpuBackend : public Backend {
       for (int i = 0; i < tree.size(); ++i) info_.draft_chances.push_back(tree[i].chance);
     }
     result_.Reserve(info_.max_batch_size);
+    if (plan.num_stages > 1) steps_in_flight_.resize(static_cast<size_t>(plan.num_stages));
   }
 
   Status Load(const ops::OpTable& ops, const MemoryPlan& plan, Device& device) {
@@ -54,6 +59,8 @@ class CpuBackend : public Backend {
                                                       .is_booked = plan.books_adapters}));
     ASSIGN_OR_RETURN(kv_, KvStorage::Create(KvShape(engine_->config, plan.block_size),
                                             plan.num_blocks + plan.num_host_blocks, device));
+    if (!steps_in_flight_.empty())
+      RETURN_IF_ERROR(LoadStages(plan.max_stage_logits(info_.max_beam_width), device));
     return Status::Ok();
   }
 
@@ -83,7 +90,7 @@ class CpuBackend : public Backend {
   }
 
   Result<Ticket> Launch(const StepPlan& planned) override {
-    CHECK_EQ(outstanding_, 0);
+    CHECK_LT(num_outstanding_, info_.depth);
     const auto copies = std::span(planned.copies).first(static_cast<size_t>(planned.num_copies));
     if (leader_ != nullptr) leader_->CopyBlocks(copies);
     kv_.CopyBlocks(copies, stream_.cpu_pool());
@@ -94,9 +101,13 @@ class CpuBackend : public Backend {
     ASSIGN_OR_RETURN(model::Batch batch, inputs_->Prepare(plan, rows_.tokens(), tables_));
     batch.adapters = FindAdapters(plan);
     if (drafts_.tree != nullptr) batch.kept = drafts_.tree->residuals();
+    if (stage_logits_ != nullptr) {
+      RETURN_IF_ERROR(BeginStages(plan, batch));
+      ReleaseTables(plan);
+      return Launched(plan);
+    }
     ASSIGN_OR_RETURN(const TensorView logits, Forward(batch));
-    for (const scheduler::PlanRow& row : std::span(plan.rows).first(plan.num_rows))
-      if (row.is_prefill != 0 && row.yields != 0) tables_.Release(row.slot);  // its prompt is done
+    ReleaseTables(plan);
     result_.Clear(plan.num_rows);
     Decode(plan, logits);
     if (drafts_.tree != nullptr) {
@@ -104,21 +115,22 @@ class CpuBackend : public Backend {
       RETURN_IF_ERROR(Follow(plan));
     }
     RETURN_IF_ERROR(KeepContextLogits(plan));
-    outstanding_ = plan.step_id;
-    return plan.step_id;
+    return Launched(plan);
   }
 
   Status ProvideLateInputs(Ticket, const LateInputs&) override {
     return Unimplemented("late inputs: no row of this backend has any");
   }
 
-  bool Ready(Ticket) const override { return true; }
+  // Of stages never, so that plans do not depend on how fast they are.
+  bool Ready(Ticket) const override { return stage_logits_ == nullptr; }
 
   Status status() const override { return leader_ == nullptr ? Status::Ok() : leader_->status(); }
 
   Result<const StepResult*> Collect(Ticket ticket) override {
-    CHECK_EQ(ticket, outstanding_);
-    outstanding_ = 0;
+    CHECK_EQ(ticket, newest_ - num_outstanding_ + 1);
+    --num_outstanding_;
+    if (stage_logits_ != nullptr) RETURN_IF_ERROR(EndStages(InFlight(ticket)));
     return &result_;
   }
 
@@ -131,6 +143,94 @@ class CpuBackend : public Backend {
     int64_t state_step = -1;
     int state = 0;
   };
+
+  // A step that the stages behind this one compute.
+  struct StepInFlight {
+    StepPlan plan;
+    TensorView logits;  // [max_stage_logits, vocab_size]
+    std::vector<HostRows::Context> context;
+    std::vector<LogitsRows> context_logits;  // of each of them
+    int64_t num_awaited = 0;                 // messages of the last stage up to its last one
+  };
+  StepInFlight& InFlight(Ticket ticket) {
+    return steps_in_flight_[static_cast<size_t>(ticket % info_.depth)];
+  }
+
+  Ticket Launched(const StepPlan& plan) {
+    ++num_outstanding_;
+    return newest_ = plan.step_id;
+  }
+
+  Status LoadStages(int max_logits, Device& device) {
+    const int64_t rows = max_logits;
+    const size_t bytes = BytesOf(DType::kF32, rows * info_.vocab_size);
+    ASSIGN_OR_RETURN(stage_buffer_,
+                     Buffer::Allocate(device, "logits of stages", bytes * steps_in_flight_.size()));
+    for (size_t i = 0; i < steps_in_flight_.size(); ++i)
+      steps_in_flight_[i].logits = {
+          stage_buffer_.data() + i * bytes, DType::kF32, {rows, info_.vocab_size}};
+    stage_logits_ = std::make_unique<StageLogits>(*groups_.pipeline, device);
+    return Status::Ok();
+  }
+
+  // Computes this stage; what comes of the last one is received meanwhile. What prompts want of it
+  // is asked for behind the step, before the next one takes its place there.
+  Status BeginStages(const StepPlan& plan, const model::Batch& batch) {
+    StepInFlight& step = InFlight(plan.step_id);
+    step.plan = plan;
+    const int64_t num_logits = batch.logit_rows.empty() ? 0 : batch.logit_rows.shape[0];
+    if (num_logits > step.logits.shape[0])
+      return Internal(fmt::format("step {} wants {} rows of logits, a stage has room for {}",
+                                  plan.step_id, num_logits, step.logits.shape[0]));
+    RETURN_IF_ERROR(leader_->Forward(batch, adapter_rows_));
+    AwaitLogits(step.logits.as<float>(), num_logits, &step);
+    model::Batch own = batch;
+    own.logit_rows = {};  // another stage has them
+    if (const auto done = decoder_->Forward(own, kv_.view(), stream_); !done.ok()) {
+      leader_->Abort(done.status());
+      return done.status();
+    }
+    rows_.FindContext(plan, &step.context);
+    step.context_logits.resize(step.context.size());
+    for (size_t i = 0; i < step.context.size(); ++i)
+      RETURN_IF_ERROR(AskForContext(step.context[i], &step.context_logits[i], &step));
+    return Status::Ok();
+  }
+
+  void AwaitLogits(float* values, int64_t num_rows, StepInFlight* step) {
+    if (num_rows == 0) return;
+    step->num_awaited = stage_logits_->Await({values, DType::kF32, {num_rows, info_.vocab_size}});
+  }
+
+  Status AskForContext(const HostRows::Context& context, LogitsRows* out, StepInFlight* step) {
+    out->num_rows = context.num_tokens;
+    out->vocab_size = info_.vocab_size;
+    out->values.resize(static_cast<size_t>(context.num_tokens) *
+                       static_cast<size_t>(info_.vocab_size));
+    for (int done = 0; done < context.num_tokens;) {
+      const int n = std::min(context.num_tokens - done, info_.max_batch_size);
+      std::iota(logit_tokens_.begin(), logit_tokens_.begin() + n, context.first_token + done);
+      RETURN_IF_ERROR(leader_->Logits({logit_tokens_.data(), DType::kI32, {n}}));
+      AwaitLogits(out->values.data() + int64_t{done} * info_.vocab_size, n, step);
+      done += n;
+    }
+    return Status::Ok();
+  }
+
+  Status EndStages(StepInFlight& step) {
+    RETURN_IF_ERROR(stage_logits_->Wait(step.num_awaited));
+    result_.Clear(step.plan.num_rows);
+    Decode(step.plan, step.logits);
+    for (size_t i = 0; i < step.context.size(); ++i)
+      result_.LogitsOf(step.context[i].plan_row).context = std::move(step.context_logits[i]);
+    return Status::Ok();
+  }
+
+  // Of prompts that are done.
+  void ReleaseTables(const StepPlan& plan) {
+    for (const scheduler::PlanRow& row : std::span(plan.rows).first(plan.num_rows))
+      if (row.is_prefill != 0 && row.yields != 0) tables_.Release(row.slot);
+  }
 
   // On all ranks.
   Result<TensorView> Forward(const model::Batch& batch) {
@@ -403,7 +503,12 @@ class CpuBackend : public Backend {
   int64_t last_step_ = 0;
   std::unique_ptr<StepPlan> plan_;  // with its drafts; where there are any
   StepResult result_;
-  Ticket outstanding_ = 0;
+  Ticket newest_ = 0;
+  int num_outstanding_ = 0;  // steps up to the newest
+  // Of the leader of several stages that are busy at once.
+  std::vector<StepInFlight> steps_in_flight_;  // [depth]
+  Buffer stage_buffer_;
+  std::unique_ptr<StageLogits> stage_logits_;  // the first to go
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model on this process's CPU. Depth 1: Launch computes.
+// A model on this process's CPU. Launch computes, at depth 1. Of several stages (MemoryPlan::
+// num_stages) each has a step of its own: Launch computes the first stage, and Collect draws from
+// what the last one sent.
 #pragma once
 
 #include <cstdint>

@@ -218,8 +218,18 @@ uint64_t DraftBytes(const model::ModelConfig& config, const MemoryPlan& plan,
   }
 }
 
+// Of the leader of several stages: logits of the steps in flight.
+uint64_t StageBytes(const model::ModelConfig& config, const MemoryPlan& plan, int max_beam_width) {
+  const bool is_leader = config.part.tp_rank == 0 && config.part.is_first_stage();
+  if (plan.num_stages == 1 || !is_leader) return 0;
+  return static_cast<uint64_t>(plan.num_stages) *
+         BytesOf(DType::kF32, int64_t{plan.max_stage_logits(max_beam_width)} * config.vocab_size);
+}
+
 // Steps that are launched and not yet collected, at most.
-int DepthOf(DeviceKind device) { return device == DeviceKind::kCuda ? kCudaDepth : 1; }
+int DepthOf(const MemoryPlan& plan) {
+  return plan.device == DeviceKind::kCuda ? kCudaDepth : plan.num_stages;
+}
 
 // Blocks that a sequence of full length holds at most at once.
 int FullLengthBlocks(const MemoryPlan& plan, const ExecutorOptions& options) {
@@ -231,7 +241,7 @@ int FullLengthBlocks(const MemoryPlan& plan, const ExecutorOptions& options) {
       window, plan.block_size);
   const int64_t num_blocks = kv_cache::KvCache::WindowBlocks(
       {.block_size = plan.block_size, .window = window, .num_sinks = plan.windows.num_sinks},
-      DepthOf(plan.device) * max_chunk);
+      DepthOf(plan) * max_chunk);
   return static_cast<int>(std::min<int64_t>(num_blocks, plan.max_blocks_per_seq()));
 }
 
@@ -388,13 +398,15 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, device, plan.max_seq_len,
                                                         plan.max_num_tokens, plan.max_logits());
   plan.workspace_bytes += DraftBytes(config, plan, beside.eagle);
+  if (device == DeviceKind::kCpu && !plan.draft_tree) plan.num_stages = config.part.pp_size;
+  plan.workspace_bytes += StageBytes(config, plan, limits.max_beam_width);
   ASSIGN_OR_RETURN(plan.windows, WindowsOf(config, options, plan.max_seq_len));
   plan.kernel_bytes =
       ops::StreamBytes(device, model::KernelShape(config, plan.windows), plan.max_num_tokens,
                        plan.max_logits() + 1);  // cuda/step_shape.h: kFillRows
   if (device == DeviceKind::kCuda && !config.part.is_whole())
     plan.kernel_bytes += CudaRankBytes(config.part.tp_size);
-  plan.max_slots = plan.max_batch_size;
+  plan.max_slots = plan.max_batch_size + plan.num_stages - 1;
   if (device == DeviceKind::kCuda) {
     plan.max_slots += kSpareSlots;
     plan.num_scratch_blocks = 1;
@@ -433,7 +445,8 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
 BackendInfo BackendInfoOf(const MemoryPlan& plan, int vocab_size, int max_beam_width) {
   const bool is_cuda = plan.device == DeviceKind::kCuda;
   const auto bytes = static_cast<int64_t>(plan.total_bytes());
-  return {.depth = DepthOf(plan.device),
+  return {.depth = DepthOf(plan),
+          .looks_ahead = plan.num_stages == 1,
           .max_slots = plan.max_slots,
           .max_batch_size = plan.max_batch_size,
           .max_num_tokens = plan.max_num_tokens,

@@ -13,6 +13,7 @@
 #include "kv_cache/kv_cache.h"
 #include "model/decoder.h"
 #include "model/eagle_head.h"
+#include "scheduler/scheduler.h"
 
 namespace inflight::executor {
 
@@ -56,6 +57,9 @@ struct MemoryPlan {
   int max_batch_size = 0;
   int max_slots = 0;  // sequences set up at once: more than rows where steps overlap
   int max_num_tokens = 0;
+  // CPU: stages of ranks, each of which has a step of its own. Trees of drafts are made of what the
+  // step before left: then 1.
+  int num_stages = 1;
   DraftSource drafts = DraftSource::kNone;        // never kAuto
   int max_draft_len = 0;                          // of a row
   std::optional<decoding::DraftTree> draft_tree;  // of kMedusa and kEagle
@@ -93,6 +97,11 @@ struct MemoryPlan {
                              : max_num_tokens;
     return static_cast<int>(
         std::min({int64_t{max_batch_size} * (1 + max_draft_len), most, int64_t{max_num_tokens}}));
+  }
+  // The same of a step of one of several stages, where a search has at most `max_beam_width` beams.
+  int max_stage_logits(int max_beam_width) const {
+    const int rows = scheduler::Scheduler::MaxStepRows(max_batch_size, num_stages);
+    return std::min(max_logits(), std::max(rows * (1 + max_draft_len), max_beam_width));
   }
   int max_blocks_per_seq() const { return kv_cache::BlocksFor(max_seq_len, block_size); }
   bool max_kv_tokens_exceed_memory = false;

@@ -22,11 +22,12 @@ namespace {
 
 using artifact::RankMapping;
 
-// In all; more than two ranks have few of them, which are slow where there are fewer cores.
-int NumArrivals(int num_ranks) {
+// In all; two ranks that share layers have most of them, since more are slow where there are fewer
+// cores.
+int NumArrivals(const RankMapping& ranks) {
   const char* value = std::getenv("INFLIGHT_RANK_ARRIVALS");  // scripts/sanitize.sh: fewer
   const int all = value != nullptr ? std::atoi(value) : 100000;
-  return num_ranks > 2 ? all / 10 : all - all / 10;
+  return ranks.tp_size == 2 && ranks.pp_size == 1 ? all - all / 5 : all / 10;
 }
 
 constexpr int kMaxOutstanding = 48;
@@ -113,7 +114,8 @@ class Member : public ResponseSink {
 };
 
 class RankArrivals : public testing::TestWithParam<RankMapping> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, RankArrivals, testing::Values(RankMapping{2, 1}, RankMapping{2, 2}),
+INSTANTIATE_TEST_SUITE_P(Ranks, RankArrivals,
+                         testing::Values(RankMapping{2, 1}, RankMapping{1, 2}, RankMapping{2, 2}),
                          [](const auto& info) {
                            return std::to_string(info.param.tp_size) + "x" +
                                   std::to_string(info.param.pp_size);
@@ -128,7 +130,7 @@ TEST_P(RankArrivals, EachEndsOnceAndAsOnOneRank) {
     engines.push_back(OpenPart(*device, GetParam(), rank));
   auto backend = executor::CreateRankedBackend(engines, *device, SmallOptions(), {}, {});
   ASSERT_TRUE(backend.ok()) << backend.status().ToString();
-  const int num_arrivals = NumArrivals(GetParam().num_ranks());
+  const int num_arrivals = NumArrivals(GetParam());
   Crowd crowd;
   auto executor = executor::CreateExecutor(std::move(backend->backend), SmallOptions());
   ASSERT_TRUE(executor.ok()) << executor.status().ToString();
