@@ -144,17 +144,16 @@ Result<std::shared_ptr<const model::Adapter>> AdapterCache::Make(
 
 // All of it is checked, so that no other rank finds a fault.
 Result<LoraTensors> AdapterCache::PartOf(const LoraTensors& whole) const {
-  if (!whole.biases.empty())
-    return Unimplemented(
-               "lora_weights: adapters with biases are not supported by a model that is split over "
-               "ranks; train one without (bias none, no lora_bias), or serve the model on one rank")
-        .WithField("lora_weights");
   // Of a message between ranks, of which a little is no weights.
   constexpr size_t kMostBytes = comm::Group::kMaxMessageBytes - (size_t{1} << 20);
-  if (whole.weights.size() > kMostBytes)
-    return InvalidArgument("lora_weights", fmt::format("got {} bytes, a model that is split over "
-                                                       "ranks takes at most {}",
-                                                       whole.weights.size(), kMostBytes));
+  size_t num_bytes = whole.weights.size();
+  for (const LoraTensors::Bias& bias : whole.biases)
+    num_bytes += bias.values.size() * sizeof(float);
+  if (num_bytes > kMostBytes)
+    return InvalidArgument("lora_weights",
+                           fmt::format("got {} bytes, a model that is split over ranks takes at "
+                                       "most {}",
+                                       num_bytes, kMostBytes));
   const model::ModelConfig config = model::WholeConfig(engine_->config);
   RETURN_IF_ERROR(model::AdapterBytes(config, engine_->limits.lora, whole).status());
   RETURN_IF_ERROR(model::CheckNumbers(config, whole));

@@ -30,9 +30,17 @@ struct Head {
   int32_t num_items = 0;  // of the others; of kForward rows with adapters, of kAdapter its rows
   // Of kAdapter.
   int32_t dtype = 0;
+  int32_t num_biases = 0;
   uint64_t serial = 0;
   int64_t width = 0;
   int64_t num_bytes = 0;
+  int64_t num_bias_values = 0;
+};
+
+// Of an adapter; its values follow those of the ones before it.
+struct BiasHead {
+  int32_t module = 0, layer = 0, replaces = 0;
+  int32_t num_values = 0;
 };
 
 // Of the call and of all before it, so that one which is lost, damaged or told twice is known by
@@ -138,16 +146,29 @@ Status RankLeader::UseAdapter(const model::Adapter& adapter, const AdapterCache&
   TellItems<uint64_t>(kForget, gone);
   if (!failed_.ok()) return failed_;
   const LoraTensors& tensors = *adapter.tensors;
+  std::vector<BiasHead> biases;
+  std::vector<float> bias_values;
+  for (const LoraTensors::Bias& bias : tensors.biases) {
+    biases.push_back({.module = bias.module,
+                      .layer = bias.layer,
+                      .replaces = bias.replaces ? 1 : 0,
+                      .num_values = static_cast<int32_t>(bias.values.size())});
+    bias_values.insert(bias_values.end(), bias.values.begin(), bias.values.end());
+  }
   const Head head = {.kind = kAdapter,
                      .num_items = static_cast<int32_t>(tensors.rows.size()),
                      .dtype = static_cast<int32_t>(tensors.dtype),
+                     .num_biases = static_cast<int32_t>(biases.size()),
                      .serial = adapter.serial,
                      .width = tensors.width,
-                     .num_bytes = static_cast<int64_t>(tensors.weights.size())};
+                     .num_bytes = static_cast<int64_t>(tensors.weights.size()),
+                     .num_bias_values = static_cast<int64_t>(bias_values.size())};
   call_.clear();
   Append(&call_, &head, 1);
   Append(&call_, tensors.rows.data(), tensors.rows.size());
   Append(&call_, tensors.weights.data(), tensors.weights.size());
+  Append(&call_, biases.data(), biases.size());
+  Append(&call_, bias_values.data(), bias_values.size());
   failed_ = Tell();
   told_.push_back(adapter.serial);
   return failed_;
@@ -280,12 +301,27 @@ Status RankFollower::AddAdapter(CallReader& reader) {
   const auto num_bytes = static_cast<size_t>(std::max<int64_t>(head.num_bytes, 0));
   const auto* const rows = reader.Take<LoraTensors::Row>(num_rows);
   const auto* const weights = reader.Take<std::byte>(num_bytes);
+  const auto num_biases = static_cast<size_t>(std::max(head.num_biases, 0));
+  const auto num_values = static_cast<size_t>(std::max<int64_t>(head.num_bias_values, 0));
+  const auto* const biases = reader.Take<BiasHead>(num_biases);
+  const auto* const values = reader.Take<float>(num_values);
   if (reader.is_short()) return InvalidArgument("a call between ranks is too short");
-  const LoraTensors part =
-      model::TakePart(engine_->config, {.rows = {rows, rows + num_rows},
-                                        .dtype = static_cast<LoraDType>(head.dtype),
-                                        .width = head.width,
-                                        .weights = {weights, weights + num_bytes}});
+  LoraTensors whole = {.rows = {rows, rows + num_rows},
+                       .dtype = static_cast<LoraDType>(head.dtype),
+                       .width = head.width,
+                       .weights = {weights, weights + num_bytes}};
+  size_t first = 0;
+  for (const BiasHead& bias : std::span(biases, num_biases)) {
+    const auto count = static_cast<size_t>(std::max(bias.num_values, 0));
+    if (count > num_values - first)
+      return InvalidArgument("a call between ranks has fewer numbers than it says");
+    whole.biases.push_back({.module = bias.module,
+                            .layer = bias.layer,
+                            .replaces = bias.replaces != 0,
+                            .values = {values + first, values + first + count}});
+    first += count;
+  }
+  const LoraTensors part = model::TakePart(engine_->config, whole);
   ASSIGN_OR_RETURN(const uint64_t size,
                    model::AdapterBytes(engine_->config, engine_->limits.lora, part));
   OwnAdapter own;

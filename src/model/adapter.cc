@@ -139,6 +139,22 @@ const TensorView& BiasOf(const LayerWeights& layer, ops::LoraSite site) {
   return layer.proj_bias;
 }
 
+bool HasBias(const ModelConfig& config, ops::LoraSite site) {
+  switch (site) {
+    case ops::LoraSite::kQkv:
+      return config.qkv_bias;
+    case ops::LoraSite::kDense:
+      return config.dense_bias;
+    default:
+      return config.mlp_bias;
+  }
+}
+
+Status ReplacesNone(size_t i, int module) {
+  return BadPart(kBias, i, "replaces the model's bias of {}, which has none", NameOf(module));
+}
+Status BiasNotFinite(size_t i) { return BadPart(kBias, i, "got a value that is not finite"); }
+
 // Adds one bias to the sums of its module.
 Status AddBias(const Engine& engine, const LoraTensors& tensors, size_t i, float* sums) {
   const LoraTensors::Bias& bias = tensors.biases[i];
@@ -147,13 +163,11 @@ Status AddBias(const Engine& engine, const LoraTensors& tensors, size_t i, float
   if (bias.replaces) {
     const auto& layer = engine.weights.layers[static_cast<size_t>(bias.layer)];
     const TensorView& own = BiasOf(layer, place.site);
-    if (own.data == nullptr)
-      return BadPart(kBias, i, "replaces the model's bias of {}, which has none",
-                     NameOf(bias.module));
+    if (own.data == nullptr) return ReplacesNone(i, bias.module);
     replaced = own.as<const float>() + place.first_feature;
   }
   for (size_t n = 0; n < bias.values.size(); ++n) {
-    if (!std::isfinite(bias.values[n])) return BadPart(kBias, i, "got a value that is not finite");
+    if (!std::isfinite(bias.values[n])) return BiasNotFinite(i);
     sums[n] += bias.values[n] - (replaced == nullptr ? 0 : replaced[n]);
   }
   return Status::Ok();
@@ -301,6 +315,13 @@ Status CheckNumbers(const ModelConfig& config, const LoraTensors& tensors) {
                  static_cast<int64_t>(i) * tensors.width, place, row.rank, unused.data(),
                  unused.data() + FactorBytes(config, row.rank, place.in_features)))
       return NotFinite(i, config.dtype);
+  }
+  for (size_t i = 0; i < tensors.biases.size(); ++i) {
+    const LoraTensors::Bias& bias = tensors.biases[i];
+    if (bias.replaces && !HasBias(config, PlaceOf(config, bias.module).site))
+      return ReplacesNone(i, bias.module);
+    for (const float value : bias.values)
+      if (!std::isfinite(value)) return BiasNotFinite(i);
   }
   return Status::Ok();
 }

@@ -50,7 +50,8 @@ LoraPlace PlaceOf(const ModelConfig& config, int module);  // of [0, kNumLoraMod
 Result<uint64_t> AdapterBytes(const ModelConfig& config, const LoraLimits& limits,
                               const LoraTensors& tensors);
 
-// What MakeAdapter says of factors that have a number that it does not take.
+// What MakeAdapter says of numbers that it does not take, and of biases that replace none.
+// AdapterBytes accepted the tensors.
 Status CheckNumbers(const ModelConfig& config, const LoraTensors& tensors);
 
 // The most that an adapter of a rank can take.

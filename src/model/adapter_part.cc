@@ -57,6 +57,11 @@ int64_t NumRows(const Cut& cut) {
   return count;
 }
 
+// Of a stage's ranks the first one adds the biases of what is added up.
+bool IsAddedUp(ops::LoraSite site) {
+  return site == ops::LoraSite::kDense || site == ops::LoraSite::kProj;
+}
+
 // A [rank, in] and then B [out, rank] of a row, its elements of `size` bytes.
 void CopyRow(const std::byte* from, int64_t in_features, int low_rank, const Cut& cut, size_t size,
              std::byte* to) {
@@ -106,6 +111,18 @@ LoraTensors TakePart(const ModelConfig& rank, const LoraTensors& tensors) {
     CopyRow(tensors.weights.data() + i * static_cast<size_t>(tensors.width) * size,
             PlaceOf(whole, row.module).in_features, row.rank, CutOf(rank, whole, row.module), size,
             out.weights.data() + next++ * static_cast<size_t>(out.width) * size);
+  }
+  for (const LoraTensors::Bias& bias : tensors.biases) {
+    const bool is_others = rank.part.tp_rank > 0 && IsAddedUp(PlaceOf(whole, bias.module).site);
+    if (!is_here(bias.layer) || is_others) continue;
+    LoraTensors::Bias& own = out.biases.emplace_back();
+    own = {.module = bias.module,
+           .layer = bias.layer - rank.part.first_layer,
+           .replaces = bias.replaces,
+           .values = {}};
+    for (const Range& range : CutOf(rank, whole, bias.module).rows)
+      own.values.insert(own.values.end(), bias.values.begin() + range.begin,
+                        bias.values.begin() + range.begin + range.count);
   }
   return out;
 }

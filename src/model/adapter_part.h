@@ -4,7 +4,8 @@
 //   qkv, fc, gate   A whole; of B the rows that are the rank's features
 //   dense, proj     of A the columns that are the rank's; B whole
 //
-// so that what the ranks add is added up with their sums.
+// so that what the ranks add is added up with their sums. Biases are the rank's features of qkv, fc
+// and gate; of dense and proj the first rank of a stage has them, which adds the model's own, too.
 #pragma once
 
 #include "inflight/adapter.h"
@@ -15,9 +16,8 @@ namespace inflight::model {
 // The sizes of the model that a rank holds a part of.
 ModelConfig WholeConfig(const ModelConfig& rank);
 
-// What the rank has of `tensors`, which have no biases and which AdapterBytes accepted for
-// WholeConfig(rank): tensors for a model of its own sizes, layers counted from its first. May have
-// no rows.
+// What the rank has of `tensors`, which AdapterBytes accepted for WholeConfig(rank): tensors for a
+// model of its own sizes, layers counted from its first. May have no rows.
 LoraTensors TakePart(const ModelConfig& rank, const LoraTensors& tensors);
 
 }  // namespace inflight::model

@@ -258,12 +258,9 @@ class RanksLoraTest : public testing::TestWithParam<RankMapping> {
     options.max_kv_tokens = 4096;
     return MakeRanked(OpenRanks(DataDir() / model, *device_, GetParam()), *device_, options);
   }
-  // Without biases, which ranks refuse.
   static std::vector<LoraCase> CasesOf(const std::string& model) {
     std::vector<LoraCase> cases = ReadLoraCases();
-    std::erase_if(cases, [&](const LoraCase& c) {
-      return c.model != model || (!c.adapter.empty() && !ReadAdapter(c)->biases.empty());
-    });
+    std::erase_if(cases, [&](const LoraCase& c) { return c.model != model; });
     return cases;
   }
 
@@ -275,9 +272,14 @@ INSTANTIATE_TEST_SUITE_P(Ranks, RanksLoraTest,
 
 // lora_golden_test.cc on ranks.
 TEST_P(RanksLoraTest, AMixedBatchEqualsMergedWeights) {
-  for (const std::string model : {"llama_gqa2", "gpt2_tied"}) {
+  int num_biased = 0;
+  for (const std::string model : {"llama_gqa2", "llama_bias", "llama_odd_width", "gpt2_tied"}) {
+    SCOPED_TRACE(model);
+    if (!Divides(DataDir() / model, GetParam())) continue;
     const std::vector<LoraCase> cases = CasesOf(model);
-    ASSERT_GT(cases.size(), 2U);
+    for (const LoraCase& c : cases)
+      num_biased += !c.adapter.empty() && !ReadAdapter(c)->biases.empty() ? 1 : 0;
+    ASSERT_GT(cases.size(), 1U);
     std::vector<Request> requests;
     for (size_t i = 0; i < cases.size(); ++i) requests.push_back(RequestOf(cases[i], i));
     const auto executor = Start(model);
@@ -291,6 +293,7 @@ TEST_P(RanksLoraTest, AMixedBatchEqualsMergedWeights) {
       }
     }
   }
+  EXPECT_GT(num_biased, 0);
 }
 
 // With room for few, each comes again under another serial, and the others forget it.
@@ -326,11 +329,24 @@ TEST_P(RanksLoraTest, WhatIsWrongOnAnyRankIsTheRequestsError) {
     EXPECT_EQ(id.status().code(), StatusCode::kInvalidArgument);
     request = RequestOf(cases.back(), 1);
   }
-  LoraTensors biased = *request.lora->tensors;
-  biased.biases.push_back({.module = 1, .layer = 0, .values = {1}});
-  request.lora->tensors = std::make_shared<const LoraTensors>(std::move(biased));
-  const auto id = executor->Enqueue(request, std::make_shared<CollectingSink>());
-  EXPECT_EQ(id.status().code(), StatusCode::kUnimplemented);
+  // Of the last layer, which another stage may have: one that is too short, one that is no number,
+  // and one that replaces what the model has not.
+  const auto whole = builder::Describe(DataDir() / "llama_gqa2", {.dtype = DType::kF32});
+  ASSERT_TRUE(whole.ok()) << whole.status().ToString();
+  const int last = whole->config.num_layers - 1;
+  const auto width = static_cast<size_t>(whole->config.num_heads * whole->config.head_dim);
+  using Values = std::vector<float>;
+  for (const LoraTensors::Bias& bias :
+       {LoraTensors::Bias{.module = 1, .layer = last, .values = {1}},
+        LoraTensors::Bias{.module = 1, .layer = last, .values = Values(width, NAN)},
+        LoraTensors::Bias{
+            .module = 1, .layer = last, .replaces = true, .values = Values(width, 1)}}) {
+    LoraTensors biased = *RequestOf(cases.back(), 1).lora->tensors;
+    biased.biases.push_back(bias);
+    request.lora->tensors = std::make_shared<const LoraTensors>(std::move(biased));
+    const auto id = executor->Enqueue(request, std::make_shared<CollectingSink>());
+    EXPECT_EQ(id.status().code(), StatusCode::kInvalidArgument) << id.status().ToString();
+  }
   EXPECT_EQ(RunAll(*executor, {RequestOf(cases.back(), 2)}).front()->ids, cases.back().greedy);
 }
 
