@@ -51,11 +51,11 @@ Result<artifact::RankMapping> RanksToBuild(const WeightSource& source,
   else
     RETURN_IF_ERROR(CheckMapping(source, options));
   if (options.merge_ranks || ranks.num_ranks() == 1) return artifact::RankMapping{};
-  const Status on_ranks = CheckRunsOnRanks(source.config);
   const char* why = nullptr;
   if (options.target == DeviceKind::kCuda && ranks.pp_size > 1)
     why = "GPUs compute all layers together, in one stage";
-  if (!on_ranks.ok()) why = "a model with Medusa's heads runs on one rank";
+  if (options.target == DeviceKind::kCuda && source.config.num_medusa_heads > 0)
+    why = "GPUs that share a model judge no trees of Medusa's heads";
   if (why == nullptr) return ranks;
   logging::Info("the ranks become one engine",
                 {{"path", source.where}, {"ranks", ranks.num_ranks()}, {"reason", why}});
@@ -120,7 +120,6 @@ Result<std::unique_ptr<WeightSource>> OpenWhole(const std::filesystem::path& dir
 // Leaves what the rank of `options` holds.
 Status TakeRankOf(const OpenOptions& options, WeightSource& source) {
   if (options.ranks.num_ranks() == 1) return Status::Ok();
-  RETURN_IF_ERROR(CheckRunsOnRanks(source.config));
   const Result<Sharding> sharding = DivideOver(options.ranks, source);
   if (!sharding.ok())
     return sharding.status().WithPrefix("tensor_parallel_size, pipeline_parallel_size");

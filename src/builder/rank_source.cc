@@ -41,13 +41,6 @@ WeightRecipe Cut(const WeightRecipe& whole, const Shard& shard) {
 
 }  // namespace
 
-Status CheckRunsOnRanks(const model::ModelConfig& config) {
-  if (config.num_medusa_heads == 0) return Status::Ok();
-  return Unimplemented(
-      "tensor_parallel_size and pipeline_parallel_size: a model with Medusa's heads runs on one "
-      "rank; leave them out");
-}
-
 Result<Sharding> DivideOver(const artifact::RankMapping& ranks, WeightSource& source) {
   model::ModelConfig& config = source.config;
   // What a stage reads of the table, another one may read as the head.
@@ -69,7 +62,8 @@ model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& shard
           .pp_rank = rank / ranks.tp_size,
           .pp_size = ranks.pp_size,
           .num_layers = config.num_layers,
-          .num_kv_heads = config.num_kv_heads};
+          .num_kv_heads = config.num_kv_heads,
+          .stage_layers = sharding.num_layers};
   for (int stage = 0; stage < part.pp_rank; ++stage)
     part.first_layer += sharding.num_layers[static_cast<size_t>(stage)];
   config.num_layers = sharding.num_layers[static_cast<size_t>(part.pp_rank)];
@@ -77,6 +71,7 @@ model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& shard
   config.num_kv_heads = std::max(config.num_kv_heads / ranks.tp_size, 1);
   config.intermediate_size /= ranks.tp_size;
   config.expert_intermediate_size /= ranks.tp_size;
+  if (rank != 0) config.num_medusa_heads = 0;
   return config;
 }
 
@@ -86,6 +81,10 @@ void TakeRank(const Sharding& sharding, int rank, WeightSource& source) {
   for (const model::WeightSlot& slot : model::WeightSlots(source.config, unused)) {
     const auto whole = source.recipes.find(slot.name);
     if (whole == source.recipes.end()) continue;  // scales that quantising makes
+    if (slot.name.starts_with(model::kMedusaHeads)) {
+      if (rank == 0) recipes.emplace(slot.name, whole->second);
+      continue;
+    }
     for (const Shard& shard : ShardsOf(source.config, sharding, slot))
       if (shard.rank == rank) recipes.emplace(shard.name, Cut(whole->second, shard));
   }

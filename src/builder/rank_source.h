@@ -10,9 +10,6 @@
 
 namespace inflight::builder {
 
-// kUnimplemented for what runs on one rank alone.
-Status CheckRunsOnRanks(const model::ModelConfig& config);
-
 // How `source`, a whole model that runs on ranks, is split over `ranks`: stages are even, the
 // embedding table and the head are split by rows. Where stages part them, a head that is the table
 // becomes a tensor of its own in `source`. Errors as of CheckSharding.
@@ -22,7 +19,8 @@ Result<Sharding> DivideOver(const artifact::RankMapping& ranks, WeightSource& so
 model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& sharding, int rank);
 
 // Leaves of `source`, a whole model that DivideOver has divided, what that rank holds: its
-// configuration and the recipes of its tensors.
+// configuration and the recipes of its tensors. Rank 0 has Medusa's heads whole, whichever ranks of
+// a checkpoint have parts of them.
 void TakeRank(const Sharding& sharding, int rank, WeightSource& source);
 
 }  // namespace inflight::builder

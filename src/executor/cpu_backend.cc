@@ -52,6 +52,7 @@ class CpuBackend : public Backend {
     ASSIGN_OR_RETURN(decoder_, model::Decoder::Create(engine_, ops, device, plan.max_num_tokens,
                                                       plan.max_logits(), plan.windows,
                                                       /*weight_stream=*/nullptr, groups_));
+    decoder_->Bring(plan.head_inputs);
     ASSIGN_OR_RETURN(inputs_, StepInputs::Create(plan, info_.max_slots, device));
     ASSIGN_OR_RETURN(sampler_share_, device.ledger().Take("sampler", plan.sampler_bytes));
     ASSIGN_OR_RETURN(adapters_, AdapterCache::Create(engine_, device,

@@ -37,6 +37,40 @@ uint64_t PlaceStates(const model::EagleConfig& config, int max_num_tokens, int m
 
 }  // namespace
 
+class EagleDrafts::RankedTarget : public model::EagleTarget {
+ public:
+  RankedTarget(RankLeader& leader, int max_logits) : leader_(leader), max_logits_(max_logits) {}
+
+  void Set(model::Decoder* decoder) { decoder_ = decoder; }
+
+  Status Embed(const TensorView& ids, const TensorView& y, inflight::Stream& stream) override {
+    RETURN_IF_ERROR(leader_.Embed(ids));
+    return decoder_->Embed(ids, y, stream);
+  }
+  Status HeadLogits(const TensorView& x, const TensorView& logits,
+                    inflight::Stream& stream) override {
+    for (int64_t done = 0; done < x.shape[0]; done += max_logits_) {
+      const int64_t n = std::min<int64_t>(max_logits_, x.shape[0] - done);
+      const auto some = [&](const TensorView& all) {
+        const int64_t width = all.shape[1];
+        return TensorView{
+            all.as<std::byte>() + BytesOf(all.dtype, done * width), all.dtype, {n, width}};
+      };
+      RETURN_IF_ERROR(leader_.HeadLogits(some(x)));
+      RETURN_IF_ERROR(decoder_->HeadLogits(some(x), some(logits), stream));
+    }
+    return Status::Ok();
+  }
+
+ private:
+  RankLeader& leader_;
+  const int max_logits_;
+  model::Decoder* decoder_ = nullptr;  // the leader's, of this call
+};
+
+EagleDrafts::EagleDrafts(decoding::DraftTree tree) : tree_(std::move(tree)) {}
+EagleDrafts::~EagleDrafts() = default;
+
 uint64_t EagleDrafts::Bytes(const model::EagleConfig& config, int max_seq_len, int max_num_tokens,
                             int max_slots) {
   model::KeptResiduals kept;
@@ -51,7 +85,7 @@ uint64_t EagleDrafts::KvBytesPerBlock(const model::EagleConfig& config, int bloc
 
 Result<std::unique_ptr<EagleDrafts>> EagleDrafts::Create(
     std::shared_ptr<const model::EagleHead> head, std::shared_ptr<const model::Engine> engine,
-    Device& device, const MemoryPlan& plan, const ops::OpTable& ops) {
+    Device& device, const MemoryPlan& plan, const ops::OpTable& ops, RankLeader* leader) {
   CHECK(plan.draft_tree.has_value());
   const model::EagleConfig& config = head->config;
   std::unique_ptr<EagleDrafts> made(new EagleDrafts(*plan.draft_tree));
@@ -69,9 +103,14 @@ Result<std::unique_ptr<EagleDrafts>> EagleDrafts::Create(
   place(made->buffer_.data());
   ASSIGN_OR_RETURN(made->kv_, KvStorage::Create(KvShape(config.layer, plan.block_size),
                                                 plan.num_blocks + plan.num_host_blocks, device));
-  ASSIGN_OR_RETURN(made->decoder_, model::EagleDecoder::Create(std::move(head), std::move(engine),
-                                                               ops, device, plan.max_seq_len,
-                                                               made->max_pairs_, kMaxEagleLogits));
+  if (!engine->config.part.is_whole()) {
+    CHECK(leader != nullptr);
+    made->target_ = std::make_unique<RankedTarget>(*leader, plan.max_logits());
+  }
+  ASSIGN_OR_RETURN(
+      made->decoder_,
+      model::EagleDecoder::Create(std::move(head), std::move(engine), ops, device, plan.max_seq_len,
+                                  made->max_pairs_, kMaxEagleLogits, made->target_.get()));
   return made;
 }
 
@@ -128,6 +167,7 @@ Result<TensorView> EagleDrafts::Forward(const TensorView& features, bool are_own
 
 Status EagleDrafts::Follow(std::span<const Step> steps, model::Decoder& decoder,
                            inflight::Stream& stream) {
+  if (target_ != nullptr) target_->Set(&decoder);
   const TensorView features = kept_.layers.empty() ? decoder.States() : kept_.states;
   const auto compute = [&]() -> Status {
     if (pairs_.num_tokens() == 0) return Status::Ok();
@@ -172,7 +212,9 @@ Status EagleDrafts::Follow(std::span<const Step> steps, model::Decoder& decoder,
   return compute();
 }
 
-Status EagleDrafts::Draft(std::span<const Ask> asks, model::Decoder&, inflight::Stream& stream) {
+Status EagleDrafts::Draft(std::span<const Ask> asks, model::Decoder& decoder,
+                          inflight::Stream& stream) {
+  if (target_ != nullptr) target_->Set(&decoder);
   asks_.clear();
   int num_nodes = 0;
   for (const Ask& ask : asks) {

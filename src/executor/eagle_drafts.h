@@ -17,6 +17,7 @@
 
 #include "executor/kv_storage.h"
 #include "executor/memory_plan.h"
+#include "executor/rank_leader.h"
 #include "executor/tree_source.h"
 #include "model/eagle_decoder.h"
 #include "ops/backend.h"
@@ -26,11 +27,15 @@ namespace inflight::executor {
 
 class EagleDrafts : public TreeSource {
  public:
-  // Of a plan that has a tree; `ops` fit the head's layer.
+  ~EagleDrafts() override;
+
+  // Of a plan that has a tree; `ops` fit the head's layer. Of an engine that holds a part of the
+  // model `leader` tells the others what the head uses of theirs; it outlives this.
   static Result<std::unique_ptr<EagleDrafts>> Create(std::shared_ptr<const model::EagleHead> head,
                                                      std::shared_ptr<const model::Engine> engine,
                                                      Device& device, const MemoryPlan& plan,
-                                                     const ops::OpTable& ops);
+                                                     const ops::OpTable& ops,
+                                                     RankLeader* leader = nullptr);
 
   // What Create takes beside keys and values.
   static uint64_t Bytes(const model::EagleConfig& config, int max_seq_len, int max_num_tokens,
@@ -51,7 +56,7 @@ class EagleDrafts : public TreeSource {
   }
 
  private:
-  explicit EagleDrafts(decoding::DraftTree tree) : tree_(std::move(tree)) {}
+  explicit EagleDrafts(decoding::DraftTree tree);
 
   // The pairs of one forward pass.
   struct Pairs {
@@ -86,7 +91,11 @@ class EagleDrafts : public TreeSource {
   Status ChooseChildren(const TensorView& states, inflight::Stream& stream);
   void Choose(const Parent& parent, const float* logits) const;
 
+  // The table and the head of a model on ranks.
+  class RankedTarget;
+
   const decoding::DraftTree tree_;
+  std::unique_ptr<RankedTarget> target_;  // null: the engine has all of the model
   std::unique_ptr<model::EagleDecoder> decoder_;
   KvStorage kv_;
   ops::SlidingWindow sliding_;

@@ -48,7 +48,8 @@ void WarnOf(const MemoryPlan& plan, const ExecutorOptions& options) {
 Result<DraftMakers> MakeDrafts(const std::shared_ptr<const model::Engine>& engine, Device& device,
                                const MemoryPlan& plan, const ops::OpTable& ops,
                                const ops::OpTable& draft_ops,
-                               const std::shared_ptr<const model::EagleHead>& eagle) {
+                               const std::shared_ptr<const model::EagleHead>& eagle,
+                               RankLeader* leader) {
   DraftMakers drafts;
   if (plan.drafts == DraftSource::kSuffix) {
     constexpr int kTokens = MemoryPlan::kKeptOutputTokens;
@@ -57,7 +58,8 @@ Result<DraftMakers> MakeDrafts(const std::shared_ptr<const model::Engine>& engin
     drafts.texts = std::make_unique<decoding::SuffixDrafts>(kTokens);
   }
   if (plan.drafts == DraftSource::kEagle) {
-    ASSIGN_OR_RETURN(drafts.tree, EagleDrafts::Create(eagle, engine, device, plan, draft_ops));
+    ASSIGN_OR_RETURN(drafts.tree,
+                     EagleDrafts::Create(eagle, engine, device, plan, draft_ops, leader));
     logging::Info("a head of EAGLE proposes tokens", {{"version", eagle->config.version},
                                                       {"weight_bytes", eagle->weight_bytes},
                                                       {"num_nodes", plan.draft_tree->size()}});
@@ -153,8 +155,8 @@ Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> eng
     if (make_followers) {
       ASSIGN_OR_RETURN(membership, make_followers(plan, ops));
     }
-    ASSIGN_OR_RETURN(DraftMakers drafts,
-                     MakeDrafts(engine, device, plan, ops, draft_ops, draft.eagle));
+    ASSIGN_OR_RETURN(DraftMakers drafts, MakeDrafts(engine, device, plan, ops, draft_ops,
+                                                    draft.eagle, membership.leader.get()));
     if (draft.model != nullptr) {
       ASSIGN_OR_RETURN(drafts.model, ModelDrafts::Create(draft.model, config.vocab_size, device,
                                                          plan, draft_ops));

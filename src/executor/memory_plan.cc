@@ -198,6 +198,9 @@ Status PlanDrafts(const model::ModelConfig& config, const model::EngineLimits& l
     plan->draft_tree->Cut(
         std::clamp(RoomOf(limits.max_draft_len, options), 1, plan->draft_tree->size()));
   }
+  plan->head_inputs.states = plan->drafts == DraftSource::kMedusa ||
+                             (plan->drafts == DraftSource::kEagle && eagle->version == 1);
+  if (plan->drafts == DraftSource::kEagle) plan->head_inputs.layers = eagle->target_layers;
   ASSIGN_OR_RETURN(plan->max_draft_len, DraftLength(limits, *plan, options));
   return Status::Ok();
 }
@@ -440,6 +443,15 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
     PlanSlots(config, &plan);
   }
   return plan;
+}
+
+ExecutorOptions FollowerOptions(const ExecutorOptions& options, const MemoryPlan& leaders) {
+  ExecutorOptions out = options;
+  if (!leaders.draft_tree) return out;
+  out.drafts = DraftSource::kNgram;
+  out.max_draft_len = leaders.max_draft_len;
+  out.medusa_choices.clear();
+  return out;
 }
 
 BackendInfo BackendInfoOf(const MemoryPlan& plan, int vocab_size, int max_beam_width) {

@@ -63,6 +63,7 @@ struct MemoryPlan {
   DraftSource drafts = DraftSource::kNone;        // never kAuto
   int max_draft_len = 0;                          // of a row
   std::optional<decoding::DraftTree> draft_tree;  // of kMedusa and kEagle
+  model::HeadInputs head_inputs;  // what makes it reads of a model of several stages
   int max_seq_len = 0;
   int max_input_len = 0;
   PromptRows prompt_rows;
@@ -127,6 +128,10 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
                               DeviceKind device, uint64_t weight_bytes, bool weights_are_taken,
                               const ExecutorOptions& options, uint64_t free_bytes,
                               const Beside& beside = {});
+
+// Those of a rank that follows one of the plan `leaders`: what proposes drafts is the leader's
+// alone.
+ExecutorOptions FollowerOptions(const ExecutorOptions& options, const MemoryPlan& leaders);
 
 // What a backend of that plan is, for a model of `vocab_size` tokens whose engine searches with up
 // to `max_beam_width` beams.

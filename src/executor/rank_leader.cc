@@ -20,7 +20,17 @@ namespace {
 // A call is a head and arrays behind it, each aligned as operator new does.
 constexpr size_t kArrayAlignment = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 
-enum Kind : int32_t { kForward, kLogits, kCopyBlocks, kCopy, kMove, kAdapter, kForget };
+enum Kind : int32_t {
+  kForward,
+  kLogits,
+  kCopyBlocks,
+  kCopy,
+  kMove,
+  kAdapter,
+  kForget,
+  kEmbed,
+  kHeadLogits
+};
 
 struct Head {
   uint64_t hash = 0;  // ChainHash of the call
@@ -28,8 +38,8 @@ struct Head {
   // Of kForward: the batch's. table_width: blocks of a row that are told, those of the longest.
   int32_t num_rows = 0, num_tokens = 0, num_logits = 0, table_width = 0, has_trees = 0;
   int32_t num_items = 0;  // of the others; of kForward rows with adapters, of kAdapter its rows
-  // Of kAdapter.
-  int32_t dtype = 0;
+  int32_t dtype = 0;      // of kAdapter and kHeadLogits
+  // Of kAdapter; width: of kHeadLogits, too.
   int32_t num_biases = 0;
   uint64_t serial = 0;
   int64_t width = 0;
@@ -179,6 +189,23 @@ Status RankLeader::Logits(const TensorView& rows) {
   return failed_;
 }
 
+Status RankLeader::Embed(const TensorView& ids) {
+  TellItems(kEmbed, std::span(ids.as<const int32_t>(), static_cast<size_t>(ids.shape[0])));
+  return failed_;
+}
+
+Status RankLeader::HeadLogits(const TensorView& x) {
+  if (!failed_.ok()) return failed_;
+  const Head head = {.kind = kHeadLogits,
+                     .num_items = static_cast<int32_t>(x.shape[0]),
+                     .dtype = static_cast<int32_t>(x.dtype),
+                     .width = x.shape[1]};
+  call_.clear();
+  Append(&call_, &head, 1);
+  Append(&call_, x);
+  return failed_ = Tell();
+}
+
 void RankLeader::CopyBlocks(std::span<const scheduler::HostBlockCopy> copies) {
   TellItems(kCopyBlocks, copies);
 }
@@ -203,7 +230,8 @@ FollowerShape FollowerShapeOf(const MemoryPlan& leaders) {
           .block_size = leaders.block_size,
           .num_blocks = leaders.num_blocks + leaders.num_host_blocks,
           .adapter_bytes = leaders.adapter_bytes,
-          .windows = leaders.windows};
+          .windows = leaders.windows,
+          .head_inputs = leaders.head_inputs};
 }
 
 Result<std::unique_ptr<RankFollower>> RankFollower::Create(
@@ -216,6 +244,7 @@ Result<std::unique_ptr<RankFollower>> RankFollower::Create(
       follower->decoder_,
       model::Decoder::Create(std::move(engine), ops, device, shape.max_num_tokens, shape.max_logits,
                              shape.windows, /*weight_stream=*/nullptr, groups));
+  follower->decoder_->Bring(shape.head_inputs);
   ASSIGN_OR_RETURN(follower->kv_,
                    KvStorage::Create(KvShape(config, shape.block_size), shape.num_blocks, device));
   ASSIGN_OR_RETURN(follower->adapters_share_,
@@ -247,6 +276,17 @@ Status RankFollower::Do(std::span<const std::byte> call) {
     case kLogits: {
       const TensorView rows = reader.TakeView(DType::kI32, {head.num_items});
       if (!reader.is_short()) return decoder_->Logits(rows, stream_).status();
+      break;
+    }
+    case kEmbed: {
+      const TensorView ids = reader.TakeView(DType::kI32, {head.num_items});
+      if (!reader.is_short()) return decoder_->Embed(ids, /*y=*/{}, stream_);
+      break;
+    }
+    case kHeadLogits: {
+      const TensorView x =
+          reader.TakeView(static_cast<DType>(head.dtype), {head.num_items, head.width});
+      if (!reader.is_short()) return decoder_->HeadLogits(x, /*logits=*/{}, stream_);
       break;
     }
     case kCopyBlocks:

@@ -54,6 +54,9 @@ class RankLeader {
   // more: no row has them.
   Status UseAdapter(const model::Adapter& adapter, const AdapterCache& cache);
   Status Logits(const TensorView& rows);  // of Decoder::Logits
+  // Of Decoder::Embed and HeadLogits: `ids` [n] int32, `x` [n, hidden_size].
+  Status Embed(const TensorView& ids);
+  Status HeadLogits(const TensorView& x);
   // Of KvStorage. What fails here, the next Forward says.
   void CopyBlocks(std::span<const scheduler::HostBlockCopy> copies);
   void Copy(std::span<const kv_cache::BlockCopy> copies);
@@ -84,6 +87,7 @@ struct FollowerShape {
   // Of the adapters that the leader keeps, whole; what a rank has of them is no more.
   uint64_t adapter_bytes = 0;
   model::AttentionWindows windows;
+  model::HeadInputs head_inputs;  // that the leader has others send
 };
 FollowerShape FollowerShapeOf(const MemoryPlan& leaders);
 

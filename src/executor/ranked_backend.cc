@@ -150,9 +150,11 @@ Result<LocalBackend> CreateRankedBackend(
   const auto sizing = device.ledger().LockSizing();
   std::vector<MemoryPlan> plans;
   for (const auto& engine : engines) {
-    const DraftWeights its_draft = plans.empty() ? draft : DraftWeights();
-    ASSIGN_OR_RETURN(plans.emplace_back(),
-                     PlanShare(*engine, device, for_each, its_draft, num_ranks));
+    const bool is_leader = plans.empty();
+    ASSIGN_OR_RETURN(
+        plans.emplace_back(),
+        PlanShare(*engine, device, is_leader ? for_each : FollowerOptions(for_each, plans.front()),
+                  is_leader ? draft : DraftWeights(), num_ranks));
     const int64_t tokens = plans.back().kv_tokens();
     for_each.max_kv_tokens = std::min(for_each.max_kv_tokens.value_or(tokens), tokens);
   }

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "builder/eagle_files.h"
 #include "loader/loader.h"
+#include "model/adapter_part.h"
 
 namespace inflight::loader {
 namespace {
@@ -34,7 +35,7 @@ struct Named {
   fs::path dir;
   bool is_eagle = false;
 };
-Result<Named> Find(DeviceKind device, bool has_ranks, const OpenOptions& options) {
+Result<Named> Find(DeviceKind device, const OpenOptions& options) {
   const DraftSource source = options.executor.drafts;
   if (const std::string_view other = OtherProposer(source); !other.empty())
     return InvalidArgument("draft_model",
@@ -42,10 +43,6 @@ Result<Named> Find(DeviceKind device, bool has_ranks, const OpenOptions& options
   Named named;
   ASSIGN_OR_RETURN(named.dir, artifact::ResolveModelDir(options.draft_model));
   named.is_eagle = builder::IsEagleHead(named.dir);
-  if (named.is_eagle && has_ranks)
-    return Unimplemented("draft_model",
-                         "a head of EAGLE needs the model on one rank; leave tensor_parallel_size "
-                         "and pipeline_parallel_size out, or give a smaller model");
   if (named.is_eagle && device == DeviceKind::kCuda)
     return Unimplemented("draft_model",
                          "a GPU does not judge the trees of a head of EAGLE; give a smaller model, "
@@ -64,9 +61,9 @@ Result<DraftPlan> PlanDrafts(const model::ModelConfig& config, const model::Engi
                              const builder::OpenOptions& open, const OpenOptions& options) {
   DraftPlan plan{.source = options.executor.drafts, .cost = {}, .eagle = {}};
   if (options.draft_model.empty()) return plan;
-  ASSIGN_OR_RETURN(const Named named, Find(open.target, open.ranks.num_ranks() > 1, options));
+  ASSIGN_OR_RETURN(const Named named, Find(open.target, options));
   if (named.is_eagle) {
-    auto head = builder::DescribeEagleHead(named.dir, config);
+    auto head = builder::DescribeEagleHead(named.dir, model::WholeConfig(config));
     if (!head.ok()) return head.status().WithPrefix("draft_model");
     plan.source = DraftSource::kEagle;
     plan.cost.bytes = plan.weight_bytes = builder::EagleHeadBytes(*head);
@@ -89,9 +86,9 @@ Result<OpenedDrafts> OpenDrafts(const model::Engine& engine, Device& device,
                                 const OpenOptions& options) {
   OpenedDrafts opened{.source = options.executor.drafts, .weights = {}};
   if (options.draft_model.empty()) return opened;
-  ASSIGN_OR_RETURN(const Named named, Find(device.kind(), !engine.config.part.is_whole(), options));
+  ASSIGN_OR_RETURN(const Named named, Find(device.kind(), options));
   if (named.is_eagle) {
-    auto head = builder::OpenEagleHead(named.dir, engine.config, device);
+    auto head = builder::OpenEagleHead(named.dir, model::WholeConfig(engine.config), device);
     if (!head.ok()) return head.status().WithPrefix("draft_model");
     opened.source = DraftSource::kEagle;
     opened.weights.eagle = *std::move(head);

@@ -250,12 +250,15 @@ Result<std::vector<executor::MemoryPlan>> PlanRanks(
       const bool is_leader = plans.empty();
       const uint64_t share = share_of(plans.size());
       const uint64_t beside = is_leader ? draft.cost.bytes - draft.weight_bytes : 0;
+      const ExecutorOptions own =
+          is_leader ? options : executor::FollowerOptions(options, plans.front());
       ASSIGN_OR_RETURN(
           plans.emplace_back(),
           executor::PlanMemory(
               model.config, model.limits, open.target, model.weight_bytes,
-              /*weights_are_taken=*/true, options, share - std::min(share, beside),
-              {.draft_kv_bytes_per_block = is_leader ? draft.cost.kv_bytes_per_block : 0}));
+              /*weights_are_taken=*/true, own, share - std::min(share, beside),
+              {.draft_kv_bytes_per_block = is_leader ? draft.cost.kv_bytes_per_block : 0,
+               .eagle = is_leader ? draft.eagle_config() : nullptr}));
       if (is_final) continue;
       const int64_t tokens = plans.back().kv_tokens();
       options.max_kv_tokens = std::min(options.max_kv_tokens.value_or(tokens), tokens);

@@ -175,9 +175,6 @@ TEST_F(LoaderTest, AHeadOfEagleIsPlannedAsItIsOpened) {
   EXPECT_EQ(on_gpu.status().code(), StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(on_gpu.status().message()),
               HasSubstr("draft_model: a GPU does not judge the trees of a head of EAGLE"));
-  const builder::OpenOptions on_ranks{.ranks = {.tp_size = 2}};
-  EXPECT_THAT(std::string(PlanDrafts({}, {}, on_ranks, options).status().message()),
-              HasSubstr("draft_model: a head of EAGLE needs the model on one rank"));
   options.draft_model.clear();
   EXPECT_THAT(std::string(Inspect(hf(), options).status().message()),
               HasSubstr("speculation: got eagle, there is no head of EAGLE"));

@@ -30,7 +30,8 @@ json ToJson(const FollowerShape& shape) {
   return {{"max_num_tokens", shape.max_num_tokens}, {"max_logits", shape.max_logits},
           {"block_size", shape.block_size},         {"num_blocks", shape.num_blocks},
           {"windows", shape.windows.windows},       {"num_sinks", shape.windows.num_sinks},
-          {"adapter_bytes", shape.adapter_bytes}};
+          {"adapter_bytes", shape.adapter_bytes},   {"states", shape.head_inputs.states},
+          {"layers", shape.head_inputs.layers}};
 }
 
 FollowerShape ShapeOf(const json& told) {
@@ -39,7 +40,8 @@ FollowerShape ShapeOf(const json& told) {
           .block_size = told.at("block_size"),
           .num_blocks = told.at("num_blocks"),
           .adapter_bytes = told.at("adapter_bytes"),
-          .windows = {.windows = told.at("windows"), .num_sinks = told.at("num_sinks")}};
+          .windows = {.windows = told.at("windows"), .num_sinks = told.at("num_sinks")},
+          .head_inputs = {.states = told.at("states"), .layers = told.at("layers")}};
 }
 
 template <typename T>

@@ -63,8 +63,16 @@ struct RankPart {
   int pp_rank = 0, pp_size = 1;
   int first_layer = 0;  // of the num_layers that all stages have
   int num_layers = 0;
-  int num_kv_heads = 0;  // of the model
+  int num_kv_heads = 0;                // of the model
+  std::vector<int> stage_layers = {};  // [pp_size] how many each stage has
 
+  // The stage that has layer `layer` of the model.
+  int StageOf(int layer) const {
+    int stage = 0;
+    for (; layer >= stage_layers[static_cast<size_t>(stage)]; ++stage)
+      layer -= stage_layers[static_cast<size_t>(stage)];
+    return stage;
+  }
   bool is_whole() const { return tp_size == 1 && pp_size == 1; }
   bool is_first_stage() const { return pp_rank == 0; }
   bool is_last_stage() const { return pp_rank == pp_size - 1; }

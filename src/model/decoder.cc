@@ -3,120 +3,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "model/adapter.h"
+#include "model/decoder_workspace.h"
 #include "model/expert_mlp.h"
 #include "model/rope.h"
 #include "tensor/element.h"
-#include "tensor/tensor_layout.h"
 
 namespace inflight::model {
 namespace {
 
-// What one step computes in, reused by every layer. Views of the largest step; Rows() cuts them.
-// "stream dtype" is float32 on the CPU and the model's on CUDA; "activation dtype" what the next
-// linear reads.
-struct Workspace {
-  TensorView residual;   // [max_num_tokens, hidden_size] stream dtype
-  TensorView delta;      // [max_num_tokens, hidden_size] stream dtype
-  TensorView x;          // [max_num_tokens, hidden_size] activation dtype
-  TensorView qkv;        // [max_num_tokens, (num_heads + 2 num_kv_heads) * head_dim] stream dtype
-  TensorView q;          // [max_num_tokens, num_heads, head_dim] stream dtype; on CUDA in qkv
-  TensorView attention;  // [max_num_tokens, num_heads * head_dim] activation dtype; the model's
-                         // where activations are FP8
-  TensorView inner;      // [max_num_tokens, intermediate_size] activation dtype; of dense layers
-  ExpertWorkspace experts;
-  TensorView gate_up;  // CUDA: [max_num_tokens, 2 * intermediate_size] the model's dtype; of models
-                       // that are not gated half as wide, beside adapters
-  TensorView logits;   // [max_logits, vocab_size] float32
-  TensorView rank_logits;      // [max_logits, VocabRows] float32; where ranks share the head
-  TensorView scratch;          // [LinearScratchBytes] uint8; empty for float weights
-  TensorView cos_sin;          // [max_seq_len, 2, RotaryDim / 2] float32; rotary models only
-  TensorView sliding_cos_sin;  // likewise, of layers with a window where they have their own rope
-  // FP8 activations only: a norm's output in the model's dtype, that lm_head and routers read;
-  // inner before it is rounded, of models that are not gated; the rounded attention; the scales of
-  // x, attention and inner, [max_num_tokens] float32.
-  TensorView final_x;
-  TensorView wide_inner;
-  TensorView attention_codes;
-  TensorView x_scales, attention_scales, inner_scales;
-};
-
-DType StreamDType(const ModelConfig& config, DeviceKind device) {
-  return device == DeviceKind::kCpu ? DType::kF32 : config.dtype;
-}
-
-// Places the workspace from `base` on and returns its size; a null base only measures.
-uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, int max_num_tokens,
-                int max_logits, std::byte* base, Workspace& out) {
-  TensorLayout layout(base);
-  const bool is_cuda = device == DeviceKind::kCuda;
-  const bool has_fp8 = HasFp8Activations(config);
-  const DType activation = ActivationDType(config, device);
-  const DType stream = StreamDType(config, device);
-  const int64_t tokens = max_num_tokens;
-  const int64_t q_width = int64_t{config.num_heads} * config.head_dim;
-  const int64_t kv_width = int64_t{config.num_kv_heads} * config.head_dim;
-  out.residual = layout.Place(stream, {tokens, config.hidden_size});
-  out.delta = layout.Place(stream, {tokens, config.hidden_size});
-  out.x = layout.Place(activation, {tokens, config.hidden_size});
-  out.qkv = layout.Place(stream, {tokens, q_width + 2 * kv_width});
-  const Shape q_shape{tokens, config.num_heads, config.head_dim};
-  out.q = is_cuda ? TensorView{out.qkv.data, stream, q_shape} : layout.Place(stream, q_shape);
-  out.attention = layout.Place(has_fp8 ? config.dtype : activation, {tokens, q_width});
-  if (HasDenseLayers(config))
-    out.inner = layout.Place(activation, {tokens, config.intermediate_size});
-  LayOutExperts(config, device, tokens, layout, out.experts);
-  if (is_cuda && config.gated_mlp && HasDenseLayers(config))
-    out.gate_up = layout.Place(config.dtype, {tokens, 2 * int64_t{config.intermediate_size}});
-  else if (is_cuda && !config.gated_mlp && TakesAdapters(config))
-    out.gate_up = layout.Place(config.dtype, {tokens, config.intermediate_size});
-  if (has_fp8 && !config.gated_mlp)
-    out.wide_inner = layout.Place(config.dtype, {tokens, config.intermediate_size});
-  out.logits = layout.Place(DType::kF32, {max_logits, config.vocab_size});
-  if (config.part.tp_size > 1 && config.part.is_last_stage())
-    out.rank_logits = layout.Place(DType::kF32, {max_logits, VocabRows(config)});
-  const size_t scratch = is_cuda ? 0 : LinearScratchBytes(config, tokens);
-  if (scratch > 0) out.scratch = layout.Place(DType::kU8, {static_cast<int64_t>(scratch)});
-  if (config.position != PositionKind::kLearnedAbsolute)
-    out.cos_sin = layout.Place(DType::kF32, {max_seq_len, 2, RotaryDim(config) / 2});
-  if (config.sliding_rope_theta)
-    out.sliding_cos_sin = layout.Place(DType::kF32, {max_seq_len, 2, RotaryDim(config) / 2});
-  if (has_fp8) {
-    out.final_x = layout.Place(config.dtype, {tokens, config.hidden_size});
-    out.attention_codes = layout.Place(DType::kF8E4M3, {tokens, q_width});
-    for (TensorView* scales : {&out.x_scales, &out.attention_scales, &out.inner_scales})
-      *scales = layout.Place(DType::kF32, {tokens});
-  }
-  return layout.num_bytes();
-}
-
-// The first `n` rows of `view`.
-TensorView Rows(TensorView view, int64_t n) {
-  if (view.empty()) return view;
-  CHECK_LE(n, view.shape[0]);
-  switch (view.shape.rank()) {
-    case 1:
-      view.shape = {n};
-      break;
-    case 2:
-      view.shape = {n, view.shape[1]};
-      break;
-    default:
-      view.shape = {n, view.shape[1], view.shape[2]};
-  }
-  return view;
-}
+using Workspace = DecoderWorkspace;
 
 // Where layer `layer` is kept, `residual` [num_tokens, hidden_size] float32 enters it.
-void Keep(const KeptResiduals& kept, size_t layer, const TensorView& residual, CpuPool& pool) {
+void Keep(const KeptResiduals& kept, int layer, const TensorView& residual, CpuPool& pool) {
   const int64_t width = residual.shape[1];
   const auto stride = width * std::ssize(kept.layers);
   for (int64_t place = 0; place < std::ssize(kept.layers); ++place) {
-    if (kept.layers[static_cast<size_t>(place)] != static_cast<int>(layer)) continue;
+    if (kept.layers[static_cast<size_t>(place)] != layer) continue;
     pool.ParallelFor(residual.shape[0], [&](int64_t t) {
       const float* const row = residual.as<const float>() + t * width;
       for (int64_t i = 0; i < width; ++i)
@@ -152,6 +59,8 @@ struct Decoder::Impl {
   std::vector<ops::SlidingWindow> windows;  // those that layers have, each once
   std::vector<int> window_idx;              // [num_layers] which of them is the layer's
   int64_t num_tokens = 0;                   // of the last Forward
+  HeadInputs head_inputs;                   // of several stages
+  std::vector<int32_t> all_rows;            // [max_logits] 0, 1, ...
   float attention_scale = 1;                // of q k^T
   bool defers_scales = false;  // dense and proj leave their FP8 scales to what adds them up
 
@@ -200,6 +109,14 @@ struct Decoder::Impl {
     return config().part.tp_rank == 0 ? bias : TensorView{};
   }
   Status LogitsToLeader(const TensorView& logits, Stream& stream) const;
+  bool IsBrought(int layer) const {
+    return std::ranges::find(head_inputs.layers, layer) != head_inputs.layers.end();
+  }
+  Status KeepResidual(const Batch& batch, int layer, const Workspace& w, Stream& stream) const;
+  Status TakeHeadInputs(const Batch& batch, const Workspace& w, Stream& stream) const;
+  TensorView StatesOf(int64_t num_tokens) const {
+    return Rows(workspace.final_x.empty() ? workspace.x : workspace.final_x, num_tokens);
+  }
   Workspace ForTokens(int64_t num_tokens) const;
   Status RunLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv, const Workspace& w,
                   Stream& stream) const;
@@ -269,6 +186,8 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
     const auto it = std::ranges::find(impl->windows, windows.Of(layer));
     impl->window_idx.push_back(static_cast<int>(it - impl->windows.begin()));
   }
+  impl->all_rows.resize(static_cast<size_t>(max_logits));
+  std::iota(impl->all_rows.begin(), impl->all_rows.end(), 0);
   impl->engine = std::move(engine);
   impl->weight_stream = weight_stream;
   impl->groups = groups;
@@ -300,14 +219,15 @@ Result<TensorView> Decoder::Forward(const Batch& batch, const ops::KvCacheView& 
                                            stream));
   }
   for (size_t i = 0; i < weights.layers.size(); ++i) {
-    if (batch.kept != nullptr) Keep(*batch.kept, i, w.residual, stream.cpu_pool());
+    RETURN_IF_ERROR(
+        m.KeepResidual(batch, m.config().part.first_layer + static_cast<int>(i), w, stream));
     RETURN_IF_ERROR(m.RunLayer(i, batch, kv, w, stream));
   }
   const RankPart& part = m.config().part;
   if (!part.is_last_stage())
     RETURN_IF_ERROR(m.groups.pipeline->Send(w.residual, part.pp_rank + 1, stream));
-
   impl_->num_tokens = batch.paged.num_tokens;
+  RETURN_IF_ERROR(m.TakeHeadInputs(batch, w, stream));
   return Logits(batch.logit_rows, stream);
 }
 
@@ -333,9 +253,79 @@ Result<TensorView> Decoder::Logits(const TensorView& rows, Stream& stream) {
   return logits;
 }
 
-TensorView Decoder::States() const {
-  const Workspace& w = impl_->workspace;
-  return Rows(w.final_x.empty() ? w.x : w.final_x, impl_->num_tokens);
+TensorView Decoder::States() const { return impl_->StatesOf(impl_->num_tokens); }
+
+void Decoder::Bring(const HeadInputs& inputs) {
+  if (impl_->config().part.pp_size > 1 && impl_->config().part.tp_rank == 0)
+    impl_->head_inputs = inputs;
+}
+
+Status Decoder::Embed(const TensorView& ids, const TensorView& y, Stream& stream) {
+  const Impl& m = *impl_;
+  const RankPart& part = m.config().part;
+  if (!part.is_first_stage()) return Status::Ok();
+  const int64_t n = ids.shape[0];
+  const int64_t most = m.workspace.delta.shape[0];
+  for (int64_t done = 0; done < n; done += most) {
+    const int64_t count = std::min(most, n - done);
+    TensorView rows = Rows(m.workspace.delta, count);  // a follower's part of the sums
+    if (!y.empty()) rows.data = y.as<float>() + done * y.shape[1];
+    const TensorView some = {ids.as<int32_t>() + done, DType::kI32, {count}};
+    RETURN_IF_ERROR(m.ops.embed({.ids = some,
+                                 .positions = {},
+                                 .table = m.weights().vocab_embedding,
+                                 .position_table = {},
+                                 .is_part = part.tp_size > 1,
+                                 .first_id = int64_t{part.tp_rank} * VocabRows(m.config()),
+                                 .y = rows},
+                                stream));
+    RETURN_IF_ERROR(m.AddUp(rows, stream));
+  }
+  return Status::Ok();
+}
+
+Status Decoder::HeadLogits(const TensorView& x, const TensorView& logits, Stream& stream) {
+  const Impl& m = *impl_;
+  const RankPart& part = m.config().part;
+  const int64_t n = x.shape[0];
+  const TensorView all = logits.empty() ? Rows(m.workspace.logits, n) : logits;
+  if (part.is_last_stage()) {
+    const TensorView own = part.tp_size > 1 ? Rows(m.workspace.rank_logits, n) : all;
+    RETURN_IF_ERROR(m.ops.lm_head({.x = {.values = x},
+                                   .rows = {impl_->all_rows.data(), DType::kI32, {n}},
+                                   .weight = m.weights().lm_head,
+                                   .bias = m.weights().lm_head_bias,
+                                   .logits = own},
+                                  stream));
+    if (part.tp_size > 1) RETURN_IF_ERROR(m.groups.tensor->GatherColumns(own, all, stream));
+  }
+  return m.LogitsToLeader(all, stream);
+}
+
+// The residual that enters a layer, where heads read it: kept by the leader, sent by others.
+Status Decoder::Impl::KeepResidual(const Batch& batch, int layer, const Workspace& w,
+                                   Stream& stream) const {
+  if (batch.kept != nullptr) Keep(*batch.kept, layer, w.residual, stream.cpu_pool());
+  if (config().part.is_first_stage() || !IsBrought(layer)) return Status::Ok();
+  return groups.pipeline->Send(w.residual, 0, stream);
+}
+
+// Of several stages: what heads read of the others comes to the leader, in the order of layers. It
+// lies in what the leader's own layers do not need any more.
+Status Decoder::Impl::TakeHeadInputs(const Batch& batch, const Workspace& w, Stream& stream) const {
+  const RankPart& part = config().part;
+  const TensorView states = StatesOf(batch.paged.num_tokens);
+  if (!part.is_first_stage())
+    return part.is_last_stage() && head_inputs.states ? groups.pipeline->Send(states, 0, stream)
+                                                      : Status::Ok();
+  int first_layer = config().num_layers;
+  for (const int layer : head_inputs.layers) {
+    if (layer < first_layer) continue;
+    RETURN_IF_ERROR(groups.pipeline->Receive(w.delta, part.StageOf(layer), stream));
+    Keep(*batch.kept, layer, w.delta, stream.cpu_pool());
+  }
+  if (!head_inputs.states) return Status::Ok();
+  return groups.pipeline->Receive(states, part.pp_size - 1, stream);
 }
 
 // w.residual of the stage's first layer.

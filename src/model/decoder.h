@@ -21,7 +21,8 @@ std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_nu
 
 // What heads beside the model read of its layers (model/eagle_decoder.h). On the CPU.
 struct KeptResiduals {
-  std::vector<int> layers;  // ascending: the residual that enters each of them, of 0 the embedding
+  // Ascending, of the whole model: the residual that enters each of them, of 0 the embedding
+  std::vector<int> layers;
   // [num_tokens, layers * hidden_size] of the dtype that linears read: a token's layers side by
   // side
   TensorView states;
@@ -37,6 +38,15 @@ struct Batch {
   // where no token has any.
   const void* const* prompt_rows = nullptr;
   const KeptResiduals* kept = nullptr;  // filled; null: nothing is kept
+};
+
+// What heads beside a model of several stages read of each step, on the leader: the others send it
+// what they have. On the CPU.
+struct HeadInputs {
+  bool states = false;      // Decoder::States
+  std::vector<int> layers;  // as of KeptResiduals
+
+  bool operator==(const HeadInputs&) const = default;
 };
 
 // What each layer attends to.
@@ -95,8 +105,20 @@ class Decoder {
 
   // What lm_head reads: the states of the last Forward's tokens behind the final norm,
   // [num_tokens, hidden_size] in the dtype of linears' operands; valid until the next Forward. Of
-  // the last stage alone.
+  // the last stage, and of the leader where it brings them.
   TensorView States() const;
+
+  // Before the first Forward, on all ranks alike.
+  void Bring(const HeadInputs& inputs);
+
+  // For heads beside the model, which read its table and its head; on all ranks of a CPU at once,
+  // and the leader gets what comes of it. Embedding and logits are not scaled.
+  //
+  // y [n, hidden_size] float32 = the rows of `ids` [n] int32. Followers have no y.
+  Status Embed(const TensorView& ids, const TensorView& y, Stream& stream);
+  // logits [n, vocab_size] float32 of x [n, hidden_size] in the dtype of linears' operands, n at
+  // most max_logits. Followers have no logits.
+  Status HeadLogits(const TensorView& x, const TensorView& logits, Stream& stream);
 
   uint64_t workspace_bytes() const;
 

@@ -102,7 +102,8 @@ Result<std::unique_ptr<EagleDecoder>> EagleDecoder::Create(std::shared_ptr<const
                                                            std::shared_ptr<const Engine> engine,
                                                            ops::OpTable ops, Device& device,
                                                            int max_seq_len, int max_num_tokens,
-                                                           int max_logits) {
+                                                           int max_logits, EagleTarget* target) {
+  CHECK(target != nullptr || engine->config.part.is_whole());
   const EagleConfig& config = head->config;
   std::unique_ptr<EagleDecoder> made(new EagleDecoder());
   ASSIGN_OR_RETURN(made->buffer_,
@@ -117,6 +118,7 @@ Result<std::unique_ptr<EagleDecoder>> EagleDecoder::Create(std::shared_ptr<const
   made->attention_scale_ = 1.0F / std::sqrt(static_cast<float>(config.layer.head_dim));
   made->head_ = std::move(head);
   made->engine_ = std::move(engine);
+  made->target_ = target;
   made->ops_ = std::move(ops);
   return made;
 }
@@ -136,12 +138,13 @@ Status EagleDecoder::Enter(const EagleBatch& batch, const Workspace& w, Stream& 
   const TensorView embedding = As(w.embedding, n, hidden);
   const TensorView residual = As(w.residual, n, hidden);
   const TensorView x = As(w.x, n, hidden);
-  RETURN_IF_ERROR(ops_.embed({.ids = batch.ids,
-                              .positions = batch.paged.positions,
-                              .table = engine_->weights.vocab_embedding,
-                              .position_table = {},
-                              .y = embedding},
-                             stream));
+  RETURN_IF_ERROR(target_ != nullptr ? target_->Embed(batch.ids, embedding, stream)
+                                     : ops_.embed({.ids = batch.ids,
+                                                   .positions = batch.paged.positions,
+                                                   .table = engine_->weights.vocab_embedding,
+                                                   .position_table = {},
+                                                   .y = embedding},
+                                                  stream));
   const auto project = [&](const TensorView& input) {
     return ops_.linear(
         {.x = {.values = input}, .weight = weights.fc, .bias = weights.fc_bias, .y = residual},
@@ -250,6 +253,10 @@ Result<TensorView> EagleDecoder::Logits(const TensorView& states, const TensorVi
   TensorView all = w.all;
   all.shape = {n};
   const TensorView logits = As(w.logits, n, config().draft_vocab_size);
+  if (config().version == 1 && target_ != nullptr) {
+    RETURN_IF_ERROR(target_->HeadLogits(x, logits, stream));
+    return logits;
+  }
   RETURN_IF_ERROR(ops_.lm_head(
       {.x = {.values = x},
        .rows = all,

@@ -39,15 +39,25 @@ struct EagleBatch {
   ops::SlidingWindow sliding;
 };
 
+// What the head uses of its model, where no engine of this process has all of it.
+class EagleTarget {
+ public:
+  virtual ~EagleTarget() = default;
+  virtual Status Embed(const TensorView& ids, const TensorView& y, Stream& stream) = 0;
+  virtual Status HeadLogits(const TensorView& x, const TensorView& logits, Stream& stream) = 0;
+};
+
 class EagleDecoder {
  public:
   // `engine` is the model that the head is of, whose sequences have at most `max_seq_len` tokens;
-  // `ops` fit KernelShape(head->config.layer).
+  // `ops` fit KernelShape(head->config.layer). `target`, which outlives this, is for an engine that
+  // holds a part of the model.
   static Result<std::unique_ptr<EagleDecoder>> Create(std::shared_ptr<const EagleHead> head,
                                                       std::shared_ptr<const Engine> engine,
                                                       ops::OpTable ops, Device& device,
                                                       int max_seq_len, int max_num_tokens,
-                                                      int max_logits);
+                                                      int max_logits,
+                                                      EagleTarget* target = nullptr);
   ~EagleDecoder();
 
   // What Create takes, of a model whose sequences have at most `max_seq_len` tokens.
@@ -79,6 +89,7 @@ class EagleDecoder {
 
   std::shared_ptr<const EagleHead> head_;
   std::shared_ptr<const Engine> engine_;
+  EagleTarget* target_ = nullptr;  // null: the engine has all of it
   ops::OpTable ops_;
   Buffer buffer_;
   std::unique_ptr<Workspace> workspace_;

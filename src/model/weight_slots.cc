@@ -199,6 +199,13 @@ void AddMedusaHead(const ModelConfig& config, int head, MedusaHeadWeights& weigh
   list.Matrix(prefix + "lm_head.weight", config.vocab_size, config.hidden_size, weights.lm_head);
 }
 
+// Of ranks the first has them, whole, whatever stage it is.
+void AddMedusaHeads(const ModelConfig& config, DecoderWeights& weights, SlotList& list) {
+  weights.medusa_heads.resize(static_cast<size_t>(config.num_medusa_heads));
+  for (int head = 0; head < config.num_medusa_heads; ++head)
+    AddMedusaHead(config, head, weights.medusa_heads[static_cast<size_t>(head)], list);
+}
+
 }  // namespace
 
 std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& weights) {
@@ -222,7 +229,10 @@ std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& w
     (has_experts ? AddExperts : AddMlp)(config, prefix, weights.layers[i], list);
     list.EndLayer();
   }
-  if (!config.part.is_last_stage()) return list.Take();
+  if (!config.part.is_last_stage()) {
+    AddMedusaHeads(config, weights, list);
+    return list.Take();
+  }
   list.NormWeight("transformer.ln_f.weight", config.hidden_size, weights.final_norm_weight);
   if (config.norm == ops::NormKind::kLayerNorm)
     list.Vector("transformer.ln_f.bias", config.hidden_size, weights.final_norm_bias);
@@ -231,9 +241,7 @@ std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& w
   else if (!config.tied_embeddings)
     list.Matrix("lm_head.weight", VocabRows(config), config.hidden_size, weights.lm_head);
   if (config.head_bias) list.Vector("lm_head.bias", VocabRows(config), weights.lm_head_bias);
-  weights.medusa_heads.resize(static_cast<size_t>(config.num_medusa_heads));
-  for (int head = 0; head < config.num_medusa_heads; ++head)
-    AddMedusaHead(config, head, weights.medusa_heads[static_cast<size_t>(head)], list);
+  AddMedusaHeads(config, weights, list);
   return list.Take();
 }
 
