@@ -13,6 +13,7 @@
 //   INFLIGHT_CUDA_TIMES=1            logs, at the end, where the time of steps went
 //   INFLIGHT_CUDA_ACCEPT_DRAFTS=70   accepts so many of 100 drafts, whatever they are, and has some
 //                                    in each step that may have them: for measuring
+//   INFLIGHT_CUDA_SHARED_GPU=1       several ranks may have one GPU (ops/cuda/peers.h)
 //   INFLIGHT_CUDA_WATCHDOG_MS=1000   how long a step may take; default 30000
 //   INFLIGHT_CUDA_FAULT=launch@7     step 7 fails: `launch` refused by the runtime, `trap` a kernel
 //                                    that traps, `stuck` one that keeps the GPU busy for a minute

@@ -6,7 +6,9 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <random>
 #include <thread>
 
@@ -54,9 +56,17 @@ class PeerGroupTest : public testing::TestWithParam<int> {
     }
   }
 
-  // `work` of each rank on a thread of its own; then waits for the GPUs.
+  // `work` of each rank on a thread of its own; then waits for the GPUs. Ranks that wait for each
+  // other for good are a failure, and no hang.
   template <typename Work>
   void OnAllRanks(const Work& work) {
+    std::promise<void> done;
+    std::thread watch([this, is_done = done.get_future()] {
+      constexpr std::chrono::seconds kPatience{60};
+      if (is_done.wait_for(kPatience) == std::future_status::ready) return;
+      ADD_FAILURE() << "the ranks wait for each other";
+      group_->rank(0).Abort(Internal("the ranks wait for each other"));
+    });
     std::vector<std::thread> threads;
     for (int r = 0; r < GetParam(); ++r)
       threads.emplace_back([&, r] {
@@ -67,6 +77,8 @@ class PeerGroupTest : public testing::TestWithParam<int> {
         EXPECT_TRUE(waited.ok()) << waited.ToString();
       });
     for (std::thread& thread : threads) thread.join();
+    done.set_value();
+    watch.join();
   }
 
   template <typename T>

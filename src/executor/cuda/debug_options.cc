@@ -51,6 +51,10 @@ DebugOptions DebugOptions::FromEnvironment() {
     options.log_times = value == "1";
     return value == "0" || value == "1";
   });
+  Variable("INFLIGHT_CUDA_SHARED_GPU", "0, 1", [&](std::string_view value) {
+    options.ranks_share_gpu = value == "1";
+    return value == "0" || value == "1";
+  });
   Variable("INFLIGHT_CUDA_ACCEPT_DRAFTS", "percent", [&](std::string_view value) {
     const std::optional<int64_t> percent = Number(value);
     if (!percent || *percent > 100) return false;

@@ -13,6 +13,7 @@ struct DebugOptions {
   bool use_graphs = true;
   bool records_all = false;  // graphs at load, however long it takes
   bool log_times = false;
+  bool ranks_share_gpu = false;  // may; ops/cuda/peers.h
   float forced_acceptance = -1;  // share of drafts that are accepted whatever they are; -1: no
   int64_t watchdog_ms = 30'000;
   Fault fault = Fault::kNone;

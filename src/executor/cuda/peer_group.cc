@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "executor/cuda/debug_options.h"
 #include "tensor/cuda_status.h"
 
 namespace inflight::executor::cuda {
@@ -39,6 +40,26 @@ Status Reach(const Device& from, const Device& to) {
   RETURN_IF_ERROR(ToStatus(cudaDeviceEnablePeerAccess(to_index, 0), "peer access"));
   reached.insert({from_index, to_index});
   return Status::Ok();
+}
+
+// Of the ranks on `devices` those on one GPU, at most. A kernel that waits for another rank may
+// keep that rank's from the multiprocessors, so that several have one for debugging alone.
+Result<int> RanksPerGpu(std::span<Device* const> devices) {
+  int most = 1;
+  for (const Device* device : devices) {
+    const auto num_ranks = static_cast<int>(std::ranges::count(devices, device));
+    most = std::max(most, num_ranks);
+    if (num_ranks == 1) continue;
+    if (!DebugOptions::FromEnvironment().ranks_share_gpu)
+      return InvalidArgument(fmt::format(
+          "gpu_device_ids: two ranks on {}; name another GPU for each", device->name()));
+    if (ops::cuda::KernelsOverlap())
+      return FailedPrecondition(fmt::format(
+          "gpu_device_ids: two ranks on {}, whose kernels would take each other's place; set "
+          "INFLIGHT_CUDA_OVERLAP=0, too",
+          device->name()));
+  }
+  return most;
 }
 
 }  // namespace
@@ -132,16 +153,13 @@ Result<std::unique_ptr<PeerGroup>> PeerGroup::Create(std::span<Device* const> de
   if (size > ops::cuda::kMaxPeers)
     return InvalidArgument(fmt::format("tensor_parallel_size: got {}, GPUs take at most {}", size,
                                        ops::cuda::kMaxPeers));
-  // A kernel that waits for another rank may keep that rank's from the multiprocessors.
-  for (int r = 0; r < size; ++r)
-    if (std::ranges::count(devices, devices[r]) > 1)
-      return InvalidArgument(fmt::format(
-          "gpu_device_ids: two ranks on {}; name another GPU for each", devices[r]->name()));
+  ASSIGN_OR_RETURN(const int ranks_per_gpu, RanksPerGpu(devices));
   std::unique_ptr<PeerGroup> group(new PeerGroup());
   for (const Device* from : devices)
     for (const Device* to : devices) RETURN_IF_ERROR(Reach(*from, *to));
   ASSIGN_OR_RETURN(group->abort_, PinnedBuffer::Allocate(*devices[0], sizeof(uint32_t)));
   group->peers_.size = size;
+  group->peers_.ranks_per_gpu = ranks_per_gpu;
   group->peers_.abort = reinterpret_cast<const uint32_t*>(group->abort_.data());
   for (int r = 0; r < size; ++r) {
     Device& device = *devices[static_cast<size_t>(r)];

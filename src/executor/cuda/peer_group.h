@@ -18,8 +18,9 @@ namespace inflight::executor::cuda {
 
 class PeerGroup {
  public:
-  // A rank on each of `devices`. kInvalidArgument where there are too many, or one more than once;
-  // kUnimplemented where one of two GPUs cannot reach the other's memory.
+  // A rank on each of `devices`. kInvalidArgument where there are too many, or one more than once,
+  // which DebugOptions::ranks_share_gpu allows; kUnimplemented where one of two GPUs cannot reach
+  // the other's memory.
   static Result<std::unique_ptr<PeerGroup>> Create(std::span<Device* const> devices);
   ~PeerGroup();
   PeerGroup(const PeerGroup&) = delete;

@@ -121,19 +121,21 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) epoch = begun + 1;
 }
 
+int MaxCtas(const Peers& peers) { return kMaxCtas / peers.ranks_per_gpu; }
+
 // What the ranks write into each other's mailboxes is twice the values for each, what they read and
 // write otherwise twice the values in all, with two meetings.
-size_t MostOfFew(int size) {
-  const size_t most = size_t{kMaxCtas} * kLettersPerCta * kVectorBytes;
-  return size == 2 ? most : most / static_cast<size_t>(size);
+size_t MostOfFew(const Peers& peers) {
+  const size_t most = static_cast<size_t>(MaxCtas(peers)) * kLettersPerCta * kVectorBytes;
+  return peers.size == 2 ? most : most / static_cast<size_t>(peers.size);
 }
 
 template <typename T>
 void LaunchMany(const Peers& peers, size_t offset, int64_t num_vectors, cudaStream_t stream) {
   const auto launch = [&](auto kernel) {
     const int64_t ctas = (num_vectors / peers.size + kThreads) / kThreads;
-    LaunchOverlapped(kernel, static_cast<unsigned>(std::min<int64_t>(ctas, kMaxCtas)), kThreads, 0,
-                     stream, peers, offset, num_vectors);
+    LaunchOverlapped(kernel, static_cast<unsigned>(std::min<int64_t>(ctas, MaxCtas(peers))),
+                     kThreads, 0, stream, peers, offset, num_vectors);
   };
   switch (peers.size) {
     case 2:
@@ -162,8 +164,10 @@ size_t PeerMailboxBytes(int size) {
 
 bool PeersSumInNorm(const Peers& peers, int64_t num_rows, int64_t width) {
   return width % kVector == 0 && width / kVector <= kLettersPerCta &&
-         num_rows * (peers.size - 1) <= kMaxPeerCtas;
+         num_rows * (peers.size - 1) * peers.ranks_per_gpu <= kMaxPeerCtas;
 }
+
+bool KernelsOverlap() { return CanOverlap(); }
 
 Status PeerAllReduce(const Peers& peers, size_t offset, DType dtype, int64_t num_elements,
                      CudaStream& stream) {
@@ -175,10 +179,10 @@ Status PeerAllReduce(const Peers& peers, size_t offset, DType dtype, int64_t num
   const int64_t num_vectors = num_elements / kVector;
   const cudaStream_t handle = stream.handle();
   WithHalf(dtype, [&]<typename T>(std::type_identity<T>) {
-    if (static_cast<size_t>(num_vectors) * kVectorBytes > MostOfFew(peers.size))
+    if (static_cast<size_t>(num_vectors) * kVectorBytes > MostOfFew(peers))
       return LaunchMany<T>(peers, offset, num_vectors, handle);
-    const int64_t per_cta =
-        std::clamp<int64_t>((num_vectors + kMaxCtas - 1) / kMaxCtas, kWarp, kLettersPerCta);
+    const int64_t per_cta = std::clamp<int64_t>((num_vectors + MaxCtas(peers) - 1) / MaxCtas(peers),
+                                                kWarp, kLettersPerCta);
     LaunchOverlapped(ReduceFew<T>, static_cast<unsigned>((num_vectors + per_cta - 1) / per_cta),
                      kThreads, 0, handle, peers, offset, static_cast<int>(num_vectors),
                      static_cast<int>(per_cta));
@@ -190,8 +194,9 @@ Status PeerGatherColumns(const Peers& peers, const PeerColumns& columns, CudaStr
   CHECK_LE(peers.size, kMaxPeers);
   const bool is_wide = columns.width % 4 == 0 && columns.row_width % 4 == 0 &&
                        columns.from % kVectorBytes == 0 && columns.to % kVectorBytes == 0;
-  LaunchOverlapped(is_wide ? GatherColumns<4> : GatherColumns<1>, kMaxCtas, kThreads, 0,
-                   stream.handle(), peers, columns);
+  LaunchOverlapped(is_wide ? GatherColumns<4> : GatherColumns<1>,
+                   static_cast<unsigned>(MaxCtas(peers)), kThreads, 0, stream.handle(), peers,
+                   columns);
   return inflight::cuda::LaunchStatus("gather of columns");
 }
 

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives between GPUs that reach each other's memory, a rank on each: what
+// Collectives between GPUs that reach each other's memory, in use a rank on each: what
 // comm/communicator.h says, for values that lie alike in memory that all ranks share. A call is one
 // kernel on the stream of each rank, and the ranks make the same calls in the same order. CTA b of
 // one rank waits for CTA b of the others, by numbers that only grow, so that calls can be recorded
 // into graphs and replayed. As many CTAs as there are run at once on any GPU.
+//
+// For tests several ranks may share a GPU (Peers::ranks_per_gpu). Nothing makes sure that kernels
+// of several streams run at once, and one that waits keeps its multiprocessor. So grids are that
+// much smaller: all CTAs that wait leave room for those that they wait for, and multiprocessors for
+// what these have to compute before. Kernels that are started early (overlap.cuh) would take them,
+// and a runtime that loads code late waits for the GPU to be idle.
 //
 // Sums are added in the order of ranks in float32 and rounded once: the same bits on all ranks,
 // whatever the number of rows.
@@ -22,6 +28,7 @@ inline constexpr int kMaxPeers = 8;
 struct Peers {
   int rank = 0;
   int size = 1;
+  int ranks_per_gpu = 1;               // at most
   std::byte* shared[kMaxPeers] = {};   // of each rank, the same layout on all
   std::byte* mailbox[kMaxPeers] = {};  // of each rank, PeerMailboxBytes, zero before the first call
   // In host memory: once it is not 0 no kernel waits any more, and values are undefined.
@@ -29,6 +36,9 @@ struct Peers {
 };
 
 size_t PeerMailboxBytes(int size);  // of a group of so many
+
+// Whether kernels are started before those before them have ended (overlap.cuh).
+bool KernelsOverlap();
 
 // Whether add_norm adds up rows of that number and width itself (AddNormParams::peers): so few that
 // a trip over the link takes longer than their bytes.
