@@ -193,11 +193,15 @@ Result<executor::LocalBackend> RankProcesses::Load::CreateBackend(
   RETURN_IF_ERROR(Tell(asked.dump()));
   ASSIGN_OR_RETURN(const std::vector<json> rooms, Answers());
   int64_t num_blocks = plan.num_blocks + plan.num_host_blocks;
-  for (const json& room : rooms)
-    num_blocks = std::min(num_blocks, room.value("num_blocks", int64_t{0}));
+  for (size_t i = 0; i < rooms.size(); ++i) {
+    num_blocks = std::min(num_blocks, rooms[i].value("num_blocks", int64_t{0}));
+    if (num_blocks > plan.num_host_blocks) continue;
+    return OutOfMemory(fmt::format(
+        "rank {} has room for {} KV blocks of {} tokens, {} are needed beside the host "
+        "pool's {}; free memory on its host, or lower max_num_tokens or max_batch_size",
+        i + 1, num_blocks, plan.block_size, plan.num_host_blocks + 1, plan.num_host_blocks));
+  }
   for_each.max_kv_tokens = (num_blocks - plan.num_host_blocks) * plan.block_size;
-  if (*for_each.max_kv_tokens < plan.block_size)
-    return OutOfMemory("a rank has no room for one KV block: see its log, and free memory there");
   return executor::CreateLocalBackend(
       engine, device, for_each, force_ops, draft,
       [&](const executor::MemoryPlan& final_plan, const ops::OpTable& ops) {
