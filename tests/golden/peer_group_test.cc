@@ -8,10 +8,12 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <future>
 #include <random>
 #include <thread>
 
+#include "ops/backend.h"
 #include "ops/cuda/cuda_stream.h"
 #include "rank_gpus.h"
 #include "tensor/element.h"
@@ -33,6 +35,7 @@ class PeerGroupTest : public testing::TestWithParam<int> {
  protected:
   struct Rank {
     Device* device = nullptr;
+    ops::OpTable ops;
     std::unique_ptr<ops::cuda::CudaStream> stream;
     Buffer memory;
   };
@@ -51,6 +54,7 @@ class PeerGroupTest : public testing::TestWithParam<int> {
       Rank& rank = ranks_.emplace_back();
       rank.device = gpus[static_cast<size_t>(r)];
       rank.stream = Must(ops::cuda::CudaStream::Create(*rank.device, shape, 64, 64));
+      rank.ops = Must(ops::FindOps(*rank.device, shape));
       rank.memory = Must(Buffer::Allocate(*rank.device, "shared", kSharedBytes));
       group_->rank(r).Share({rank.memory.data(), rank.memory.size()});
     }
@@ -218,6 +222,89 @@ TEST_P(PeerGroupTest, ColumnsOfAllRanksAreOnEachOfThem) {
       EXPECT_EQ(num_wrong, 0) << "rank " << r;
     }
   }
+}
+
+// What the kernel of a norm adds up, of rows that are few: the residual is that of double precision
+// but for two roundings, and what is made of it the norm of what is stored.
+TEST_P(PeerGroupTest, NormsAddUpRowsOfAllRanks) {
+  const int n = GetParam();
+  constexpr size_t kResidual = size_t{8} << 20, kY = size_t{16} << 20, kWeight = size_t{24} << 20;
+  for (const int64_t width : {256, 4096, 8192})
+    for (const int64_t rows : {1, 3, 8}) {
+      SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(width));
+      const auto count = static_cast<size_t>(rows * width);
+      std::mt19937 random(static_cast<unsigned>(width + rows));
+      std::normal_distribution<float> normal;
+      std::vector<BFloat16> residual(count);
+      std::vector<float> weight(static_cast<size_t>(width));
+      std::vector<double> sums(count);
+      std::vector<double> sizes(count);
+      for (float& w : weight) w = normal(random);
+      for (size_t i = 0; i < count; ++i) {
+        residual[i] = BFloat16::FromFloat(normal(random));
+        sizes[i] = std::abs(static_cast<double>(residual[i].ToFloat()));
+      }
+      for (int r = 0; r < n; ++r) {
+        std::vector<BFloat16> delta(count);
+        for (size_t i = 0; i < count; ++i) {
+          delta[i] = BFloat16::FromFloat(normal(random));
+          sums[i] += static_cast<double>(delta[i].ToFloat());
+        }
+        Write(r, 0, delta);
+        Write(r, kResidual, residual);
+        Write(r, kWeight, weight);
+      }
+      OnAllRanks([&](int r, Rank& rank) -> Status {
+        const ops::cuda::Peers* const peers = group_->rank(r).PeersOfNorm(rows, width);
+        if (peers == nullptr) return Internal("rows are not few");
+        const Shape shape = {rows, width};
+        std::byte* const base = rank.memory.data();
+        return rank.ops.add_norm(
+            {.residual = {base + kResidual, DType::kBF16, shape},
+             .delta = {base, DType::kBF16, shape},
+             .peers = peers,
+             .norm = {ops::NormKind::kRmsNorm, {base + kWeight, DType::kF32, {width}}, {}, 1e-5F},
+             .y = {base + kY, DType::kBF16, shape}},
+            *rank.stream);
+      });
+      const auto left = Read<BFloat16>(0, kResidual, count);
+      const auto y = Read<BFloat16>(0, kY, count);
+      double worst = 0;
+      double worst_y = 0;
+      for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
+        double squares = 0;
+        const auto at = [&](size_t i) { return row * static_cast<size_t>(width) + i; };
+        for (size_t i = 0; i < weight.size(); ++i) {
+          const auto value = static_cast<double>(left[at(i)].ToFloat());
+          const double exact = static_cast<double>(residual[at(i)].ToFloat()) + sums[at(i)];
+          const double bound =
+              0x1p-8 * (std::abs(exact) + std::abs(sums[at(i)])) + 1e-5 * sizes[at(i)] + 1e-6;
+          worst = golden::Worse(worst, std::abs(value - exact) / bound);
+          squares += value * value;
+        }
+        const double scale = 1 / std::sqrt(squares / static_cast<double>(width) + 1e-5);
+        for (size_t i = 0; i < weight.size(); ++i) {
+          const double exact =
+              static_cast<double>(left[at(i)].ToFloat()) * scale * static_cast<double>(weight[i]);
+          worst_y =
+              golden::Worse(worst_y, std::abs(static_cast<double>(y[at(i)].ToFloat()) - exact) /
+                                         (std::abs(exact) * 0x1p-8 * 1.01 + 1e-6));
+        }
+      }
+      EXPECT_LE(worst, 1.0);
+      EXPECT_LE(worst_y, 1.0);
+      for (int r = 1; r < n; ++r) {
+        const auto other = Read<BFloat16>(r, kResidual, count);
+        EXPECT_EQ(std::memcmp(other.data(), left.data(), count * sizeof(BFloat16)), 0) << r;
+      }
+    }
+}
+
+TEST_P(PeerGroupTest, AGpuIsOfOneGroup) {
+  const std::vector<Device*> gpus = RankGpus(GetParam());
+  EXPECT_EQ(PeerGroup::Create(gpus).status().code(), StatusCode::kFailedPrecondition);
+  group_.reset();
+  EXPECT_TRUE(PeerGroup::Create(gpus).ok());
 }
 
 // A rank that never comes: the others end with the reason, and their GPUs are free.

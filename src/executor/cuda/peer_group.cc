@@ -42,6 +42,36 @@ Status Reach(const Device& from, const Device& to) {
   return Status::Ok();
 }
 
+// Indices of the GPUs that groups have. Kernels of two groups could wait for each other: one on a
+// GPU for a rank whose GPU is full of kernels that wait for a rank on the first.
+class GroupGpus {
+ public:
+  static GroupGpus& OfProcess() {
+    static GroupGpus gpus;
+    return gpus;
+  }
+  Status Take(std::span<Device* const> devices, std::vector<int>* taken) {
+    const std::lock_guard lock(mutex_);
+    for (const Device* device : devices)
+      if (taken_.contains(device->cuda().index))
+        return FailedPrecondition(
+            fmt::format("gpu_device_ids: {} is of another model on several GPUs; unload that one "
+                        "first, or name other GPUs",
+                        device->name()));
+    for (const Device* device : devices)
+      if (taken_.insert(device->cuda().index).second) taken->push_back(device->cuda().index);
+    return Status::Ok();
+  }
+  void Give(const std::vector<int>& taken) {
+    const std::lock_guard lock(mutex_);
+    for (const int index : taken) taken_.erase(index);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<int> taken_;  // under mutex_
+};
+
 // Of the ranks on `devices` those on one GPU, at most. A kernel that waits for another rank may
 // keep that rank's from the multiprocessors, so that several have one for debugging alone.
 Result<int> RanksPerGpu(std::span<Device* const> devices) {
@@ -132,7 +162,7 @@ class PeerGroup::Rank : public comm::Communicator {
   ops::cuda::Peers of_norms_;
 };
 
-PeerGroup::~PeerGroup() = default;
+PeerGroup::~PeerGroup() { GroupGpus::OfProcess().Give(gpus_); }
 
 Status PeerGroup::status() {
   if (__atomic_load_n(peers_.abort, __ATOMIC_ACQUIRE) == 0) return Status::Ok();
@@ -155,6 +185,7 @@ Result<std::unique_ptr<PeerGroup>> PeerGroup::Create(std::span<Device* const> de
                                        ops::cuda::kMaxPeers));
   ASSIGN_OR_RETURN(const int ranks_per_gpu, RanksPerGpu(devices));
   std::unique_ptr<PeerGroup> group(new PeerGroup());
+  RETURN_IF_ERROR(GroupGpus::OfProcess().Take(devices, &group->gpus_));
   for (const Device* from : devices)
     for (const Device* to : devices) RETURN_IF_ERROR(Reach(*from, *to));
   ASSIGN_OR_RETURN(group->abort_, PinnedBuffer::Allocate(*devices[0], sizeof(uint32_t)));

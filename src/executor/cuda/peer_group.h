@@ -19,7 +19,8 @@ namespace inflight::executor::cuda {
 class PeerGroup {
  public:
   // A rank on each of `devices`. kInvalidArgument where there are too many, or one more than once,
-  // which DebugOptions::ranks_share_gpu allows; kUnimplemented where one of two GPUs cannot reach
+  // which DebugOptions::ranks_share_gpu allows; kFailedPrecondition where another group has one of
+  // them; kUnimplemented where one of two GPUs cannot reach
   // the other's memory.
   static Result<std::unique_ptr<PeerGroup>> Create(std::span<Device* const> devices);
   ~PeerGroup();
@@ -34,6 +35,7 @@ class PeerGroup {
   Status status();
   void Abort(const Status& reason);
 
+  std::vector<int> gpus_;  // that no other group may have
   std::mutex mutex_;
   Status reason_;  // of the abort, under mutex_
   std::vector<Buffer> mailboxes_;
