@@ -267,6 +267,22 @@ Result<std::vector<executor::MemoryPlan>> PlanRanks(
   return plans;
 }
 
+// A line for each of several.
+std::string TextOfRanks(std::span<const executor::MemoryPlan> ranks, uint64_t total_bytes) {
+  if (ranks.size() == 1) return "";
+  const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  std::string text = fmt::format("ranks      {}, in all {:.2f} GiB\n", ranks.size(),
+                                 static_cast<double>(total_bytes) / (1 << 30));
+  for (size_t r = 0; r < ranks.size(); ++r)
+    text += fmt::format(
+        "{:<11}{:.1f} MiB: weights {:.1f}, workspace {:.1f}, KV cache {:.1f}, others {:.1f}\n",
+        fmt::format("  rank {}", r), mib(ranks[r].total_bytes()), mib(ranks[r].weight_bytes),
+        mib(ranks[r].workspace_bytes), mib(ranks[r].kv_bytes()),
+        mib(ranks[r].total_bytes() - ranks[r].weight_bytes - ranks[r].workspace_bytes -
+            ranks[r].kv_bytes()));
+  return text + "of rank 0:\n";
+}
+
 }  // namespace
 
 Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
@@ -313,12 +329,7 @@ Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
 
 std::string Plan::ToString() const {
   const ExecutorLimits& limits = info.limits;
-  const std::string of_ranks =
-      ranks.size() == 1
-          ? ""
-          : fmt::format("ranks      {}, in all {:.2f} GiB; the first of them:\n", ranks.size(),
-                        static_cast<double>(info.memory.total_bytes) / (1 << 30));
-  return of_ranks + memory.ToString() + streaming.ToString() +
+  return TextOfRanks(ranks, info.memory.total_bytes) + memory.ToString() + streaming.ToString() +
          fmt::format(
              "limits     {} sequences and {} tokens in a step; {} tokens in a sequence, {} "
              "in its prompt; {} beams\n",

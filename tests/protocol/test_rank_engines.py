@@ -2,6 +2,7 @@
 """Engines of several ranks: served by threads and by processes as the model itself is; what does not fit together."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -159,7 +160,14 @@ def test_wrong_files_end_the_start_of_threads_too(tmp_path, engines, damage, err
 def test_inspect_says_the_ranks(engines):
     text = inflight("inspect", engines[2, 2], "--device", "cpu")
     assert "ranks         4, each with a file: tensor parallel 2, pipeline parallel 2\n" in text
-    assert "heads 4 (kv 2)" in text and "ranks      4, in all " in text
+    assert "heads 4 (kv 2)" in text
+    in_all = float(re.search(r"^ranks      4, in all (\S+) GiB$", text, re.MULTILINE)[1])
+    of_ranks = re.findall(r"^  rank (\d)   (\S+) MiB: weights (\S+),", text, re.MULTILINE)
+    assert [rank for rank, _, _ in of_ranks] == ["0", "1", "2", "3"]
+    assert sum(float(total) for _, total, _ in of_ranks) / 1024 == pytest.approx(in_all, abs=0.01)
+    for rank, _, weights in of_ranks:
+        size = (engines[2, 2] / f"rank{rank}.engine").stat().st_size
+        assert float(weights) == pytest.approx(size / 2**20, abs=0.1)
 
 
 def test_a_second_model_of_as_many_ranks_is_refused(tmp_path, engines):
