@@ -167,6 +167,16 @@ TEST_F(CudaRanksDemoTest, BeamsAndPausesWorkOnRanks) {
   }
 }
 
+TEST_F(CudaRanksDemoTest, TheMemoryOfAllRanksIsCounted) {
+  const auto local =
+      executor::CreateCudaRanks(OpenRanks(INFLIGHT_DEMO_MODEL, gpus, DType::kBF16), gpus, options);
+  ASSERT_TRUE(local.ok()) << local.status().ToString();
+  int64_t planned = 0;
+  for (const executor::MemoryPlan& plan : local->plans)
+    planned += static_cast<int64_t>(plan.total_bytes());
+  EXPECT_EQ(local->backend->info().gpu_memory_bytes, planned);
+}
+
 // Weights in FP8 are scaled by each rank for what it has: near one GPU's answers, no more.
 TEST_F(CudaRanksDemoTest, QuantisedWeightsAnswerAsOneGpuForAWhile) {
   for (const auto algo : {model::QuantAlgo::kW8A16, model::QuantAlgo::kFp8PerChannelPerToken}) {

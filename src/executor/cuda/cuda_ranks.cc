@@ -26,13 +26,14 @@ using cuda::RankThread;
 class CudaRanks : public Backend {
  public:
   CudaRanks(std::unique_ptr<PeerGroup> group, std::unique_ptr<CudaRank> leader)
-      : group_(std::move(group)), leader_(std::move(leader)) {}
+      : group_(std::move(group)), leader_(std::move(leader)), info_(leader_->info()) {}
   ~CudaRanks() override {
     group_->rank(0).Abort(Unavailable("the model is unloaded"));
     followers_.clear();
   }
 
   void AddFollower(int number, std::unique_ptr<CudaRank> rank) {
+    info_.gpu_memory_bytes += rank->info().gpu_memory_bytes;
     followers_.push_back(std::make_unique<RankThread>(
         number, std::move(rank), [this](const Status& why) { group_->rank(0).Abort(why); }));
   }
@@ -42,7 +43,11 @@ class CudaRanks : public Backend {
     return Both(leader_->WarmUp());
   }
 
-  const BackendInfo& info() const override { return leader_->info(); }
+  // The leader's, with the memory of all. Pinned memory grows, on all alike.
+  const BackendInfo& info() const override {
+    info_.pinned_memory_bytes = leader_->info().pinned_memory_bytes * (1 + std::ssize(followers_));
+    return info_;
+  }
 
   Status SetupSlot(const SlotSetup& setup) override {
     Tell([&setup](CudaRank& rank) { return rank.SetupSlot(setup); });
@@ -97,6 +102,7 @@ class CudaRanks : public Backend {
 
   const std::unique_ptr<PeerGroup> group_;
   const std::unique_ptr<CudaRank> leader_;
+  mutable BackendInfo info_;
   std::vector<std::unique_ptr<RankThread>> followers_;
   std::array<StepPlan, kCudaDepth + 2> plans_;
   size_t next_plan_ = 0;
