@@ -8,7 +8,9 @@
 #include <cmath>
 #include <functional>
 #include <random>
+#include <string>
 
+#include "decoding/list_guide.h"
 #include "decoding/sampler.h"
 
 namespace inflight::decoding {
@@ -51,7 +53,7 @@ TEST(DraftAcceptanceTest, WhatOneOfBothNeverDraws) {
   EXPECT_EQ(AcceptOrReplace(p, Of({1, 0, 0}), 2, 1, 0.3), 2) << "q = 0";
 }
 
-std::vector<float> Logs(std::vector<double> shares) {
+std::vector<float> Logs(const std::vector<double>& shares) {
   std::vector<float> logits;
   for (const double share : shares) logits.push_back(static_cast<float>(std::log(share)));
   return logits;
@@ -141,6 +143,54 @@ TEST(DraftAcceptanceTest, WhatComesIsDistributedAsPlainDraws) {
     EXPECT_LT(ChiSquare(counts, expected, kDraws), 31.3) << "rule " << r;
     EXPECT_GT(ChiSquare(drafted, expected, kDraws), 500) << "rule " << r << ": drafts are others";
     EXPECT_GT(num_accepted, kDraws / 20);
+  }
+}
+
+// Of a guide, or of bad words, that the draft model may know nothing of: what it proposes is often
+// forbidden then.
+TEST(DraftAcceptanceTest, WhatComesIsDistributedAsPlainDrawsWhateverTheDraftModelIsForbidden) {
+  constexpr int kVocab = 12, kDraws = 40000;
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 1.0F);
+  std::vector<float> target(kVocab), draft(kVocab);
+  for (float& x : target) x = normal(random);
+  for (size_t i = 0; i < draft.size(); ++i) draft[i] = target[i] + 0.4F * normal(random);
+  const std::vector<TokenId> tokens = {3, 1};
+  const auto guide = MakeListGuide(kVocab, {{2}, {4}, {5}, {8}, {9}});
+  const SamplingRule guided{.greedy = false, .num_prompt_tokens = 2, .guide = guide};
+  const SamplingRule banned{.greedy = false, .num_prompt_tokens = 2, .bad_words = {{0}, {7}}};
+  for (const bool is_guided : {true, false}) {
+    for (const bool draft_knows : {true, false}) {
+      SCOPED_TRACE(std::string(is_guided ? "a guide" : "bad words") +
+                   (draft_knows ? ", known" : ", unknown"));
+      SamplingRule rule = is_guided ? guided : banned;
+      SamplingRule of_draft = draft_knows ? rule : SamplingRule{.greedy = false};
+      Sampler sampler(2, kVocab, 1);
+      std::vector<int> counts(kVocab);
+      for (int i = 0; i < kDraws; ++i) {
+        rule.seed = of_draft.seed = static_cast<uint64_t>(i);
+        sampler.Setup(0, rule, tokens, 16);
+        sampler.Setup(1, of_draft, tokens, 16);
+        std::vector<float> row = draft;
+        const TokenId proposed = sampler.Sample(1, tokens, row.data()).id;
+        row = target;
+        ++counts[static_cast<size_t>(
+            sampler
+                .Verify(0, tokens, row.data(),
+                        {.id = proposed, .logits = draft, .acceptance_threshold = {}})
+                .id)];
+      }
+      std::vector<float> row = target;
+      sampler.Process(0, tokens, row.data());
+      const Distribution expected = DistributionOf(rule, rule.top_p, row);
+      EXPECT_EQ(expected.shares.size(), is_guided ? 5 : 10);
+      int num_expected = 0;
+      for (const auto& share : expected.shares)
+        num_expected += counts[static_cast<size_t>(share.id)];
+      EXPECT_EQ(num_expected, kDraws);
+      // 27.9 is exceeded once in 1000 times by chance with 9 degrees of freedom.
+      EXPECT_LT(ChiSquare(counts, expected, kDraws), is_guided ? 18.5 : 27.9);
+    }
   }
 }
 

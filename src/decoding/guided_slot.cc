@@ -97,4 +97,11 @@ bool GuidedSlot::Accept(TokenId token) {
   return !has_left_;
 }
 
+size_t GuidedSlot::NumThatMayCome(std::span<const TokenId> tokens) const {
+  if (tokens.empty()) return 0;
+  const std::unique_ptr<GuidedSlot> clone = Clone();
+  const auto may_not_come = [&clone](TokenId token) { return !clone->Accept(token); };
+  return static_cast<size_t>(std::ranges::find_if(tokens, may_not_come) - tokens.begin());
+}
+
 }  // namespace inflight::decoding

@@ -48,6 +48,9 @@ class GuidedSlot {
   // A token came next. False where it may not: then nothing more may.
   bool Accept(TokenId token);
 
+  // How many of `tokens` may come one after another. The place stays as it is.
+  size_t NumThatMayCome(std::span<const TokenId> tokens) const;
+
  private:
   GuidedSlot() = default;
   GuideVerdict Find(std::span<uint32_t> allowed);

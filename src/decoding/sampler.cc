@@ -156,9 +156,13 @@ void Sampler::Release(int slot_id) {
   slot.rule.guide.reset();
 }
 
+const GuidedSlot* Sampler::guide(int slot_id) const {
+  return slots_[static_cast<size_t>(slot_id)].guide.get();
+}
+
 std::unique_ptr<GuidedSlot> Sampler::CloneGuide(int slot_id) const {
-  const Slot& slot = slots_[static_cast<size_t>(slot_id)];
-  return slot.guide == nullptr ? nullptr : slot.guide->Clone();
+  const GuidedSlot* const of_slot = guide(slot_id);
+  return of_slot == nullptr ? nullptr : of_slot->Clone();
 }
 
 void Sampler::Restart(int slot_id, std::span<const TokenId> tokens, int max_seq_len,
@@ -189,7 +193,8 @@ void Sampler::Count(Slot& slot, TokenId token) const {
 }
 
 // Everything that changes logits, in the order of docs/reference/decoding.md.
-GuideVerdict Sampler::Edit(Slot& slot, std::span<const TokenId> tokens, float* logits) const {
+GuideVerdict Sampler::Edit(const Slot& slot, GuidedSlot* guide, std::span<const TokenId> tokens,
+                           float* logits) const {
   const SamplingRule& rule = slot.rule;
   if (rule.bias != nullptr) {
     const float* const bias = rule.bias->data();
@@ -202,7 +207,11 @@ GuideVerdict Sampler::Edit(Slot& slot, std::span<const TokenId> tokens, float* l
   if (rule.has_penalties()) ApplyPenalties(slot, logits);
   const std::span<float> row(logits, static_cast<size_t>(vocab_size_));
   if (rule.has_bans()) Ban(rule, tokens, row);
-  return slot.guide == nullptr ? GuideVerdict::kTokens : slot.guide->Ban(row);
+  if (guide == nullptr) return GuideVerdict::kTokens;
+  const GuideVerdict verdict = guide->Ban(row);
+  // What the guide leaves may be banned otherwise.
+  const bool has_any = verdict != GuideVerdict::kTokens || MaxOf(logits, vocab_size_) != kBanned;
+  return has_any ? verdict : GuideVerdict::kNone;
 }
 
 void Sampler::ApplyPenalties(const Slot& slot, float* logits) const {
@@ -214,17 +223,25 @@ void Sampler::ApplyPenalties(const Slot& slot, float* logits) const {
 }
 
 void Sampler::Process(int slot_id, std::span<const TokenId> tokens, float* logits) {
-  Edit(slots_[static_cast<size_t>(slot_id)], tokens, logits);
+  const Slot& slot = slots_[static_cast<size_t>(slot_id)];
+  Edit(slot, slot.guide.get(), tokens, logits);
 }
 
 SampledToken Sampler::Sample(int slot_id, std::span<const TokenId> tokens, float* logits) {
-  Slot& slot = slots_[static_cast<size_t>(slot_id)];
-  const SamplingRule& rule = slot.rule;
-  const GuideVerdict verdict = Edit(slot, tokens, logits);
+  return SampleDraft(slot_id, tokens, logits, slots_[static_cast<size_t>(slot_id)].guide.get());
+}
+
+SampledToken Sampler::SampleDraft(int slot_id, std::span<const TokenId> tokens, float* logits,
+                                  GuidedSlot* guide) {
+  const Slot& slot = slots_[static_cast<size_t>(slot_id)];
+  const GuideVerdict verdict = Edit(slot, guide, tokens, logits);
   if (verdict != GuideVerdict::kTokens) return {.verdict = verdict};
+  return Draw(slot, UniformAt(slot.rule.seed, tokens.size()), logits);
+}
+
+SampledToken Sampler::Draw(const Slot& slot, double uniform, const float* logits) {
+  const SamplingRule& rule = slot.rule;
   const float max = MaxOf(logits, vocab_size_);
-  // What the guide leaves may be banned otherwise.
-  if (slot.guide != nullptr && max == kBanned) return {.verdict = GuideVerdict::kNone};
   if (rule.greedy || !IsFinite(max)) {
     SampledToken token{.id = ArgMax(logits, vocab_size_, max)};
     if (rule.wants_log_probs && IsFinite(max)) {
@@ -234,7 +251,6 @@ SampledToken Sampler::Sample(int slot_id, std::span<const TokenId> tokens, float
     return token;
   }
   Scratch scratch(lanes_);
-  const double uniform = UniformAt(rule.seed, tokens.size());
   SampledToken token = rule.top_k > 0
                            ? SampleTopK(rule, uniform, logits, max, scratch.candidates())
                            : SampleTopP(slot, uniform, logits, max, scratch.candidates());
@@ -246,20 +262,24 @@ SampledToken Sampler::Sample(int slot_id, std::span<const TokenId> tokens, float
 
 SampledToken Sampler::Verify(int slot_id, std::span<const TokenId> tokens, float* logits,
                              const DraftToken& draft) {
-  Slot& slot = slots_[static_cast<size_t>(slot_id)];
+  const Slot& slot = slots_[static_cast<size_t>(slot_id)];
   const SamplingRule& rule = slot.rule;
+  GuidedSlot* const guide = slot.guide.get();
+  const size_t position = tokens.size();
+  if (const GuideVerdict verdict = Edit(slot, guide, tokens, logits);
+      verdict != GuideVerdict::kTokens)
+    return {.verdict = verdict};
+  const double replace_at = UniformAt(rule.seed, position, DrawUse::kReplacement);
+  if (logits[draft.id] == kBanned) return Draw(slot, replace_at, logits);
   std::vector<float> draft_logits(draft.logits.begin(), draft.logits.end());
-  Edit(slot, tokens, draft_logits.data());
-  Edit(slot, tokens, logits);
+  Edit(slot, guide, tokens, draft_logits.data());
   const std::span<const float> row(logits, static_cast<size_t>(vocab_size_));
   const Distribution target = DistributionOf(rule, slot.top_p, row);
-  const size_t position = tokens.size();
   const double bar = draft.acceptance_threshold
                          ? *draft.acceptance_threshold
                          : UniformAt(rule.seed, position, DrawUse::kAcceptance);
   SampledToken token{.id = AcceptOrReplace(target, DistributionOf(rule, slot.top_p, draft_logits),
-                                           draft.id, bar,
-                                           UniformAt(rule.seed, position, DrawUse::kReplacement))};
+                                           draft.id, bar, replace_at)};
   const float max = MaxOf(logits, vocab_size_);
   if (!rule.wants_log_probs || !IsFinite(max)) return token;
   const float distance = Distance(max, logits[token.id]);

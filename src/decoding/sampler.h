@@ -59,7 +59,8 @@ class Sampler {
   // that place in its guide.
   void Restart(int slot, std::span<const TokenId> tokens, int max_seq_len,
                std::unique_ptr<GuidedSlot> guide = nullptr);
-  std::unique_ptr<GuidedSlot> CloneGuide(int slot) const;  // null where it has none
+  const GuidedSlot* guide(int slot) const;                 // null where it has none
+  std::unique_ptr<GuidedSlot> CloneGuide(int slot) const;  // likewise
 
   // The slot's sequence is over: what is kept for its guide goes.
   void Release(int slot);
@@ -73,9 +74,15 @@ class Sampler {
   // is then the arg-max.
   SampledToken Sample(int slot, std::span<const TokenId> tokens, float* logits);
 
+  // As Sample, but a draft of a sequence that drafts lead to `guide`, which is null where the slot
+  // has none.
+  SampledToken SampleDraft(int slot, std::span<const TokenId> tokens, float* logits,
+                           GuidedSlot* guide);
+
   // As Sample, but the token is the draft, if it is accepted, or one that replaces it
   // (draft_acceptance.h): the draft's logits are processed by the slot's rule, as those of a model
-  // that draws drafts by the same rule. Not with typical-p.
+  // that draws drafts by the same rule. A draft that the rule bans came from a model with another
+  // rule, and says nothing: a token is drawn as by Sample. Not with typical-p.
   SampledToken Verify(int slot, std::span<const TokenId> tokens, float* logits,
                       const DraftToken& draft);
 
@@ -92,7 +99,10 @@ class Sampler {
   class Scratch;
 
   void Count(Slot& slot, TokenId token) const;
-  GuideVerdict Edit(Slot& slot, std::span<const TokenId> tokens, float* logits) const;
+  GuideVerdict Edit(const Slot& slot, GuidedSlot* guide, std::span<const TokenId> tokens,
+                    float* logits) const;
+  // Of logits that Edit left, by a number in (0, 1].
+  SampledToken Draw(const Slot& slot, double uniform, const float* logits);
   void ApplyPenalties(const Slot& slot, float* logits) const;
   SampledToken SampleTopK(const SamplingRule& rule, double uniform, const float* logits, float max,
                           std::vector<Candidate>& candidates) const;
