@@ -81,8 +81,13 @@ std::vector<Request> RequestsOfAllKinds(int vocab_size) {
 }
 
 void ExpectEqual(const RowsSink& actual, const RowsSink& expected, size_t i) {
-  SCOPED_TRACE("request " + std::to_string(i));
   EXPECT_TRUE(actual.last.status.ok()) << actual.last.status.ToString();
+  ExpectSameEnd(actual, expected, i);
+}
+
+void ExpectSameEnd(const RowsSink& actual, const RowsSink& expected, size_t i) {
+  SCOPED_TRACE("request " + std::to_string(i));
+  EXPECT_EQ(actual.last.status, expected.last.status);
   EXPECT_EQ(actual.last.finish_reason, expected.last.finish_reason);
   EXPECT_EQ(actual.ids, expected.ids);
   EXPECT_EQ(actual.log_probs, expected.log_probs);

@@ -54,6 +54,8 @@ class Prompts {
 std::vector<Request> RequestsOfAllKinds(int vocab_size);
 
 void ExpectEqual(const RowsSink& actual, const RowsSink& expected, size_t i);
+// The same, also where both failed.
+void ExpectSameEnd(const RowsSink& actual, const RowsSink& expected, size_t i);
 
 // Of the requests that have one sequence: the tokens of several come in the order of steps.
 void ExpectAllEqual(const std::vector<Request>& requests, const Sinks& actual,
