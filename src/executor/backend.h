@@ -109,8 +109,11 @@ struct SlotSetup {
 
 // Inputs that the host makes while the forward pass runs: masks of guides.
 struct LateInputs {
+  // Of the token behind the slot's newest one, or behind one of its row's drafts. Where it has no
+  // bit nothing is drawn that counts.
   struct Mask {
     SlotId slot;
+    int draft = 0;                           // 0: the newest, i: the i-th draft
     std::span<const uint32_t> allowed_bits;  // [ceil(vocab_size / 32)]
   };
   std::vector<Mask> masks;
@@ -179,6 +182,12 @@ class Backend {
   // Enqueues a step; on return `plan` may be overwritten. At most `depth` steps may be outstanding.
   virtual Result<Ticket> Launch(const StepPlan& plan) = 0;
   virtual Status ProvideLateInputs(Ticket ticket, const LateInputs& inputs) = 0;
+
+  // The drafts of a row of the oldest step, before it is given its late inputs: of a row that has
+  // some and was planned with drafts. Waits until they are known; valid until the next Launch.
+  virtual Result<std::span<const TokenId>> DraftsOf(Ticket /*ticket*/, SlotId /*slot*/) {
+    return std::span<const TokenId>();
+  }
 
   // True when Collect would not wait.
   virtual bool Ready(Ticket ticket) const = 0;

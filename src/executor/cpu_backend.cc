@@ -297,7 +297,7 @@ class CpuBackend : public Backend {
     return plan_.get();
   }
 
-  // Up to the first id that is none of the vocabulary.
+  // Up to the first id that is none of the vocabulary, or that the slot's guide forbids.
   void DraftByText(std::span<const scheduler::PlanRow> rows) {
     stream_.cpu_pool().ParallelFor(std::ssize(rows), [&](int64_t r) {
       const scheduler::PlanRow& row = rows[static_cast<size_t>(r)];
@@ -310,6 +310,8 @@ class CpuBackend : public Backend {
       }
       const auto is_foreign = [&](TokenId id) { return id < 0 || id >= info_.vocab_size; };
       drafts.erase(std::ranges::find_if(drafts, is_foreign), drafts.end());
+      if (const decoding::GuidedSlot* const guide = rows_.sampler().guide(row.slot))
+        drafts.resize(guide->NumThatMayCome(drafts));
     });
   }
 
@@ -336,6 +338,7 @@ class CpuBackend : public Backend {
                             .tokens = &rows_.tokens()[static_cast<size_t>(row.slot)].tokens,
                             .blocks = inputs_->tables().Of(row.slot),
                             .state = slot.state_step == last_step_ ? slot.state : -1,
+                            .guide = rows_.sampler().guide(row.slot),
                             .drafts = &rows_.drafts(row.slot)});
     }
     return drafts_.tree->Draft(tree_asks_, *decoder_, stream_);

@@ -2,13 +2,12 @@
 #include "executor/eagle_drafts.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "decoding/best_tokens.h"
+#include "executor/tree_choices.h"
 #include "tensor/tensor_layout.h"
 
 namespace inflight::executor {
@@ -305,26 +304,15 @@ Status EagleDrafts::ChooseChildren(const TensorView& states, inflight::Stream& s
         decoder_->Logits(states, {rows_.data(), DType::kI32, {static_cast<int64_t>(count)}},
                          stream));
     stream.cpu_pool().ParallelFor(static_cast<int64_t>(count), [&](int64_t i) {
-      Choose(parents_[first + static_cast<size_t>(i)], logits.as<const float>() + i * width);
+      const Parent& parent = parents_[first + static_cast<size_t>(i)];
+      executor::ChooseChildren(tree_, *parent.ask, parent.node,
+                               {.logits = logits.as<const float>() + i * width,
+                                .num_ids = width,
+                                .token_ids = decoder_->token_ids()},
+                               vocab_size_);
     });
   }
   return Status::Ok();
-}
-
-void EagleDrafts::Choose(const Parent& parent, const float* logits) const {
-  const Ask& ask = *parent.ask;
-  const int width = decoder_->config().draft_vocab_size;
-  int count = 0;
-  for (int i = parent.node + 1; i < ask.num_nodes; ++i)
-    if (tree_[i].parent == parent.node) count = std::max(count, tree_[i].choice + 1);
-  if (count == 0) return;
-  count = std::min(count, width);
-  std::array<int32_t, decoding::DraftTree::kMaxChoices> ids;
-  decoding::BestTokens(logits, width, count, ids.data());
-  for (int i = parent.node + 1; i < ask.num_nodes; ++i)
-    if (tree_[i].parent == parent.node)
-      (*ask.drafts)[static_cast<size_t>(i)] =
-          decoder_->TokenOf(ids[static_cast<size_t>(std::min(tree_[i].choice, count - 1))]);
 }
 
 }  // namespace inflight::executor

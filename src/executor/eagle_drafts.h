@@ -89,7 +89,6 @@ class EagleDrafts : public TreeSource {
     int32_t row = 0;
   };
   Status ChooseChildren(const TensorView& states, inflight::Stream& stream);
-  void Choose(const Parent& parent, const float* logits) const;
 
   // The table and the head of a model on ranks.
   class RankedTarget;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The masks of guided sequences, for a backend that takes them as late inputs: each is found on the
-// host while the device runs the forward pass of the step that it is for, once the token before is
-// known.
+// The masks of guided sequences, for a backend that takes them as late inputs: they are found on
+// the host while the device runs the forward pass of the step that they are for, once the tokens
+// before are known. A row with drafts has a mask for what may come behind each of them, as far as
+// the guide lets them come.
 //
 // Threads: the step loop's.
 #pragma once
@@ -19,18 +20,24 @@ class GuideMasks final : public LateInputSource {
  public:
   explicit GuideMasks(int vocab_size);
 
-  // Where a sequence that gets its slot stands in its guide. Beams' places are the backend's.
+  // Where a sequence that gets its slot stands in its guide. The places of beams, and of a sequence
+  // whose request came with drafts, are the backend's.
   static void SetUp(Sequence* sequence);
 
   bool Wants(const Sequence& sequence) const override { return sequence.guide != nullptr; }
-  // No mask where nothing may come: what the device draws for that row is not taken.
-  void Fill(const Sequence& sequence, LateInputs* inputs) override;
+  // From where nothing may come on no token has a bit: what the device draws there is not taken.
+  void Fill(Sequence& sequence, std::span<const TokenId> drafts, LateInputs* inputs) override;
 
-  // What the last Fill found, and whether the tokens that the device drew then may come.
-  static decoding::GuideVerdict Follow(Sequence& sequence, std::span<const TokenId> drawn);
+  // How many of the tokens that the device drew with those masks count. `verdict` says why no more
+  // do, and is kTokens where all do.
+  static size_t Follow(Sequence& sequence, std::span<const TokenId> drawn,
+                       decoding::GuideVerdict* verdict);
 
  private:
+  std::vector<uint32_t>& MaskOf(size_t place);
+
   const size_t num_words_;                      // of a mask
+  const std::vector<uint32_t> nothing_;         // a mask without bits
   std::vector<std::vector<uint32_t>> allowed_;  // of a step
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+
 #include "executor/backend.h"
 #include "executor/sequence.h"
 
@@ -12,7 +14,8 @@ class LateInputSource {
   virtual ~LateInputSource() = default;
   virtual bool Wants(const Sequence& sequence) const = 0;
   // Called once all earlier steps were collected, before the step that holds these rows is.
-  virtual void Fill(const Sequence& sequence, LateInputs* inputs) = 0;
+  // `drafts` are those of the sequence's row in it.
+  virtual void Fill(Sequence& sequence, std::span<const TokenId> drafts, LateInputs* inputs) = 0;
 };
 
 }  // namespace inflight::executor

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "decoding/best_tokens.h"
+#include "executor/tree_choices.h"
 
 namespace inflight::executor {
 namespace {
@@ -66,10 +67,11 @@ Status MedusaDrafts::DraftSome(std::span<const Ask> asks, const TensorView& stat
         heads_->Logits(depth - 1, states, {rows_.data(), DType::kI32, {num_rows}}, stream));
     stream.cpu_pool().ParallelFor(num_rows, [&](int64_t r) {
       const Ask& ask = asks[static_cast<size_t>(r)];
+      const float* const row = logits.as<const float>() + r * vocab_size_;
+      if (ask.guide != nullptr) return ChooseByGuide(ask, depth, row);
       const int count = std::min(tree_.NumChoices(depth, ask.num_nodes), vocab_size_);
       std::array<int32_t, decoding::DraftTree::kMaxChoices> ids;
-      decoding::BestTokens(logits.as<const float>() + r * vocab_size_, vocab_size_, count,
-                           ids.data());
+      decoding::BestTokens(row, vocab_size_, count, ids.data());
       for (int i = 0; i < ask.num_nodes; ++i)
         if (tree_[i].depth == depth)
           (*ask.drafts)[static_cast<size_t>(i)] =
@@ -77,6 +79,13 @@ Status MedusaDrafts::DraftSome(std::span<const Ask> asks, const TensorView& stat
     });
   }
   return Status::Ok();
+}
+
+// What may come depends on the nodes before.
+void MedusaDrafts::ChooseByGuide(const Ask& ask, int depth, const float* logits) const {
+  for (int parent = -1; parent < ask.num_nodes; ++parent)
+    if ((parent < 0 ? 0 : tree_[parent].depth) == depth - 1)
+      ChooseChildren(tree_, ask, parent, {.logits = logits, .num_ids = vocab_size_}, vocab_size_);
 }
 
 }  // namespace inflight::executor

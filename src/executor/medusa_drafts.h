@@ -34,6 +34,7 @@ class MedusaDrafts : public TreeSource {
   explicit MedusaDrafts(decoding::DraftTree tree) : tree_(std::move(tree)) {}
 
   Status DraftSome(std::span<const Ask> asks, const TensorView& states, inflight::Stream& stream);
+  void ChooseByGuide(const Ask& ask, int depth, const float* logits) const;
 
   const decoding::DraftTree tree_;
   int vocab_size_ = 0;

@@ -86,7 +86,7 @@ int ModelDrafts::LaneOf(SlotId slot) {
 // Tokens that the lane holds in common with the slot stay, but for the newest of the slot, whose
 // logits are wanted. Tokens of no vocabulary, rows of a prompt's own table, leave it without
 // drafts.
-void ModelDrafts::Begin(const Ask& ask) {
+void ModelDrafts::Begin(const Ask& ask, const decoding::Sampler& sampler) {
   ask.drafts->clear();
   const auto is_known = [this](TokenId id) { return id >= 0 && id < vocab_size_; };
   if (!std::ranges::all_of(*ask.tokens, is_known)) return;
@@ -97,7 +97,18 @@ void ModelDrafts::Begin(const Ask& ask) {
   const auto common = std::mismatch(
       computed.begin(), computed.begin() + static_cast<ptrdiff_t>(limit), ask.tokens->begin());
   computed.erase(common.first, computed.end());
-  drafting_.push_back({&ask, lane});
+  drafting_.push_back({.ask = &ask, .lane = lane, .guide = sampler.CloneGuide(ask.slot)});
+}
+
+// Behind all that the slot knows and its drafts so far.
+void ModelDrafts::Draw(Drafting* drafting, float* logits, decoding::Sampler* sampler) {
+  const Ask& ask = *drafting->ask;
+  const decoding::SampledToken token =
+      sampler->SampleDraft(ask.slot, text_, logits, drafting->guide.get());
+  drafting->has_ended = token.verdict != decoding::GuideVerdict::kTokens;
+  if (drafting->has_ended) return;
+  ask.drafts->push_back(token.id);
+  if (drafting->guide != nullptr) drafting->guide->Accept(token.id);
 }
 
 Status ModelDrafts::Draft(std::span<const Ask> asks, decoding::Sampler& sampler,
@@ -108,33 +119,35 @@ Status ModelDrafts::Draft(std::span<const Ask> asks, decoding::Sampler& sampler,
   for (const Ask& ask : asks)
     for (Lane& lane : lanes_)
       if (lane.slot == ask.slot) lane.last_used = num_calls_;
-  for (const Ask& ask : asks) Begin(ask);
+  for (const Ask& ask : asks) Begin(ask, sampler);
   while (true) {
     rows_.clear();
     int room = max_num_tokens_;
-    for (const Drafting& drafting : drafting_) {
+    for (Drafting& drafting : drafting_) {
       const Ask& ask = *drafting.ask;
-      if (std::ssize(*ask.drafts) == ask.max_drafts || room == 0) continue;
+      if (std::ssize(*ask.drafts) == ask.max_drafts || drafting.has_ended || room == 0) continue;
       const auto begin =
           static_cast<int>(lanes_[static_cast<size_t>(drafting.lane)].computed.size());
       const auto known = static_cast<int>(ask.tokens->size() + ask.drafts->size());
       const int end = std::min(known, begin + room);
-      rows_.push_back({drafting, begin, end});
+      rows_.push_back({&drafting, begin, end});
       room -= end - begin;
     }
-    if (rows_.empty()) return Status::Ok();
+    if (rows_.empty()) break;
     ASSIGN_OR_RETURN(const TensorView logits, Forward(rows_, stream));
     for (size_t r = 0; r < rows_.size(); ++r) {
-      const Ask& ask = *rows_[r].drafting.ask;
-      std::vector<TokenId>& computed = lanes_[static_cast<size_t>(rows_[r].drafting.lane)].computed;
+      const Ask& ask = *rows_[r].drafting->ask;
+      std::vector<TokenId>& computed =
+          lanes_[static_cast<size_t>(rows_[r].drafting->lane)].computed;
       for (int p = rows_[r].begin; p < rows_[r].end; ++p) computed.push_back(TokenAt(ask, p));
       text_.assign(ask.tokens->begin(), ask.tokens->end());
       text_.insert(text_.end(), ask.drafts->begin(), ask.drafts->end());
       if (computed.size() < text_.size()) continue;  // a portion of a prompt
-      float* const row = logits.as<float>() + static_cast<int64_t>(r) * vocab_size_;
-      ask.drafts->push_back(sampler.Sample(ask.slot, text_, row).id);
+      Draw(rows_[r].drafting, logits.as<float>() + static_cast<int64_t>(r) * vocab_size_, &sampler);
     }
   }
+  drafting_.clear();  // no guide outlives its request
+  return Status::Ok();
 }
 
 Result<TensorView> ModelDrafts::Forward(std::span<const Row> rows, inflight::Stream& stream) {
@@ -145,9 +158,9 @@ Result<TensorView> ModelDrafts::Forward(std::span<const Row> rows, inflight::Str
   slot_mapping_.clear();
   cu_seqlens_q_.push_back(0);
   for (const Row& row : rows) {
-    const int32_t first_block = row.drafting.lane * blocks_per_lane_;
+    const int32_t first_block = row.drafting->lane * blocks_per_lane_;
     for (int p = row.begin; p < row.end; ++p) {
-      ids_.push_back(TokenAt(*row.drafting.ask, p));
+      ids_.push_back(TokenAt(*row.drafting->ask, p));
       positions_.push_back(p);
       slot_mapping_.push_back(int64_t{first_block} * kDraftBlockSize + p);
     }

@@ -45,7 +45,8 @@ class ModelDrafts {
     std::vector<TokenId>* drafts = nullptr;        // filled
   };
   // `max_drafts` tokens after those of each slot, drawn by the slots' rules from this model's
-  // logits, or none; `sampler` is that of the slots.
+  // logits, or none; fewer where a slot's guide lets nothing follow. `sampler` is that of the
+  // slots.
   Status Draft(std::span<const Ask> asks, decoding::Sampler& sampler, inflight::Stream& stream);
 
  private:
@@ -59,15 +60,18 @@ class ModelDrafts {
   struct Drafting {
     const Ask* ask = nullptr;
     int lane = 0;
+    std::unique_ptr<decoding::GuidedSlot> guide;  // where the drafts so far lead; null: has none
+    bool has_ended = false;                       // nothing may follow them
   };
   // What is computed of an ask: its tokens and drafts [begin, end).
   struct Row {
-    Drafting drafting;
+    Drafting* drafting = nullptr;
     int begin = 0, end = 0;
   };
   static TokenId TokenAt(const Ask& ask, int position);
   int LaneOf(SlotId slot);
-  void Begin(const Ask& ask);
+  void Begin(const Ask& ask, const decoding::Sampler& sampler);
+  void Draw(Drafting* drafting, float* logits, decoding::Sampler* sampler);
   Result<TensorView> Forward(std::span<const Row> rows, inflight::Stream& stream);
 
   std::shared_ptr<const model::Engine> engine_;

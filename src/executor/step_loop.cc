@@ -8,8 +8,12 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/no_memory_left.h"
+#include "base/status_macros.h"
 
 namespace inflight::executor {
+
+using decoding::GuideVerdict;
+
 namespace {
 
 static_assert(kv_cache::KvCache::kMaxCopies <= scheduler::StepPlan::kMaxCopies);
@@ -266,13 +270,21 @@ void StepLoop::ProvideLateInputs() {
   StepInFlight& step = Oldest();
   step.needs_late_inputs = false;
   late_inputs_.masks.clear();
-  for (const RowInFlight& row : step.rows) {
-    if (row.has_late_inputs && !row.sequence->is_finished) {
-      late_input_source_->Fill(*row.sequence, &late_inputs_);
-    }
-  }
-  const Status status = backend_.ProvideLateInputs(step.ticket, late_inputs_);
+  Status status = FillLateInputs(step);
+  if (status.ok()) status = backend_.ProvideLateInputs(step.ticket, late_inputs_);
   if (!status.ok()) Fault(status);
+}
+
+Status StepLoop::FillLateInputs(const StepInFlight& step) {
+  for (const RowInFlight& row : step.rows) {
+    if (!row.has_late_inputs || row.sequence->is_finished) continue;
+    std::span<const TokenId> drafts;
+    if (row.num_draft_tokens > 0) {
+      ASSIGN_OR_RETURN(drafts, backend_.DraftsOf(step.ticket, row.sequence->slot));
+    }
+    late_input_source_->Fill(*row.sequence, drafts, &late_inputs_);
+  }
+  return Status::Ok();
 }
 
 void StepLoop::Collect() {
@@ -331,16 +343,14 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
   const auto begin = static_cast<size_t>(result.token_begin[r]);
   auto end = static_cast<size_t>(result.token_begin[r + 1]);
   FinishReason reason = result.finish_reasons[r];
-  decoding::GuideVerdict verdict = result.verdicts[r];
+  GuideVerdict verdict = result.verdicts[r];
   if (row.has_late_inputs && sequence.guide != nullptr) {
-    verdict = GuideMasks::Follow(sequence, std::span(result.token_ids).subspan(begin, end - begin));
-    if (verdict == decoding::GuideVerdict::kEnd) {  // what the device drew is nothing
-      end = begin;
-      reason = FinishReason::kEndId;
-    }
+    const auto drawn = std::span(result.token_ids).subspan(begin, end - begin);
+    end = begin + GuideMasks::Follow(sequence, drawn, &verdict);
+    if (verdict != GuideVerdict::kTokens) reason = FinishReason::kEndId;
   }
-  if (const Status status = decoding::StatusOf(verdict); !status.ok())
-    return Fail(*sequence.request, status);
+  const Status status = decoding::StatusOf(verdict);
+  if (!status.ok() && begin == end) return Fail(*sequence.request, status);
   const int num_yielded = static_cast<int>(end - begin);
   // Drafts of the client were judged, whatever became of them.
   if (sequence.num_prompt_drafts > 0 && num_yielded > 0 && reason == FinishReason::kNotFinished)
@@ -352,13 +362,16 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
   sequence.num_kv_tokens += row.num_query_tokens - num_rejected;
   scheduler::Scheduler::Reconcile(&sequence, num_rejected);
   if (row.is_prefill) scheduler_.Publish(&sequence, sequence.num_kv_tokens);
-  if (num_yielded > 0) CountDrafts(sequence, result, row_idx, num_yielded);
+  // Where a guide ended the row all that it yielded were drafts.
+  if (const int num_drawn = verdict == GuideVerdict::kTokens ? 1 : 0; num_yielded > 0)
+    CountDrafts(sequence, result, row_idx, num_yielded - num_drawn);
   scheduler_.Advance(&sequence, sequence.num_kv_tokens);
-  if (begin < end && reason == FinishReason::kEndId) --end;  // the end id is not returned
+  if (begin < end && reason == FinishReason::kEndId && verdict == GuideVerdict::kTokens)
+    --end;  // the end id is not returned
   TakeLogits(sequence, result, row_idx, static_cast<int>(end - begin));
   if (begin == end && reason == FinishReason::kNotFinished) return;
 
-  if (verdict != decoding::GuideVerdict::kEnd) sequence.cum_log_prob = result.cum_log_probs[r];
+  sequence.cum_log_prob = result.cum_log_probs[r];
   StreamEvent event{.stream = sequence.request->stream,
                     .cum_log_prob = sequence.cum_log_prob,
                     .sequence_index = static_cast<uint16_t>(sequence.index)};
@@ -377,7 +390,10 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
     stats_.tokens_generated += static_cast<int64_t>(end - begin);
   }
   event.flags |= StreamEvent::kStepEnd;
-  if (reason != FinishReason::kNotFinished) {
+  if (!status.ok()) {  // behind the tokens that could come
+    streams_.Push(event);
+    Fail(*sequence.request, status);
+  } else if (reason != FinishReason::kNotFinished) {
     event.finish_reason = reason;
     Finish(sequence, event);
   } else {
@@ -387,15 +403,15 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
 
 bool StepLoop::HasDrafts(const Sequence& sequence) const {
   const Request& params = sequence.request->params;
-  return backend_.info().makes_drafts && sequence.num_beams == 1 && params.guide == nullptr &&
+  return backend_.info().makes_drafts && sequence.num_beams == 1 &&
          !params.sampling.disable_speculation;
 }
 
 // The row had drafts, or could have had; what became of them says how many the next one gets.
 void StepLoop::CountDrafts(Sequence& sequence, const StepResult& result, int row_idx,
-                           int num_yielded) {
+                           int num_kept) {
   const int num_drafted = result.num_drafted[static_cast<size_t>(row_idx)];
-  const int num_accepted = std::min(num_drafted, num_yielded - 1);
+  const int num_accepted = std::min(num_drafted, num_kept);
   stats_.tokens_drafted += num_drafted;
   stats_.drafts_accepted += num_accepted;
   sequence.request->num_draft_tokens += num_drafted;

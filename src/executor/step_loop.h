@@ -114,12 +114,13 @@ class StepLoop {
   void FailHeadOfLine();
   void SetUp(Sequence& sequence);
   void ProvideLateInputs();
+  Status FillLateInputs(const StepInFlight& step);
   static void Prefetch(const StepInFlight& step);
   void CollectRow(const StepResult& result, int row_idx, const RowInFlight& row, int64_t now_ns);
   int CollectBeams(const StepResult& result, int row_idx, const RowInFlight& row, int64_t now_ns);
   StreamEvent BeamEvent(Sequence& sequence, FinishReason reason) const;
   static void TakeLogits(Sequence& sequence, const StepResult& result, int row_idx, int num_tokens);
-  void CountDrafts(Sequence& sequence, const StepResult& result, int row_idx, int num_yielded);
+  void CountDrafts(Sequence& sequence, const StepResult& result, int row_idx, int num_kept);
   bool HasDrafts(const Sequence& sequence) const;  // may have some of the backend's
   void CountStep(const StepInFlight& step, const StepResult& result, int64_t now_ns);
 

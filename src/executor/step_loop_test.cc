@@ -446,7 +446,7 @@ TEST_P(StepLoopTest, RequestsThatArriveWithinTheDelayStartTogether) {
 class EvenTokens : public LateInputSource {
  public:
   bool Wants(const Sequence& sequence) const override { return sequence.seed == 2; }
-  void Fill(const Sequence& sequence, LateInputs* inputs) override {
+  void Fill(Sequence& sequence, std::span<const TokenId>, LateInputs* inputs) override {
     known_lengths.push_back(sequence.known.size());
     inputs->masks.push_back({.slot = sequence.slot, .allowed_bits = bits_});
   }

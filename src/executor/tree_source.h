@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "decoding/draft_tree.h"
+#include "decoding/guided_slot.h"
 #include "model/decoder.h"
 #include "scheduler/step_plan.h"
 #include "tensor/stream.h"
@@ -32,7 +33,8 @@ class TreeSource {
     // Which token of the decoder's last step had the logits that the newest of `tokens` was drawn
     // from; -1: the last step had none of this sequence.
     int state = -1;
-    std::vector<TokenId>* drafts = nullptr;  // tokens of the first nodes, num_nodes or none
+    const decoding::GuidedSlot* guide = nullptr;  // where the slot stands in it; null: has none
+    std::vector<TokenId>* drafts = nullptr;       // tokens of the first nodes, num_nodes or none
   };
   virtual Status Draft(std::span<const Ask> asks, model::Decoder& decoder,
                        inflight::Stream& stream) = 0;

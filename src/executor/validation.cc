@@ -240,16 +240,14 @@ Status ValidateGuide(const ExecutorLimits& limits, const Request& request) {
   if (request.guide == nullptr) return Status::Ok();
   if (!limits.takes_guides)
     return Unimplemented("guide",
-                         "a model on several GPUs, or beside a draft model on one, does not guide "
-                         "answers; use one GPU without, or --device cpu");
+                         "a model on several GPUs does not guide answers; use one GPU, or --device "
+                         "cpu");
   const int num_tokens = request.guide->num_tokens();
   if (num_tokens > limits.vocab_size)
     return InvalidArgument(
         "guide", fmt::format("is for a vocabulary of {} tokens, the engine's has {} (make it of "
                              "the texts of the engine's tokens)",
                              num_tokens, limits.vocab_size));
-  if (!request.draft_ids.empty())
-    return Unimplemented("guide", "is not supported beside draft_ids; leave one of them out");
   if (request.sampling.beam_width > 1 && request.end_ids.empty())
     return InvalidArgument("guide", "beams that are guided end by an id: give end_ids");
   return Status::Ok();

@@ -90,7 +90,7 @@ TEST(ValidationTest, PromptTablesHaveTheEnginesShape) {
             "prompt_embedding_table: got nan at row 1, place 1; must be finite");
 }
 
-TEST(ValidationTest, GuidesAreOfTheEnginesVocabularyAndStandAlone) {
+TEST(ValidationTest, GuidesAreOfTheEnginesVocabulary) {
   ExecutorLimits limits = kLimits;
   limits.takes_guides = true;
   limits.max_draft_len = 4;
@@ -107,9 +107,7 @@ TEST(ValidationTest, GuidesAreOfTheEnginesVocabularyAndStandAlone) {
   EXPECT_TRUE(check(request).ok());
   request.sampling.beam_width = 1;
   request.draft_ids = {3};
-  EXPECT_EQ(check(request), Unimplemented("guide",
-                                          "is not supported beside draft_ids; leave one of them "
-                                          "out"));
+  EXPECT_TRUE(check(request).ok());
   request.draft_ids.clear();
   request.guide = decoding::MakeListGuide(101, {{3}});
   EXPECT_EQ(check(request).message(),

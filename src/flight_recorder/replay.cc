@@ -61,6 +61,9 @@ class RecordedBackend : public executor::Backend {
   Status ProvideLateInputs(Ticket ticket, const executor::LateInputs& inputs) override {
     return inner_.ProvideLateInputs(ticket, inputs);
   }
+  Result<std::span<const TokenId>> DraftsOf(Ticket ticket, executor::SlotId slot) override {
+    return inner_.DraftsOf(ticket, slot);
+  }
   bool Ready(Ticket /*ticket*/) const override { return is_ready; }
   std::vector<Beam> BestBeams(executor::SlotId slot, bool is_last) const override {
     return inner_.BestBeams(slot, is_last);

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "model/eagle_head.h"
 #include "model/engine.h"
@@ -73,11 +74,8 @@ class EagleDecoder {
   Result<TensorView> Logits(const TensorView& states, const TensorView& rows, Stream& stream);
 
   const EagleConfig& config() const { return head_->config; }
-  // The model's token of the head's.
-  int32_t TokenOf(int32_t id) const {
-    const auto& ids = head_->weights.token_ids;
-    return ids.empty() ? id : ids[static_cast<size_t>(id)];
-  }
+  // [draft_vocab_size] the model's tokens of the head's; empty: they are the same.
+  std::span<const int32_t> token_ids() const { return head_->weights.token_ids; }
 
  private:
   struct Workspace;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <set>
+#include <string>
 
 #include "decoding/list_guide.h"
 #include "gpu_test.h"
@@ -31,12 +32,32 @@ class CudaGuideTest : public GpuTest {
 
   int vocab_size() const { return engine_->config.vocab_size; }
 
-  std::unique_ptr<Executor> Start() {
+  std::unique_ptr<Executor> Start(DraftSource drafts = DraftSource::kNone) {
     ExecutorOptions options;
     options.block_size = 16;
     options.max_kv_tokens = 8192;
     options.deterministic = true;
-    return MakeExecutor(engine_, device(), options);
+    options.drafts = drafts;
+    if (drafts != DraftSource::kNone) options.max_draft_len = 6;
+    executor::DraftWeights draft;
+    if (drafts == DraftSource::kModel) draft.model = engine_;
+    return MakeExecutor(engine_, device(), options, {}, draft);
+  }
+
+  // All its ways stand in its prompt.
+  Request GuidedAndTold(int i) const {
+    Request request = Guided(i);
+    for (const auto& way : WaysOf(i))
+      request.input_ids.insert(request.input_ids.end(), way.begin(), way.end());
+    return request;
+  }
+
+  static void ExpectSame(const CollectingSink& actual, const CollectingSink& expected) {
+    EXPECT_EQ(actual.ids, expected.ids);
+    EXPECT_EQ(actual.log_probs, expected.log_probs);
+    EXPECT_EQ(actual.last.cum_log_prob, expected.last.cum_log_prob);
+    EXPECT_EQ(actual.last.finish_reason, expected.last.finish_reason);
+    EXPECT_EQ(actual.last.status, expected.last.status);
   }
 
   // Of so many ways that begin alike, each of other tokens: the last of the vocabulary among them.
@@ -148,6 +169,64 @@ TEST_F(CudaGuideTest, AGuideThatLeavesNothingFailsItsRequestAlone) {
   EXPECT_EQ(sinks[0]->last.status.field(), "guide");
   for (int i = 1; i < 3; ++i) ExpectWays(Guided(i), i, *sinks[static_cast<size_t>(i)]);
   EXPECT_EQ(executor->stats().kv_blocks_used, 0);
+}
+
+// Whoever proposes on a GPU. Each way ends among drafts, some by an end id; one request has a guide
+// whose masks come to nothing there; free rows stand beside.
+TEST_F(CudaGuideTest, DraftsHaveTheMasksOfTheirPlaces) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) {
+    Request request = GuidedAndTold(i);
+    request.output.return_log_probs = i % 4 != 3;
+    request.streaming = i % 2 == 0;
+    if (i % 4 == 1) request.end_ids = {1};
+    if (i % 4 == 2) request.output.num_top_log_probs = 3;
+    requests.push_back(request);
+    request.guide = nullptr;
+    request.end_ids.clear();
+    requests.push_back(request);
+  }
+  requests[4].guide = std::make_shared<ListGuide>(
+      ListGuideOptions{.num_tokens = vocab_size(), .lists = WaysOf(2), .num_masks = 9});
+  for (const char* graphs : {"1", "0"}) {
+    setenv("INFLIGHT_CUDA_GRAPHS", graphs, 1);
+    const auto expected = RunAll(*Start(), requests);
+    EXPECT_EQ(expected[4]->ids.size(), 9U);
+    EXPECT_EQ(expected[4]->last.status.field(), "guide");
+    for (const DraftSource source :
+         {DraftSource::kNgram, DraftSource::kSuffix, DraftSource::kModel}) {
+      SCOPED_TRACE("source " + std::to_string(static_cast<int>(source)) + ", graphs " + graphs);
+      const auto executor = Start(source);
+      const auto sinks = RunAll(*executor, requests);
+      int num_of_guided = 0;
+      for (size_t i = 0; i < requests.size(); ++i) {
+        SCOPED_TRACE("request " + std::to_string(i));
+        ExpectSame(*sinks[i], *expected[i]);
+        if (requests[i].guide == nullptr || i == 4) continue;
+        EXPECT_THAT(WaysOf(static_cast<int>(i) / 2), ::testing::Contains(sinks[i]->ids));
+        num_of_guided += sinks[i]->last.num_accepted_draft_tokens;
+      }
+      if (source != DraftSource::kModel) {  // which draws without the guide
+        EXPECT_GT(num_of_guided, 0);
+      }
+      EXPECT_EQ(executor->stats().kv_blocks_used, 0);
+    }
+  }
+}
+
+// The host judges those, and finds their masks by itself.
+TEST_F(CudaGuideTest, DraftsOfAClientAreJudgedByTheGuide) {
+  for (int i = 0; i < 3; ++i) {
+    Request request = Guided(i);
+    request.output.return_log_probs = false;
+    const auto plain = RunAll(*Start(DraftSource::kNgram), {request})[0];
+    request.draft_ids.assign(plain->ids.begin(), plain->ids.begin() + 3);
+    request.draft_ids.push_back(plain->ids[3] == 2 ? 3 : 2);
+    const auto sink = RunAll(*Start(DraftSource::kNgram), {request})[0];
+    ASSERT_TRUE(sink->last.status.ok()) << sink->last.status.ToString();
+    EXPECT_EQ(sink->ids, std::vector<TokenId>(plain->ids.begin(), plain->ids.begin() + 4));
+    EXPECT_EQ(sink->last.num_accepted_draft_tokens, 3);
+  }
 }
 
 }  // namespace

@@ -208,17 +208,6 @@ TEST_F(GuidedTest, AnAnswerThatMaxTokensCutsEndsForItsLength) {
   EXPECT_EQ(sink->last.finish_reason, FinishReason::kLength);
 }
 
-TEST_F(GuidedTest, DraftsOfTheExecutorAreLeftOutOfGuidedRows) {
-  const auto executor = Start({.drafts = DraftSource::kNgram});
-  const Lists lists = Ways();
-  Request request = Make(lists);
-  request.input_ids = {40, 60, 142, 40, 60, 142, 40, 60};  // the text itself would propose
-  const auto sink = RunAll(*executor, {request})[0];
-  ASSERT_TRUE(sink->last.status.ok()) << sink->last.status.ToString();
-  EXPECT_TRUE(IsOneOf(lists, sink->ids));
-  EXPECT_EQ(sink->last.num_draft_tokens, 0);
-}
-
 TEST_F(GuidedTest, NothingKeepsAGuideWhoseRequestIsOver) {
   for (const int width : {1, 3}) {
     const auto executor = Start();

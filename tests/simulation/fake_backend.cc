@@ -2,6 +2,7 @@
 #include "simulation/fake_backend.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -125,6 +126,7 @@ Result<executor::Ticket> FakeBackend::Launch(const StepPlan& plan) {
   step.rows.assign(plan.rows.begin(), plan.rows.begin() + plan.num_rows);
   step.copies.assign(plan.copies.begin(), plan.copies.begin() + plan.num_copies);
   step.masks.clear();
+  step.drafts.clear();
   for (const PlanRow& row : step.rows) {
     step.needs_late_inputs |= row.has_late_inputs != 0;
     if (row.is_prefill != 0) step.num_prefill_tokens += row.num_query_tokens;
@@ -337,6 +339,28 @@ Status FakeBackend::ProvideLateInputs(executor::Ticket ticket, const LateInputs&
   return Broken();
 }
 
+Result<std::span<const TokenId>> FakeBackend::DraftsOf(executor::Ticket ticket,
+                                                       scheduler::SlotId slot_id) {
+  Outstanding& step = outstanding_.front();
+  const auto row = std::ranges::find(step.rows, slot_id, &PlanRow::slot);
+  if (step.step_id != ticket || !step.needs_late_inputs || row == step.rows.end() ||
+      row->has_late_inputs == 0 || row->num_draft_tokens == 0) {
+    Violated("drafts of a row that has none to be asked for");
+    return Broken();
+  }
+  const Slot& slot = slots_[static_cast<size_t>(slot_id)];
+  std::vector<TokenId>& drafts = step.drafts[slot_id];
+  if (options_.guess) {
+    drafts = options_.guess(slot.tokens, row->num_draft_tokens);
+  } else {
+    for (uint64_t hash = slot.hashes.back(); std::ssize(drafts) < row->num_draft_tokens;) {
+      drafts.push_back(DrawToken(hash, slot.seed, options_.info.vocab_size).token);
+      hash = Chain(hash, drafts.back());
+    }
+  }
+  return std::span<const TokenId>(drafts);
+}
+
 bool FakeBackend::Ready(executor::Ticket) const {
   if (options_.ready_seed == 0) return false;
   ready_state_ = Mix(ready_state_);
@@ -518,32 +542,59 @@ void FakeBackend::WriteContents(const Slot& slot, int begin, int end, bool garba
 
 // How many tokens.
 int FakeBackend::Yield(const Outstanding& step, const PlanRow& row, Slot* slot, int row_idx) {
-  int most = 1;
-  int num_drafted = 0;  // as planned, or as many as are accepted
-  if (row.has_late_inputs == 0) {
-    const uint64_t chance = Mix(slot->hashes.back() ^ slot->seed);
-    most += static_cast<int>(chance % (1 + static_cast<uint64_t>(row.num_draft_tokens)));
-    num_drafted = chance >> 32 & 1 ? row.num_draft_tokens : most - 1;
-  }
+  if (row.has_late_inputs != 0) return YieldByMasks(step, row, slot, row_idx);
+  const uint64_t chance = Mix(slot->hashes.back() ^ slot->seed);
+  const int most = 1 + static_cast<int>(chance % (1 + static_cast<uint64_t>(row.num_draft_tokens)));
   int num_yielded = 0;
   while (num_yielded < most && slot->ended == FinishReason::kNotFinished) {
-    Draw draw = DrawToken(slot->hashes.back(), slot->seed, options_.info.vocab_size);
-    for (const LateInputs::Mask& mask : step.masks) {
-      if (mask.slot != row.slot) continue;
-      while (!IsAllowed(mask, draw.token)) draw.token = (draw.token + 1) % options_.info.vocab_size;
-    }
-    slot->tokens.push_back(draw.token);
-    slot->hashes.push_back(Chain(slot->hashes.back(), draw.token));
-    slot->cum_log_prob += draw.log_prob;
-    slot->ended = decoding::CheckStop(slot->stop, slot->tokens);
-    result_.token_ids.push_back(draw.token);
-    result_.log_probs.push_back(draw.log_prob);
+    Append(DrawToken(slot->hashes.back(), slot->seed, options_.info.vocab_size), slot);
     ++num_yielded;
   }
-  result_.cum_log_probs[static_cast<size_t>(row_idx)] = slot->cum_log_prob;
-  result_.finish_reasons[static_cast<size_t>(row_idx)] = slot->ended;
-  result_.num_drafted[static_cast<size_t>(row_idx)] = num_drafted;
+  // As planned, or as many as are accepted.
+  EndYield(*slot, chance >> 32 & 1 ? row.num_draft_tokens : most - 1, row_idx);
   return num_yielded;
+}
+
+// What is drawn behind the newest token, and behind each draft that was drawn before it.
+int FakeBackend::YieldByMasks(const Outstanding& step, const PlanRow& row, Slot* slot,
+                              int row_idx) {
+  const auto found = step.drafts.find(row.slot);
+  const auto drafts = found == step.drafts.end() ? std::span<const TokenId>() : found->second;
+  for (int draft = 0;; ++draft) {
+    Draw draw = DrawToken(slot->hashes.back(), slot->seed, options_.info.vocab_size);
+    const auto mask = std::ranges::find_if(step.masks, [&](const LateInputs::Mask& m) {
+      return m.slot == row.slot && m.draft == draft;
+    });
+    if (mask == step.masks.end()) {  // of a sequence that is over, whose drafts nobody asked for
+      if (draft > 0) Violated("a token is drawn without its mask: " + At(row));
+    } else if (std::ranges::any_of(mask->allowed_bits, [](uint32_t word) { return word != 0; })) {
+      while (!IsAllowed(*mask, draw.token))
+        draw.token = (draw.token + 1) % options_.info.vocab_size;
+    } else {
+      draw = {};  // nothing may come
+    }
+    Append(draw, slot);
+    const bool is_accepted =
+        std::cmp_less(draft, drafts.size()) && drafts[static_cast<size_t>(draft)] == draw.token;
+    if (is_accepted && slot->ended == FinishReason::kNotFinished) continue;
+    EndYield(*slot, static_cast<int>(drafts.size()), row_idx);
+    return 1 + draft;
+  }
+}
+
+void FakeBackend::Append(const Draw& draw, Slot* slot) {
+  slot->tokens.push_back(draw.token);
+  slot->hashes.push_back(Chain(slot->hashes.back(), draw.token));
+  slot->cum_log_prob += draw.log_prob;
+  slot->ended = decoding::CheckStop(slot->stop, slot->tokens);
+  result_.token_ids.push_back(draw.token);
+  result_.log_probs.push_back(draw.log_prob);
+}
+
+void FakeBackend::EndYield(const Slot& slot, int num_drafted, int row_idx) {
+  result_.cum_log_probs[static_cast<size_t>(row_idx)] = slot.cum_log_prob;
+  result_.finish_reasons[static_cast<size_t>(row_idx)] = slot.ended;
+  result_.num_drafted[static_cast<size_t>(row_idx)] = num_drafted;
 }
 
 }  // namespace inflight::testing

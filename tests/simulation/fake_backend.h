@@ -2,7 +2,8 @@
 // A device without a model, for tests and benches of the executor.
 //
 // A row with drafts yields between one token and one more than it has drafts, as the sequence's
-// hash says, and leaves garbage behind those that it does not.
+// hash says, and leaves garbage behind those that it does not; a row with late inputs as many as
+// its masks make of its drafts.
 //
 // It finishes steps as late as it may: a step is executed when it is collected. Each token is a
 // function of the sequence's seed and of all tokens before it, so a sequence's output does not
@@ -21,6 +22,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +47,9 @@ struct FakeBackendOptions {
   int64_t idle_ns = 0;  // that the device does nothing between two steps, by its own clock
   std::function<void(const executor::SlotSetup&)> on_setup;
   std::function<void(const executor::StepPlan&)> on_launch;
+  // The drafts of a row with late inputs behind a sequence of `tokens`, as many or less; null: the
+  // tokens that the sequence draws without masks.
+  std::function<std::vector<TokenId>(std::span<const TokenId> tokens, int most)> guess;
   std::function<Status()> status;  // null: it is well
 };
 
@@ -58,6 +64,8 @@ class FakeBackend : public executor::Backend {
   Status SetupSlot(const executor::SlotSetup& setup) override;
   Result<executor::Ticket> Launch(const executor::StepPlan& plan) override;
   Status ProvideLateInputs(executor::Ticket ticket, const executor::LateInputs& inputs) override;
+  Result<std::span<const TokenId>> DraftsOf(executor::Ticket ticket,
+                                            scheduler::SlotId slot) override;
   bool Ready(executor::Ticket ticket) const override;
   Status status() const override { return options_.status ? options_.status() : Status::Ok(); }
   Result<const executor::StepResult*> Collect(executor::Ticket ticket) override;
@@ -104,6 +112,7 @@ class FakeBackend : public executor::Backend {
     std::vector<scheduler::HostBlockCopy> copies;
     std::vector<executor::LateInputs::Mask> masks;
     std::vector<std::vector<uint32_t>> mask_bits;
+    std::map<scheduler::SlotId, std::vector<TokenId>> drafts;  // that somebody asked for
   };
 
   bool Violated(const std::string& what);  // false, after noting the first one
@@ -124,6 +133,9 @@ class FakeBackend : public executor::Backend {
   bool Execute(const Outstanding& step);
   bool ExecuteRow(const Outstanding& step, int row_idx);
   int Yield(const Outstanding& step, const scheduler::PlanRow& row, Slot* slot, int row_idx);
+  int YieldByMasks(const Outstanding& step, const scheduler::PlanRow& row, Slot* slot, int row_idx);
+  void Append(const Draw& draw, Slot* slot);
+  void EndYield(const Slot& slot, int num_drafted, int row_idx);
 
   FakeBackendOptions options_;
   std::vector<Slot> slots_;

@@ -89,6 +89,7 @@ class CudaBackend : public CudaRank {
   }
 
   Status ProvideLateInputs(Ticket ticket, const LateInputs& inputs) override;
+  Result<std::span<const TokenId>> DraftsOf(Ticket ticket, SlotId slot) override;
 
   bool Ready(Ticket ticket) const override {
     CHECK_EQ(ticket, Oldest().ticket);
@@ -154,7 +155,6 @@ class CudaBackend : public CudaRank {
                                : held_->state->slots().max_tokens;
   }
   Status SetUpRule(const SlotSetup& setup);
-  void CountPinned();
   Status Take(StepInFlight& step);
   void Append(Row* row, const cuda::StepOutputs& outputs);
   void ReadRow(const StepInFlight& step, HostRows::Row* read);
@@ -209,10 +209,13 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, comm::Ra
   info_.takes_guides = info_.wants_guide_masks = groups.tensor == nullptr;
   held_->to_host = std::make_unique<LogitsToHost>(device, info_, plan.max_logits());
   held_->prompt_tables = std::make_unique<PromptTables>(device, plan.prompt_rows, info_.max_slots);
+  if (plan.drafts != DraftSource::kNone) {
+    ASSIGN_OR_RETURN(held_->sent_drafts, cuda::DraftsToHost::Create(plan, device));
+  }
   if (plan.drafts == DraftSource::kSuffix) {
     ASSIGN_OR_RETURN(held_->texts, cuda::TextDrafts::Create(plan, device));
   }
-  CountPinned();
+  info_.pinned_memory_bytes = held_->pinned_bytes();
   std::vector<StepShape> shapes =
       cuda::GraphShapes(plan.max_logits(), std::min(info_.max_num_tokens, info_.max_seq_len));
   if (model::TakesAdapters(config) && groups.tensor == nullptr)
@@ -231,19 +234,8 @@ Status CudaBackend::LoadDrafts(std::shared_ptr<const model::Engine> engine, cons
                    DraftModel::Create(std::move(engine), ops, choice, plan_, *held_->stream,
                                       *held_->state, *held_->sampler, device));
   held_->host_blocks.Add(held_->drafts->kv());
-  info_.takes_guides = info_.wants_guide_masks = false;  // prompts' drafts follow the sampling
-  CountPinned();
+  info_.pinned_memory_bytes = held_->pinned_bytes();
   return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading a draft model");
-}
-
-void CudaBackend::CountPinned() {
-  info_.pinned_memory_bytes =
-      static_cast<int64_t>(held_->state->pinned_bytes() + held_->sampler->pinned_bytes() +
-                           held_->to_host->pinned_bytes() + held_->masks->pinned_bytes() +
-                           held_->prompt_tables->pinned_bytes() + held_->host_blocks.size() +
-                           held_->engine->host_weight_bytes() +
-                           (held_->drafts == nullptr ? 0 : held_->drafts->pinned_bytes()) +
-                           (held_->texts == nullptr ? 0 : held_->texts->pinned_bytes()));
 }
 
 // One step, kernel by kernel. What is recorded into a graph is the same.
@@ -312,10 +304,17 @@ Status CudaBackend::ProvideLateInputs(Ticket ticket, const LateInputs& inputs) {
   for (const LateInputs::Mask& mask : inputs.masks) {
     const auto row = std::ranges::find(step.rows, mask.slot, &Row::slot);
     CHECK(row != step.rows.end());
-    held_->masks->Add(row->logit, mask.allowed_bits);
+    held_->masks->Add(row->logit + mask.draft, mask.allowed_bits);
   }
   RETURN_IF_ERROR(held_->masks->Send());
   return EnqueueSampling(step.sampled, step.variant, step.to_host);
+}
+
+Result<std::span<const TokenId>> CudaBackend::DraftsOf(Ticket ticket, SlotId slot) {
+  CHECK_EQ(ticket, Oldest().ticket);
+  const auto have_come = [this] { return held_->sent_drafts->HaveCome(); };
+  RETURN_IF_ERROR(cuda::WaitFor(have_come, ticket, debug_.watchdog_ms, handle(), &is_stuck_));
+  return held_->sent_drafts->Of(slot);
 }
 
 // Runs every kind of step once on the scratch slot: kernels are loaded, the library's algorithms
@@ -382,7 +381,7 @@ Status CudaBackend::SetupSlot(const SlotSetup& setup) {
   if (held_->drafts != nullptr) held_->drafts->SetUp(setup.slot);
   RETURN_IF_ERROR(SetUpRule(setup));
   RETURN_IF_ERROR(held_->adapters->SetUp(setup, handle()));
-  CountPinned();
+  info_.pinned_memory_bytes = held_->pinned_bytes();
   return Status::Ok();
 }
 
@@ -452,6 +451,8 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
   RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, guesses, handle()));
   if (held_->drafts != nullptr)
     RETURN_IF_ERROR(held_->drafts->Draft(plan, num_launched_, variant == StepVariant::kGreedy));
+  if (step.waits && held_->sent_drafts != nullptr)
+    RETURN_IF_ERROR(held_->sent_drafts->Send(plan, held_->state->slots(), handle()));
   RETURN_IF_ERROR(EnqueueStep(shape, variant, step));
   if (held_->drafts != nullptr && shape.has_prefill())
     RETURN_IF_ERROR(held_->drafts->ComputePrompts(held_->state->BatchOf(shape)));

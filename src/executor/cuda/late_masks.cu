@@ -48,11 +48,11 @@ LateMasks::~LateMasks() {
 }
 
 uint64_t LateMasks::Bytes(const MemoryPlan& plan) {
-  return BytesOf(plan.max_batch_size, plan.prompt_rows.vocab_size);
+  return BytesOf(plan.max_logits(), plan.prompt_rows.vocab_size);
 }
 
 Result<std::unique_ptr<LateMasks>> LateMasks::Create(const MemoryPlan& plan, Device& device) {
-  std::unique_ptr<LateMasks> made(new LateMasks(plan.max_batch_size, plan.prompt_rows.vocab_size));
+  std::unique_ptr<LateMasks> made(new LateMasks(plan.max_logits(), plan.prompt_rows.vocab_size));
   ASSIGN_OR_RETURN(made->device_, Buffer::Allocate(device, "masks of guides", Bytes(plan)));
   ASSIGN_OR_RETURN(made->host_, PinnedBuffer::Allocate(device, Bytes(plan)));
   RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&made->sends_, cudaStreamNonBlocking),

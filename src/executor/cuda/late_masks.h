@@ -26,8 +26,8 @@ class LateMasks {
   static uint64_t Bytes(const MemoryPlan& plan);  // of device memory
   uint64_t pinned_bytes() const { return host_.size(); }
 
-  // The mask of a row of the step's logits, [ceil(vocab_size / 32)], for the next Send. The step
-  // that had the masks before was collected.
+  // The mask of a row of the step's logits, of a token or of a draft, [ceil(vocab_size / 32)], for
+  // the next Send. The step that had the masks before was collected.
   void Add(int logit_row, std::span<const uint32_t> allowed);
   Status Send();
 

@@ -29,11 +29,11 @@ int64_t NowNs() {
 }
 
 // Polls: waking up costs a small machine more than many steps wait.
-Status WaitForStep(const StepState& state, const AwaitedStep& step, int64_t watchdog_ms,
-                   cudaStream_t stream, bool* is_stuck) {
+Status WaitFor(const std::function<bool()>& is_there, Ticket ticket, int64_t watchdog_ms,
+               cudaStream_t stream, bool* is_stuck) {
   int64_t start_ns = 0;
   int64_t queried_ns = 0;
-  for (int polls = 1; state.num_done() <= step.step; ++polls) {
+  for (int polls = 1; !is_there(); ++polls) {
     _mm_pause();
     if (polls % kPollsPerClock != 0) continue;
     const int64_t now_ns = NowNs();
@@ -47,14 +47,20 @@ Status WaitForStep(const StepState& state, const AwaitedStep& step, int64_t watc
       return Internal(
           fmt::format("step {}: the GPU has not finished it within {} ms; restart the "
                       "server (and reset the GPU if it stays busy)",
-                      step.ticket, watchdog_ms));
+                      ticket, watchdog_ms));
     }
     if (error != cudaSuccess)
-      return ToStatus(error, fmt::format("step {}: the GPU failed", step.ticket));
-    if (state.num_done() <= step.step)  // all ran, and the counter did not move
-      return Internal(fmt::format("step {}: ended without its results", step.ticket));
+      return ToStatus(error, fmt::format("step {}: the GPU failed", ticket));
+    if (!is_there())  // all ran, and the counter did not move
+      return Internal(fmt::format("step {}: ended without its results", ticket));
   }
   return Status::Ok();
+}
+
+Status WaitForStep(const StepState& state, const AwaitedStep& step, int64_t watchdog_ms,
+                   cudaStream_t stream, bool* is_stuck) {
+  return WaitFor([&] { return state.num_done() > step.step; }, step.ticket, watchdog_ms, stream,
+                 is_stuck);
 }
 
 Status InjectFault(const DebugOptions& debug, Ticket ticket, cudaStream_t stream) {

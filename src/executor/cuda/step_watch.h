@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "executor/backend.h"
 #include "executor/cuda/debug_options.h"
@@ -20,8 +21,12 @@ struct AwaitedStep {
   Ticket ticket = 0;
 };
 
-// Until the step has ended; at most `watchdog_ms`: then `is_stuck` is set, kInternal as where the
-// GPU failed.
+// Until `is_there` what the stream brings for that step; at most `watchdog_ms`: then `is_stuck` is
+// set, kInternal as where the GPU failed.
+Status WaitFor(const std::function<bool()>& is_there, Ticket ticket, int64_t watchdog_ms,
+               cudaStream_t stream, bool* is_stuck);
+
+// The same until the step has ended.
 Status WaitForStep(const StepState& state, const AwaitedStep& step, int64_t watchdog_ms,
                    cudaStream_t stream, bool* is_stuck);
 
