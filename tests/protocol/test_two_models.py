@@ -5,17 +5,21 @@ import json
 import re
 import shutil
 import struct
+import subprocess
+import sys
 
+import jsonschema
 import pytest
 import requests
 import tritonclient.grpc as triton
-from live_server import DEMO, DEVICE, serving
+from live_server import DEMO, DEVICE, ROOT, serving
 from llm_client import Stream, text_of
 from release_repositories import write_repository
 from test_repositories import EXAMPLES, FILLED, generate, generate_stream, question, typed_inputs
 
 pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="a GPU verifies no drafts; a CPU, as CI has, runs this")
 
+SCHEMA = json.dumps({"type": "array", "items": {"enum": ["fox", "dog", "cat"]}, "minItems": 3, "maxItems": 6})
 RULES = [
     {},
     {"top_k": 12, "temperature": 0.8, "random_seed": 21},
@@ -109,12 +113,49 @@ def test_streams_join_to_the_answer(server):
     assert "Once upon a time" + "".join(c["text_output"] for c in chunks) == whole
 
 
+@pytest.mark.parametrize("by_bls", [True, False])
+def test_upstreams_tool_finds_no_difference(server, by_bls):
+    tool = ROOT / "compat/layout/tools/inflight_batcher_llm/speculative_decoding_test.py"
+    data = ROOT / "compat/layout/ci/L0_backend_trtllm/simple_data.json"
+    way = ["--execute-bls-speculative-decoding"] if by_bls else ["--url-draft", server.grpc]
+    command = [
+        sys.executable, tool, "--url-target", server.grpc, *way, "--draft-tensorrt-llm-model-name", "draft",
+        "--dataset", data, "--max-input-len", "500", "-o", "12", "--num-draft-tokens", "4",
+    ]  # fmt: skip
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.fullmatch(r"failed/total: 0/\d+", done.stdout.splitlines()[-1])
+
+
 def test_over_grpc(server):
     with triton.InferenceServerClient(server.grpc) as client, Stream(client) as stream:
         inputs = typed_inputs(client, "tensorrt_llm_bls", **question(num_draft_tokens=2))
         stream.send("r", inputs, model="tensorrt_llm_bls", enable_empty_final_response=True)
         texts = [text_of(r) for r in stream.receive_until_final() if r.get_response().outputs]
     assert texts == [generate(server, "ensemble", **question())["text_output"]]
+
+
+@pytest.mark.parametrize("with_logits", [False, True])
+def test_guided_answers_are_those_of_the_llm_alone(tmp_path, with_logits):
+    repository = write_repository(tmp_path / "repository", 19, **FILLED, tensorrt_llm_draft_model_name="draft")
+    add_draft(repository, "draft", first_layers(tmp_path / "layers", 3))
+    guides = [("regex", r"(apples|pears)(, (apples|pears|plums)){4,9}\."), ("json", None), ("json_schema", SCHEMA)]
+    with serving(tmp_path, repository, "--max-draft-len", 5) as server:
+        for kind, guide in guides:
+            for rule in RULES[: 1 if with_logits else 3]:
+                asked = {"text_input": "Once", "max_tokens": 60, "guided_decoding_guide_type": kind, **rule}
+                if guide:
+                    asked["guided_decoding_guide"] = guide
+                asked["exclude_input_in_output"] = True
+                alone = generate(server, "ensemble", **asked)["text_output"]
+                drafted = {"num_draft_tokens": 4, "use_draft_logits": with_logits, **asked}
+                assert generate(server, "tensorrt_llm_bls", **drafted)["text_output"] == alone
+                if kind == "regex":
+                    assert re.fullmatch(guide, alone)
+                if guide == SCHEMA:
+                    jsonschema.validate(json.loads(alone), json.loads(guide))
+        drafted, accepted = counted(server)
+        assert 0 < accepted <= drafted
 
 
 def test_a_draft_model_that_is_not_there_is_an_error_of_the_request(tmp_path):

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+#include <utility>
+
 #include "base/check.h"
 #include "serving/pipelines/pipeline_model.h"
 #include "serving/testing/test_models.h"
@@ -171,6 +174,37 @@ TEST(Bls, TwoModelsTakeTurns) {
   EXPECT_EQ(models.judged[0].sampling.min_tokens, 7);
   EXPECT_EQ(models.judged[1].input_ids.size(), prompt.size() + 5);
   EXPECT_EQ(models.judged[1].sampling.min_tokens, 2) << "what is left of it";
+}
+
+TEST(Bls, AGuideGoesOnBehindWhatEarlierRoundsMade) {
+  TwoModels models;
+  Collector got;
+  models.bls->Infer(MakeRequest(Inputs(10, {Int("num_draft_tokens", 4),
+                                            Text("guided_decoding_guide_type", {"regex"}),
+                                            Text("guided_decoding_guide", {"defghijklm"})})),
+                    got.Handler());
+  while (models.proposing.executor->num_active() == 0) std::this_thread::yield();
+  models.Run();
+  EXPECT_EQ(got.Joined(), "defghijklm");
+  ASSERT_EQ(models.judged.size(), 2U);
+  for (const auto& [round, next] : {std::pair{size_t{0}, 'd'}, {size_t{1}, 'i'}}) {
+    for (const inflight::Request& asked : {models.proposed[round], models.judged[round]}) {
+      ASSERT_NE(asked.guide, nullptr);
+      EXPECT_TRUE(asked.guide->Begin()->Accept(next));
+      EXPECT_FALSE(asked.guide->Begin()->Accept(next + 1));
+    }
+  }
+}
+
+// What it could not go on with is nothing to the LLM, which goes on alone.
+TEST(Bls, ADraftModelThatIsStuckInTheGuideProposesNothing) {
+  TwoModels models;
+  Collector got;
+  models.bls->Infer(MakeRequest(Inputs(3, {Int("num_draft_tokens", 2)})), got.Handler());
+  models.proposing.executor->fail_with = InvalidArgument("guide", "no token may come next");
+  models.Run();
+  EXPECT_TRUE(got.status().ok()) << got.status().ToString();
+  EXPECT_EQ(got.Joined(), "def");
 }
 
 TEST(Bls, TheLastTokenNeedsNoDraft) {

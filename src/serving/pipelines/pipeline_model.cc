@@ -559,9 +559,6 @@ Result<contract::LlmRequest> PipelineModel::Prepare(Call& call) {
   const inflight::Request& request = parsed.request;
   call.speculation = inputs.speculation;
   if (const int num_drafts = call.speculation.num_draft_tokens; num_drafts > 0) {
-    if (parsed.guide)
-      return Unimplemented(parsed.guide->field,
-                           "is not supported beside num_draft_tokens; leave one of them out");
     RETURN_IF_ERROR(CheckDraftModel(members, num_drafts));
   }
   call.streaming = request.streaming;

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <span>
 #include <utility>
 
 #include "base/status_macros.h"
+#include "serving/pipelines/continued_guide.h"
 
 namespace inflight::serving {
 namespace {
@@ -81,6 +83,8 @@ inflight::Request SpeculativeRounds::Ask() const {
   ask.input_ids = tokens_;
   ask.streaming = false;
   ask.sampling.min_tokens = std::max(0, ask.sampling.min_tokens - num_generated);
+  ask.guide =
+      ContinuedGuide(request_.guide, std::span(tokens_).last(static_cast<size_t>(num_generated)));
   return ask;
 }
 
@@ -100,6 +104,7 @@ Status SpeculativeRounds::Propose() {
   inflight::Request ask = Ask();
   ask.max_tokens = most;
   ask.lora.reset();  // is of the other model, which judges with it
+  if (!limits.takes_guides) ask.guide = nullptr;
   ask.output = {.return_generation_logits = options_.use_draft_logits};
   is_proposing_ = true;
   return draft_->Enqueue(std::move(ask), shared_from_this(), *call_);
@@ -121,10 +126,13 @@ void SpeculativeRounds::OnResponse(inflight::Response response) {
   const bool has_failed =
       !response.status.ok() || response.finish_reason == FinishReason::kTimedOut;
   try {
-    if (has_failed) return call_->OnResponse(std::move(response));
+    // Where its own drafts led the draft model finds nothing that may come.
+    const bool is_stuck = is_proposing_ && response.status.field() == "guide";
+    if (has_failed && !is_stuck) return call_->OnResponse(std::move(response));
     if (!is_proposing_) return Take(std::move(response));
     if (response.finish_reason == FinishReason::kCancelled) return End(FinishReason::kCancelled);
     CountRound(*draft_, response.times);
+    if (is_stuck) response.output_ids.clear();
     if (call_->stopped) return End(FinishReason::kCancelled);
     if (const Status status = Judge(std::move(response)); !status.ok()) call_->Fail(status);
   } catch (const std::exception& e) {  // such as bad_alloc
