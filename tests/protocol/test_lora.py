@@ -362,6 +362,60 @@ def test_without_names_a_name_is_refused(server):
         by_name(server, CASES["mlp_4"], "mlp_4")
 
 
+def write_demo_adapter(folder, seed):
+    """What peft would save of random_adapter, whose factors have their scale."""
+    folder.mkdir(parents=True)
+    settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 4, "bias": "none", "target_modules": ["q_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    described, values = {}, b""
+    for layer, row in enumerate(random_adapter(seed, strength=8)[0]):
+        for part, shape, numbers in (("A", [4, 256], row[:1024]), ("B", [256, 4], row[1024:])):
+            name = f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_{part}.weight"
+            end = len(values) + numbers.nbytes
+            described[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(values), end]}
+            values += numbers.tobytes()
+    text = json.dumps(described).encode()
+    (folder / "adapter_model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + values)
+
+
+def test_adapters_are_models_of_openais_api(tmp_path):
+    folder = tmp_path / "adapters"
+    write_demo_adapter(folder / "fox", 1)
+    write_demo_adapter(folder / "demo", 2)  # the model's own name
+    server = start_server(tmp_path, DEMO, "--lora-dir", folder)
+
+    def models():
+        listed = requests.get(f"http://{server.http}/v1/models", timeout=30).json()["data"]
+        return {model["id"]: model.get("parent") for model in listed}
+
+    def complete(model):
+        body = {"model": model, "prompt": PROMPT, "max_tokens": 16, "temperature": 0}
+        answer = requests.post(f"http://{server.http}/v1/completions", json=body, timeout=60).json()
+        return answer["model"], answer["choices"][0]["text"]
+
+    def by_parameter(**parameters):
+        body = {"text_input": PROMPT, "max_tokens": 16, "exclude_input_in_output": True, "parameters": parameters}
+        return requests.post(f"http://{server.http}/v2/models/ensemble/generate", json=body, timeout=60).json()["text_output"]
+
+    assert models() == {"demo": None, "fox": "demo"}
+    plain, changed = by_parameter(), by_parameter(lora_name="fox")
+    assert plain != changed, "the adapter says nothing"
+    assert complete("fox") == ("fox", changed)
+    assert complete("demo") == ("demo", plain)
+    chat = {"model": "fox", "messages": [{"role": "user", "content": "a"}], "max_tokens": 8, "stream": True}
+    with requests.post(f"http://{server.http}/v1/chat/completions", json=chat, stream=True, timeout=60) as answer:
+        assert all(b'"model":"fox"' in line for line in answer.iter_lines() if line.startswith(b"data: {"))
+    message = {**chat, "stream": False}
+    assert requests.post(f"http://{server.http}/v1/messages", json=message, timeout=60).json()["model"] == "fox"
+    write_demo_adapter(folder / "late", 3)
+    assert models() == {"demo": None, "fox": "demo", "late": "demo"}
+    one = requests.get(f"http://{server.http}/v1/models/late", timeout=30).json()
+    assert (one["id"], one["parent"]) == ("late", "demo")
+    unknown = requests.post(f"http://{server.http}/v1/completions", json={"model": "cat", "prompt": "a"}, timeout=30)
+    assert unknown.status_code == 404 and str(folder) not in unknown.text
+    assert server.stop() == 0
+
+
 @pytest.mark.parametrize("model", ["llama_bias", "llama_odd_width", "gpt2_tied"])
 def test_adapters_with_biases_are_served_by_name(tmp_path, model):
     cases = [c for c in json.loads((GOLDEN / "lora/cases.json").read_text())["cases"] if c["model"] == model and c["adapter"]]

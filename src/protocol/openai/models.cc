@@ -14,6 +14,7 @@ namespace {
 void WriteModel(const ServedModel& served, int64_t started_s, json::Writer& out) {
   out.BeginObject().Key("id").String(served.name).Key("object").String("model");
   out.Key("created").Int(started_s).Key("owned_by").String("inflight");
+  if (!served.parent.empty()) out.Key("parent").String(served.parent);
   out.Key("max_model_len").Int(served.text->limits.max_seq_len).EndObject();
 }
 
@@ -27,6 +28,8 @@ void HandleModels(const Context& context, const std::string&, const http_listene
   out.BeginObject().Key("object").String("list").Key("data").BeginArray();
   for (const ServedModel& served : context.models.List())
     WriteModel(served, context.started_s, out);
+  for (const ServedModel& adapter : context.models.Adapters())
+    WriteModel(adapter, context.started_s, out);
   out.EndArray().EndObject();
   responder->Send(kserve_http::Answer(200, kserve_http::kJson, std::move(body)));
 }

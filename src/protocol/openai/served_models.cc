@@ -2,6 +2,7 @@
 #include "protocol/openai/served_models.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -26,6 +27,20 @@ std::vector<ServedModel> ServedModels::List() const {
   return list;
 }
 
+std::vector<ServedModel> ServedModels::Adapters() const {
+  const std::vector<ServedModel> models = List();
+  std::set<std::string> taken;
+  for (const ServedModel& served : models) taken.insert(served.name);
+  std::vector<ServedModel> adapters;
+  for (const ServedModel& served : models) {
+    if (served.text->adapters == nullptr) continue;
+    for (std::string& name : served.text->adapters->Names())
+      if (taken.insert(name).second)
+        adapters.push_back({name, served.model, served.text, name, served.name});
+  }
+  return adapters;
+}
+
 Result<ServedModel> ServedModels::Find(const std::string& name) const {
   const auto alias = std::ranges::find(aliases_, name, &ModelAlias::name);
   if (!name.empty()) {
@@ -38,6 +53,10 @@ Result<ServedModel> ServedModels::Find(const std::string& name) const {
   }
   std::vector<ServedModel> list = List();
   if (name.empty() && list.size() == 1) return std::move(list.front());
+  for (ServedModel& served : list)
+    if (!name.empty() && served.text->adapters != nullptr && served.text->adapters->Has(name))
+      return ServedModel{name, std::move(served.model), std::move(served.text), name,
+                         std::move(served.name)};
   std::string names;
   for (const ServedModel& served : list) names += (names.empty() ? "'" : ", '") + served.name + "'";
   if (name.empty())

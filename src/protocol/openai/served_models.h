@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The models that clients of this front end may name.
+// The models that clients of this front end may name. Adapters (LoRA) that have names are models,
+// too: each of the first model of the list that has it.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,8 @@ struct ServedModel {
   std::string name;  // that the list has
   std::shared_ptr<serving::Model> model;
   std::shared_ptr<const serving::TextModel> text;  // never null
+  std::string adapter = {};                        // by name; "": the model itself
+  std::string parent = {};                         // of an adapter: the name of its model
 };
 
 // Threads: all methods are thread-safe.
@@ -35,7 +38,9 @@ class ServedModels {
   // Of each model that answers with texts its latest version; one that has aliases stands under
   // those alone.
   std::vector<ServedModel> List() const;
-  // By an alias, or by its own name; empty: the only one. kNotFound says which there are.
+  std::vector<ServedModel> Adapters() const;  // of those; a name that a model has is left out
+  // By an alias, by its own name, or an adapter's; empty: the only one that is no adapter.
+  // kNotFound says which there are, without adapters.
   Result<ServedModel> Find(const std::string& name) const;
 
  private:

@@ -109,6 +109,8 @@ Result<std::vector<serving::Request>> MakeRequests(const Context& context,
     made.generation->make_shorter_prompt = std::move(prompts[i].make_shorter);
     if (!asked.cache_salt.empty())
       made.parameters.emplace(std::string(serving::kCacheSalt), asked.cache_salt);
+    if (!served.adapter.empty())
+      made.parameters.emplace(std::string(serving::kLoraName), served.adapter);
     made.received_ns = received_ns;
     made.memory = request.memory;
     made.client = request.caller;

@@ -83,6 +83,17 @@ struct Generated {
   int num_prompt_tokens = 0;
 };
 
+// The parameter of a request that names an adapter (LoRA), and that of its responses.
+inline constexpr std::string_view kLoraName = "lora_name";
+
+// Adapters of a model by name. Threads: all methods are thread-safe.
+class AdapterNames {
+ public:
+  virtual ~AdapterNames() = default;
+  virtual std::vector<std::string> Names() const = 0;  // that there are now, by the alphabet
+  virtual bool Has(const std::string& name) const = 0;
+};
+
 // What such front ends know of a model.
 struct TextModel {
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -90,6 +101,7 @@ struct TextModel {
   std::optional<ChatTemplate> chat_template;
   Status no_chat_template;  // why there is none
   parameters::ModelDefaults defaults;
+  std::shared_ptr<const AdapterNames> adapters;  // null: none has a name
 };
 
 }  // namespace inflight::serving

@@ -105,6 +105,7 @@ class LlmModel : public Model {
   IterationReporter::Newest newest_iteration() { return iterations_.Check(); }
   std::vector<MemoryUsage> memory_usage() const override;
   std::optional<LoadedAdapters> loaded_adapters() const;  // none where none has a name
+  std::shared_ptr<const AdapterNames> adapter_names() const { return backend_.adapters; }
 
   // True after a device fault: the executor has failed requests and is no longer healthy. Requests
   // go on failing until the process is restarted.

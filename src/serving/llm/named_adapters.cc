@@ -2,6 +2,7 @@
 #include "serving/llm/named_adapters.h"
 
 #include <array>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -36,6 +37,9 @@ std::vector<std::pair<int64_t, uint64_t>> FilesOf(const fs::path& folder) {
   return found;
 }
 
+// The settings, and weights.
+bool IsAdapter(const std::vector<std::pair<int64_t, uint64_t>>& files) { return files.size() >= 2; }
+
 }  // namespace
 
 Result<std::shared_ptr<NamedAdapters>> NamedAdapters::Make(const std::vector<std::string>& modules,
@@ -51,7 +55,7 @@ Result<std::shared_ptr<NamedAdapters>> NamedAdapters::Make(const std::vector<std
       return InvalidArgument("--lora-modules",
                              "got '" + module + "', must be a name, '=' and a folder");
     const fs::path folder = module.substr(equals + 1);
-    if (FilesOf(folder).size() < 2)
+    if (!IsAdapter(FilesOf(folder)))
       return NotFound("--lora-modules: " + folder.string() +
                       " is no adapter: it has no adapter_config.json, or no weights beside it");
     if (!adapters->modules_.emplace(name, folder).second)
@@ -65,11 +69,30 @@ fs::path NamedAdapters::FolderOf(const std::string& name) const {
   return dir_.empty() || !IsName(name) ? fs::path() : dir_ / name;
 }
 
+bool NamedAdapters::Has(const std::string& name) const {
+  const fs::path folder = FolderOf(name);
+  return !folder.empty() && IsAdapter(FilesOf(folder));
+}
+
+std::vector<std::string> NamedAdapters::Names() const {
+  std::set<std::string> names;
+  for (const auto& [name, folder] : modules_)
+    if (IsAdapter(FilesOf(folder))) names.insert(name);
+  std::error_code error;
+  for (fs::directory_iterator entry(dir_, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!modules_.contains(name) && IsName(name) && IsAdapter(FilesOf(entry->path())))
+      names.insert(name);
+  }
+  return {names.begin(), names.end()};
+}
+
 Result<LoraUse> NamedAdapters::Find(const std::string& name) {
   const fs::path folder = FolderOf(name);
   Files files;
   if (!folder.empty()) files = FilesOf(folder);
-  if (files.size() < 2)  // the settings, and weights
+  if (!IsAdapter(files))
     return NotFound(std::string(kLoraName) + ": the model has no adapter '" +
                     name.substr(0, kMaxNameBytes) + "'")
         .WithField(std::string(kLoraName));

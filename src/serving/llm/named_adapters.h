@@ -18,12 +18,10 @@
 #include <vector>
 
 #include "inflight/adapter.h"
+#include "serving/core/generation.h"
 #include "serving/core/request.h"
 
 namespace inflight::serving {
-
-// The request parameter, and that of its responses.
-inline constexpr std::string_view kLoraName = "lora_name";
 
 // What of them an executor has in memory.
 struct LoadedAdapters {
@@ -31,7 +29,7 @@ struct LoadedAdapters {
   int max = 0;                     // for how many there is room (AdapterStats)
 };
 
-class NamedAdapters {
+class NamedAdapters final : public AdapterNames {
  public:
   using Reader = std::function<Result<LoraTensors>(const std::filesystem::path&)>;
 
@@ -42,6 +40,9 @@ class NamedAdapters {
 
   // What to run a request with that names `name`: kNotFound where nobody has the name.
   Result<LoraUse> Find(const std::string& name);
+
+  std::vector<std::string> Names() const override;
+  bool Has(const std::string& name) const override;
 
   // Whose ids these are, in their order; an id of files that have changed since is nobody's.
   std::vector<std::string> NamesOf(std::span<const uint64_t> ids);

@@ -56,6 +56,20 @@ TEST_F(NamedAdaptersTest, AFolderIsReadWhenTheExecutorAsks) {
   EXPECT_NE(adapters->Find("b")->id, use->id);
 }
 
+TEST_F(NamedAdaptersTest, NamesAreThoseThatAreThereNow) {
+  const auto adapters = Make({"first=" + (dir_ / "a").string()}, dir_.string());
+  EXPECT_EQ(adapters->Names(), (std::vector<std::string>{"a", "b", "first"}));
+  Write("late", "1");
+  Write(".hidden", "1");
+  fs::remove(dir_ / "b" / "adapter_config.json");
+  EXPECT_EQ(adapters->Names(), (std::vector<std::string>{"a", "first", "late"}));
+  for (const char* name : {"a", "first", "late"}) EXPECT_TRUE(adapters->Has(name)) << name;
+  for (const char* name : {"b", "empty", ".hidden", "..", ""})
+    EXPECT_FALSE(adapters->Has(name)) << name;
+  EXPECT_EQ(Make({"first=" + (dir_ / "a").string()}, "")->Names(),
+            std::vector<std::string>{"first"});
+}
+
 TEST_F(NamedAdaptersTest, ChangedFilesAreAnotherAdapter) {
   const auto adapters = Make({}, dir_.string());
   const uint64_t id = adapters->Find("a")->id;

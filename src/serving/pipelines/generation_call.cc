@@ -277,7 +277,8 @@ std::shared_ptr<const TextModel> TextModelOf(const PipelineMembers& members) {
                                                      .limits = members.llm->executor().limits(),
                                                      .chat_template = options.chat_template,
                                                      .no_chat_template = options.no_chat_template,
-                                                     .defaults = options.defaults});
+                                                     .defaults = options.defaults,
+                                                     .adapters = members.llm->adapter_names()});
 }
 
 void Generate(Model& pipeline, const PipelineMembers& members, Request request,
