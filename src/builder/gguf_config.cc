@@ -65,6 +65,12 @@ Status RefuseUnread(const json& fields, const model::GgufForm& form, const std::
   return Status::Ok();
 }
 
+// Whether `fields`, of an architecture, are a model's with experts.
+bool HasExperts(const json& fields) {
+  const auto count = fields.find("expert_count");
+  return count != fields.end() && count->is_number() && *count > 0;
+}
+
 Status CheckKind(const Metadata& metadata) {
   ASSIGN_OR_RETURN(const auto type, metadata.Text("general.type"));
   if (type.value_or("model") == "model") return Status::Ok();
@@ -83,8 +89,9 @@ std::string StoredName(const model::TensorNames& names, std::string_view checkpo
   return {};
 }
 
-void ReadTensorFacts(const artifact::TensorSet& tensors, const model::TensorNames& names,
+void ReadTensorFacts(const artifact::TensorSet& tensors, const model::GgufForm& form,
                      ModelConfig& config) {
+  const model::TensorNames& names = form.tensors;
   const auto has = [&](std::string_view checkpoint) {
     return tensors.Find(StoredName(names, checkpoint, ".bias")) != nullptr;
   };
@@ -92,6 +99,9 @@ void ReadTensorFacts(const artifact::TensorSet& tensors, const model::TensorName
   config.dense_bias = has("attention.dense");
   config.mlp_bias = config.num_experts == 0 && has("mlp.fc");
   config.tied_embeddings = tensors.Find(fmt::format("{}.weight", names.head)) == nullptr;
+  if (!form.attention_norm.empty())
+    config.has_shared_norm = tensors.Find(fmt::format("{}0.{}.weight", names.layer_prefix,
+                                                      form.attention_norm)) == nullptr;
 }
 
 // Llama 3's rule as its factors: what each frequency is divided by. The file has no other trace of
@@ -178,11 +188,11 @@ Result<ModelConfig> ReadGgufConfig(const GgufModel& model) {
   ASSIGN_OR_RETURN(const auto architecture, metadata.Text("general.architecture"));
   if (!architecture)
     return InvalidArgument(metadata.where() + ": general.architecture: is missing");
-  const Result<const model::Family*> family = model::FamilyOfGguf(*architecture);
+  json object = FieldsOf(metadata, *architecture);
+  const Result<const model::Family*> family =
+      model::FamilyOfGguf(*architecture, HasExperts(object));
   if (!family.ok()) return family.status().WithPrefix(metadata.where());
   const model::GgufForm& form = (*family)->gguf;
-
-  json object = FieldsOf(metadata, *architecture);
   const StoredTensor* table = model.tensors.Find(
       StoredName(form.tensors, form.tensors.model_rows.front().checkpoint, ".weight"));
   if (!object.contains("vocab_size") && table != nullptr && table->shape.rank() == 2)
@@ -193,7 +203,7 @@ Result<ModelConfig> ReadGgufConfig(const GgufModel& model) {
   artifact::JsonFields fields(where, object);
   for (const model::Field& field : form.fields) RETURN_IF_ERROR(field.read(fields, config));
   RETURN_IF_ERROR(fields.status());
-  ReadTensorFacts(model.tensors, form.tensors, config);
+  ReadTensorFacts(model.tensors, form, config);
   RETURN_IF_ERROR(ReadTokenIds(metadata, config));
   if (const Status valid = model::Validate(config); !valid.ok()) return valid.WithPrefix(where);
   RETURN_IF_ERROR(ReadRopeFactors(model, config));

@@ -122,6 +122,8 @@ class TensorFinder {
     if (quantized == DType::kI4 && tensor->dtype == DType::kI8 && last > 0 &&
         tensor->shape.rank() == expected.rank() && tensor->shape[last] <= expected[last])
       tensor = &source_.read_tensors.emplace_back(AsInt4(*tensor));
+    if (expected.rank() == 2 && expected[0] == 1 && tensor->shape == Shape{expected[1]})
+      tensor = Flat(*tensor, expected);  // one row, as a vector
     if (tensor->shape != expected)
       return InvalidArgument(fmt::format("{}: {}: expected shape {}, found {}", source_.where,
                                          Label(file, name), expected.ToString(),
@@ -270,24 +272,25 @@ Status AddStoredExperts(const Stored& stored, const WeightSlot& slot, TensorFind
   const auto num_tensors = std::ssize(stored.names);
   const bool is_turned = form.has_activated_first || form.has_alternating_rows;
   const int64_t num_branches = is_turned ? 2 : num_tensors;
+  const int64_t num_experts = slot.num_experts - slot.num_shared_experts;
   const int64_t num_rows = slot.shape[0] / slot.num_experts / num_branches;
   const int64_t of_tensor = num_rows * num_branches / num_tensors;  // rows of an expert
   const bool is_matrix = slot.shape.rank() == 2;
   const int64_t width = is_matrix ? slot.shape[1] : 1;
   const bool is_transposed = form.is_transposed && is_matrix;
-  const Shape in_file = is_transposed ? Shape{slot.num_experts, width, of_tensor}
-                        : is_matrix   ? Shape{slot.num_experts, of_tensor, width}
-                                      : Shape{slot.num_experts, of_tensor};
-  const Shape flat = is_transposed ? Shape{slot.num_experts * width, of_tensor}
-                     : is_matrix   ? Shape{slot.num_experts * of_tensor, width}
-                                   : Shape{slot.num_experts * of_tensor};
+  const Shape in_file = is_transposed ? Shape{num_experts, width, of_tensor}
+                        : is_matrix   ? Shape{num_experts, of_tensor, width}
+                                      : Shape{num_experts, of_tensor};
+  const Shape flat = is_transposed ? Shape{num_experts * width, of_tensor}
+                     : is_matrix   ? Shape{num_experts * of_tensor, width}
+                                   : Shape{num_experts * of_tensor};
   std::vector<const StoredTensor*> tensors;
   for (const std::string& name : stored.names) {
     ASSIGN_OR_RETURN(const StoredTensor* tensor, finder.Find(0, name, in_file, /*quantized=*/{}));
     if (tensor == nullptr) return Status::Ok();
     tensors.push_back(finder.Flat(*tensor, flat));
   }
-  for (int64_t i = 0; i < slot.num_experts * num_branches; ++i) {
+  for (int64_t i = 0; i < num_experts * num_branches; ++i) {
     const int64_t expert = i / num_branches;
     const int64_t branch = i % num_branches;
     const int64_t from = is_turned ? branch ^ 1 : 0;  // the other one of the two
@@ -349,13 +352,10 @@ Status StackTensors(const TensorNames& table, const NamesInFiles& in_files, Tens
     WeightRecipe recipe{.shape = slot.shape,
                         .parts = {},
                         .added = slot.is_one_centered && !table.has_whole_norms ? 1.0F : 0.0F};
-    if (stored.row.holds_experts) {
+    if (stored.row.holds_experts)
       RETURN_IF_ERROR(AddStoredExperts(stored, slot, finder, recipe));
-      source.recipes.emplace(slot.name, std::move(recipe));
-      continue;
-    }
     int64_t row = 0;
-    for (size_t i = 0; i < names.size(); row += part_rows[i], ++i) {
+    for (size_t i = 0; i < names.size() && !stored.row.holds_experts; row += part_rows[i], ++i) {
       const int64_t stored_rows = stored.row.num_shares * part_rows[i] + stored.row.skipped_rows;
       const Shape expected = slot.shape.rank() == 1 ? Shape{stored_rows}
                              : is_transposed        ? Shape{width, stored_rows}

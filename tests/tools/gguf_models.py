@@ -2,13 +2,14 @@
 """GGUF files of Hugging Face models, written by the `gguf` package with its own table of tensor names."""
 
 import json
+import re
 
 import gguf
 import numpy as np
 import safetensors_rows
 
 # Those of whose heads convert_hf_to_gguf.py stores q and k in pairs of rows.
-PAIRED = (gguf.MODEL_ARCH.LLAMA, gguf.MODEL_ARCH.GRANITE)
+PAIRED = (gguf.MODEL_ARCH.LLAMA, gguf.MODEL_ARCH.GRANITE, gguf.MODEL_ARCH.GRANITE_MOE, gguf.MODEL_ARCH.SMOLLM3)
 ARCHITECTURES = {
     "LlamaForCausalLM": gguf.MODEL_ARCH.LLAMA,
     "MistralForCausalLM": gguf.MODEL_ARCH.LLAMA,
@@ -22,6 +23,15 @@ ARCHITECTURES = {
     "Phi3ForCausalLM": gguf.MODEL_ARCH.PHI3,
     "Starcoder2ForCausalLM": gguf.MODEL_ARCH.STARCODER2,
     "GptOssForCausalLM": gguf.MODEL_ARCH.GPT_OSS,
+    "MixtralForCausalLM": gguf.MODEL_ARCH.LLAMA,
+    "Qwen2MoeForCausalLM": gguf.MODEL_ARCH.QWEN2MOE,
+    "Qwen3MoeForCausalLM": gguf.MODEL_ARCH.QWEN3MOE,
+    "OlmoeForCausalLM": gguf.MODEL_ARCH.OLMOE,
+    "GraniteMoeForCausalLM": gguf.MODEL_ARCH.GRANITE_MOE,
+    "SmolLM3ForCausalLM": gguf.MODEL_ARCH.SMOLLM3,
+    "GPT2LMHeadModel": gguf.MODEL_ARCH.GPT2,
+    "GPTNeoXForCausalLM": gguf.MODEL_ARCH.GPTNEOX,
+    "FalconForCausalLM": gguf.MODEL_ARCH.FALCON,
 }
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
@@ -64,10 +74,67 @@ def of_gpt_oss(values):
     return out
 
 
+def of_experts(values):
+    """The matrices of a layer's experts one behind the other, gate and up apart, as convert_hf_to_gguf.py has them."""
+    out, of_layers = {}, {}
+    for name, value in values.items():
+        if each := re.fullmatch(r"(.*\.experts)\.(\d+)\.(.*)", name):
+            of_layers.setdefault(f"{each[1]}.{each[3]}", {})[int(each[2])] = value
+        elif name.endswith("block_sparse_moe.input_linear.weight"):  # of Granite
+            stem = name.replace("block_sparse_moe.input_linear.weight", "mlp.experts.{}_proj.weight")
+            half = value.shape[1] // 2
+            out |= {stem.format("gate"): value[:, :half], stem.format("up"): value[:, half:]}
+        else:
+            out[name] = value[0] if name.endswith("shared_expert_gate.weight") else value
+    return out | {name: np.stack([of[i] for i in range(len(of))]) for name, of in of_layers.items()}
+
+
+def of_classic(values, config):
+    """Matrices as [out, in], and rows of query, key and value apart, as convert_hf_to_gguf.py has them."""
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    out = {}
+    for name, value in values.items():
+        if config["model_type"] == "gpt2" and name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+            value = value.T
+        if ".query_key_value." in name:
+            groups = value.reshape(kv_heads, heads // kv_heads + 2, -1, *value.shape[1:])
+            parts = (groups[:, :-2], groups[:, -2], groups[:, -1])
+            value = np.concatenate([part.reshape(-1, *value.shape[1:]) for part in parts])
+        out[name] = value
+    return out
+
+
 def paired(rows, num_heads):
     """Rows i and i + d / 2 of each head of d side by side, as convert_hf_to_gguf.py stores q and k of Llama."""
     halves = rows.reshape(num_heads, 2, rows.shape[0] // num_heads // 2, *rows.shape[1:])
     return halves.swapaxes(1, 2).reshape(rows.shape)
+
+
+def common(config):
+    """A config.json with the names of fields that most families have."""
+    names = {
+        "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_inner": "intermediate_size",
+        "n_positions": "max_position_embeddings", "layer_norm_epsilon": "norm_epsilon", "layer_norm_eps": "norm_epsilon",
+        "ffn_hidden_size": "intermediate_size", "num_experts": "num_local_experts", "rotary_emb_base": "rope_theta",
+    }  # fmt: skip
+    config = {names.get(name, name): value for name, value in config.items()}
+    heads = config["num_attention_heads"]
+    if config["model_type"] == "falcon":
+        kv_heads = config["num_kv_heads"] if config["new_decoder_architecture"] else 1 if config["multi_query"] else heads
+        config["num_key_value_heads"] = kv_heads
+    config.setdefault("num_key_value_heads", heads)
+    config.setdefault("head_dim", config["hidden_size"] // heads)
+    config["intermediate_size"] = config["intermediate_size"] or 4 * config["hidden_size"]
+    return config
+
+
+def add_experts(writer, config):
+    writer.add_expert_count(config["num_local_experts"])
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    if "moe_intermediate_size" in config:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
 
 
 def add_config(writer, config):
@@ -84,7 +151,12 @@ def add_config(writer, config):
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
     scaling = scaling.get("full_attention", scaling)
-    writer.add_rope_freq_base(config.get("rope_theta") or scaling["rope_theta"])
+    if config["model_type"] != "gpt2":
+        writer.add_rope_freq_base(config.get("rope_theta") or scaling.get("rope_theta", 10000.0))
+    if config["model_type"] == "gpt_neox":
+        part = config.get("rotary_pct") or scaling["partial_rotary_factor"]
+        writer.add_rope_dimension_count(int(part * config["head_dim"]))
+        writer.add_parallel_residual(config["use_parallel_residual"])
     is_apart = config["head_dim"] * config["num_attention_heads"] != config["hidden_size"]
     if is_apart and config.get("model_type") != "gpt_oss":
         writer.add_key_length(config["head_dim"])
@@ -97,17 +169,17 @@ def add_config(writer, config):
     if config.get("model_type") == "phi3":
         writer.add_rope_dimension_count(config["head_dim"])
         writer.add_sliding_window(config["sliding_window"] or 0)
+    if "num_local_experts" in config:
+        add_experts(writer, config)
     if config.get("model_type") == "gpt_oss":
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
         writer.add_sliding_window(config["sliding_window"])
-        writer.add_expert_count(config["num_local_experts"])
-        writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["intermediate_size"])
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(scaling["factor"])
         writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
-    if config.get("model_type") == "granite":
+    if config.get("model_type") in ("granite", "granitemoe"):
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
@@ -151,16 +223,18 @@ def add_tokenizer(writer, directory, pre, size, bos=False):
     writer.add_chat_template(json.loads((directory / "tokenizer_config.json").read_text())["chat_template"])
 
 
-def write(directory, path, pack=lambda name, values: (values, None), more=lambda writer: None):
-    """The model of a directory. `pack` says how a tensor is stored: (data, type), a type of None being data's own."""
-    config = json.loads((directory / "config.json").read_text())
+def write(directory, path, pack=lambda name, values: (values, None), more=lambda writer: None, each=False):
+    """The model of a directory. `pack` says how a tensor is stored: (data, type), a type of None being data's own. `each`: of
+    every expert a tensor, as in files of early 2024."""
+    config = common(json.loads((directory / "config.json").read_text()))
     architecture = ARCHITECTURES[config["architectures"][0]]
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
     add_config(writer, config)
     more(writer)
     of_model = weights(directory)
-    for name, values in (of_gpt_oss(of_model) if "gpt" in writer.arch else of_model).items():
+    of_model = of_gpt_oss(of_model) if writer.arch == "gpt-oss" else of_classic(of_experts(of_model), config)
+    for name, values in of_model.items():
         if name == "lm_head.weight" and config["tie_word_embeddings"]:
             continue
         if architecture in PAIRED and ".q_proj." in name:
@@ -171,8 +245,12 @@ def write(directory, path, pack=lambda name, values: (values, None), more=lambda
             values = values + 1
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
-        data, kind = pack(name, values)
-        writer.add_tensor(stored, np.ascontiguousarray(data), raw_dtype=kind)
+        parts = {stored: values}
+        if each and values.ndim == 3:
+            parts = {stored.replace("_exps", f".{i}"): part for i, part in enumerate(values)}
+        for of_part, part in parts.items():
+            data, kind = pack(name, part)
+            writer.add_tensor(of_part, np.ascontiguousarray(data), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -22,7 +22,9 @@ GOLDEN = ROOT / "tests/golden/data"
 MODELS = ["llama_gqa2", "llama_bias", "llama_mha", "llama_head80", "llama_linear_new", "mistral_full",
           "qwen2_tied", "qwen3_gqa2", "qwen3_head128", "gemma_old", "gemma2_caps", "gemma2_head64",
           "gemma3_old_cap", "gemma3_rope", "olmo2_wide_norms", "granite_factors", "granite_head64", "phi3_head64",
-          "starcoder2_head64", "gpt_oss_mxfp4"]  # fmt: skip
+          "starcoder2_head64", "gpt_oss_mxfp4", "mixtral_head64", "qwen3_moe_renormalized", "olmoe_head64",
+          "olmoe_wide_norms", "granitemoe_factors", "granitemoe_head64", "gpt2_head64", "gpt_neox_parallel",
+          "falcon_multi_query", "falcon_grouped", "falcon_one_norm"]  # fmt: skip
 # Types that hold float32 exactly or that the package can quantise.
 QUANTISED = ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4"]
 # Types that it only widens; where the float16 numbers of their blocks lie.
@@ -65,7 +67,9 @@ def checkpoint(model, out, dtype="float32"):
 
 
 @pytest.mark.parametrize("name", ["llama_gqa2", "llama_bias", "qwen2_tied", "qwen3_gqa2", "gemma2_caps", "granite_head64",
-                                  "phi3_head64", "olmo2_wide_norms", "gpt_oss_mxfp4"])  # fmt: skip
+                                  "phi3_head64", "olmo2_wide_norms", "gpt_oss_mxfp4", "mixtral_head64", "olmoe_head64",
+                                  "qwen3_moe_renormalized", "granitemoe_head64", "gpt2_head64",
+                                  "gpt_neox_parallel"])  # fmt: skip
 def test_a_checkpoint_of_it_is_that_of_the_hugging_face_model(name, tmp_path):
     path = gguf_models.write(GOLDEN / name, tmp_path / "m.gguf")
     of_gguf, of_hf = checkpoint(path, tmp_path / "a"), checkpoint(GOLDEN / name, tmp_path / "b")

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/families/family.h"
+#include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 namespace {
@@ -66,6 +67,19 @@ Field CheckpointLayers() {
               }};
 }
 
+// GGUF files hold models whose parts stand beside each other. Whether these have one norm, the
+// tensors say.
+Field GgufLayers() {
+  return {.name = "",
+          .read =
+              [](JsonFields&, ModelConfig& config) {
+                config.parallel_residual = true;
+                config.mlp_norm_name = kNewNorm;
+                return Status::Ok();
+              },
+          .write = {}};
+}
+
 }  // namespace
 
 Family Falcon() {
@@ -75,6 +89,7 @@ Family Falcon() {
       .architecture = "FalconForCausalLM",
       .model_type = "falcon",
       .config = {.norm = ops::NormKind::kLayerNorm,
+                 .activation = ops::ActivationKind::kGelu,
                  .gated_mlp = false,
                  .position = PositionKind::kRopeNeox},
       .hugging_face = Replaced(
@@ -115,6 +130,21 @@ Family Falcon() {
                                  {"mlp.fc", {"mlp.dense_h_to_4h"}},
                                  {"mlp.proj", {"mlp.dense_4h_to_h"}}},
                   .ignorable = {"rotary_emb.inv_freq"}},
+      .gguf = {.architecture = "falcon",
+               .fields = Replaced(GgufFields(kGgufEpsilon), {GgufLayers()}),
+               .tensors = {.layer_prefix = "blk.",
+                           .model_rows = {{"transformer.vocab_embedding", {"token_embd"}},
+                                          {"transformer.ln_f", {"output_norm"}}},
+                           .layer_rows = {{"input_layernorm", {"attn_norm_2"}},
+                                          {"input_layernorm", {"attn_norm"}},
+                                          {"mlp_layernorm", {"attn_norm"}},
+                                          {"attention.qkv", {"attn_qkv"}},
+                                          {"attention.dense", {"attn_output"}},
+                                          {"mlp.fc", {"ffn_up"}},
+                                          {"mlp.proj", {"ffn_down"}}},
+                           .head = "output",
+                           .has_whole_norms = true},
+               .attention_norm = "attn_norm_2"},
   };
 }
 

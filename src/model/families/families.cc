@@ -85,13 +85,17 @@ std::string_view ConfigFieldOf(const Family& family, std::string_view name) {
   return {};
 }
 
-Result<const Family*> FamilyOfGguf(std::string_view architecture) {
+Result<const Family*> FamilyOfGguf(std::string_view architecture, bool has_experts) {
   std::vector<std::string_view> known;
+  const Family* found = nullptr;
   for (const Family& family : Registry()) {
-    if (family.gguf.architecture.empty()) continue;
-    if (family.gguf.architecture == architecture) return &family;
-    known.push_back(family.gguf.architecture);
+    const GgufForm& form = family.gguf;
+    if (form.architecture == architecture && (has_experts || !form.has_experts) &&
+        (found == nullptr || form.has_experts))
+      found = &family;
+    if (!form.architecture.empty() && !form.has_experts) known.push_back(form.architecture);
   }
+  if (found != nullptr && !architecture.empty()) return found;
   return Unimplemented(fmt::format("general.architecture: got {}, {} are supported",
                                    artifact::Abbreviate(architecture), fmt::join(known, ", ")));
 }
@@ -117,6 +121,22 @@ std::vector<TensorRow> WithExperts(std::vector<TensorRow> base, bool has_shared)
   }
   base.insert(base.end(), {router, fc, proj});
   return base;
+}
+
+std::vector<TensorRow> WithGgufExperts(const std::vector<TensorRow>& base, bool has_shared) {
+  TensorRow router = {"mlp.router", {"ffn_gate_inp"}};
+  TensorRow fc = {.checkpoint = "mlp.fc",
+                  .stored = {"ffn_up_exps", "ffn_gate_exps"},
+                  .holds_experts = true};
+  TensorRow proj = {.checkpoint = "mlp.proj", .stored = {"ffn_down_exps"}, .holds_experts = true};
+  TensorRow fc_each = {"mlp.fc", {"ffn_up.*", "ffn_gate.*"}};
+  TensorRow proj_each = {"mlp.proj", {"ffn_down.*"}};
+  if (has_shared) {
+    router.stored.emplace_back("ffn_gate_inp_shexp");
+    fc.shared = fc_each.shared = {"ffn_up_shexp", "ffn_gate_shexp"};
+    proj.shared = proj_each.shared = {"ffn_down_shexp"};
+  }
+  return Replaced(base, {router, fc, fc_each, proj, proj_each});
 }
 
 }  // namespace inflight::model

@@ -71,6 +71,11 @@ struct GgufForm {
   std::string_view architecture = {};  // "general.architecture"; empty: none is its own
   Fields fields = {};                  // metadata under "ARCHITECTURE.", named without that
   TensorNames tensors = {};
+  // Of an architecture that another family has too: files with experts are this one's.
+  bool has_experts = false;
+  // Of models whose attention and feed-forward may read through one norm (has_shared_norm): the
+  // stored name of attention's, which only those have that read through two.
+  std::string_view attention_norm = {};
 };
 
 // `rows` in place of those of `base` that make the same checkpoint tensors, and behind them those
@@ -82,6 +87,10 @@ std::vector<TensorRow> Replaced(const std::vector<TensorRow>& base,
 // router, "mlp.experts.*.gate_proj", up_proj and down_proj are the experts.
 // With shared ones "mlp.shared_expert" is they, and "mlp.shared_expert_gate" their logit.
 std::vector<TensorRow> WithExperts(std::vector<TensorRow> base, bool has_shared = false);
+
+// `base` with experts in place of the dense layers' rows, as GGUF files have them: of all experts
+// one tensor, in older files one each.
+std::vector<TensorRow> WithGgufExperts(const std::vector<TensorRow>& base, bool has_shared = false);
 
 // A model with further parts, of which a family is the one that reads text. The rest of it is not
 // loaded.

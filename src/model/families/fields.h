@@ -105,6 +105,8 @@ struct PartialRope {
   bool is_phi3 = false;
 };
 Fields HuggingFacePartialRope(const PartialRope& form);
+// How many elements of each head are rotated; `fallback` 0: all of them.
+Field RotaryDimension(std::string_view name, int64_t fallback);
 // HuggingFaceRope of a family whose layers with a window have a base of their own and no scaling:
 // rope_local_base_freq, or in newer files rope_parameters with a dictionary for each kind of layer.
 Fields HuggingFaceLayerRopes(double theta, double sliding_theta);

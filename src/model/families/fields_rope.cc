@@ -275,6 +275,23 @@ Fields HuggingFaceLayerRopes(double theta, double sliding_theta) {
   };
 }
 
+Field RotaryDimension(std::string_view name, int64_t fallback) {
+  return {.name = name,
+          .read =
+              [=](JsonFields& fields, ModelConfig& config) {
+                const int64_t dim = fields.IntOr(name, fallback == 0 ? config.head_dim : fallback,
+                                                 1, config.head_dim);
+                const double size = config.head_dim;
+                // Such that RotaryDim is that number.
+                config.rotary_fraction = static_cast<double>(dim) / size;
+                if (static_cast<int64_t>(config.rotary_fraction * size) < dim)
+                  config.rotary_fraction = std::nextafter(config.rotary_fraction, 1.0);
+                return fields.status();
+              },
+          .write = [=](const ModelConfig& config,
+                       json& out) { out[std::string(name)] = RotaryDim(config); }};
+}
+
 Fields HuggingFaceRopeLayers(int64_t interval) {
   const auto read = [=](JsonFields& fields, ModelConfig& config) {
     const int64_t period = fields.IntOr("no_rope_layer_interval", interval, 1, kMaxField);

@@ -54,7 +54,7 @@ Status ReadScaling(JsonFields& fields, ModelConfig& config) {
 
 }  // namespace
 
-Fields GgufFields(std::string_view epsilon) {
+Fields GgufPlainFields(std::string_view epsilon) {
   return {
       Number("vocab_size", &ModelConfig::vocab_size),
       Number("block_count", &ModelConfig::num_layers),
@@ -67,17 +67,23 @@ Fields GgufFields(std::string_view epsilon) {
       HeadDim("attention.key_length", "embedding_length", "attention.head_count"),
       HeadSize("attention.value_length"),
       NormEpsilon(epsilon),
-      RealOr("rope.freq_base", &ModelConfig::rope_theta, 10000.0),
-      HeadSize("rope.dimension_count"),
-      {.name = "rope.scaling.type", .read = ReadScaling, .write = {}},
-      Ignored("rope.scaling.factor"),                   // read with the type
-      Ignored("rope.scale_linear"),                     // an older name of it
-      Ignored("rope.scaling.original_context_length"),  // of other types
-      Ignored("rope.scaling.finetuned"),
       Ignored("tensor_data_layout"),  // of files before all had one
       Only("expert_count", 0),
       Only("expert_used_count", 0),
   };
+}
+
+Fields GgufFields(std::string_view epsilon) {
+  return Replaced(GgufPlainFields(epsilon),
+                  {
+                      RealOr("rope.freq_base", &ModelConfig::rope_theta, 10000.0),
+                      HeadSize("rope.dimension_count"),
+                      {.name = "rope.scaling.type", .read = ReadScaling, .write = {}},
+                      Ignored("rope.scaling.factor"),  // read with the type
+                      Ignored("rope.scale_linear"),    // an older name of it
+                      Ignored("rope.scaling.original_context_length"),  // of other types
+                      Ignored("rope.scaling.finetuned"),
+                  });
 }
 
 Field GgufWindow() {
@@ -123,8 +129,14 @@ Field GgufAttentionScale(int widest_layers) {
           .write = {}};
 }
 
-Fields GgufExperts() {
-  return {Number("expert_count", &ModelConfig::num_experts),
+Fields GgufExperts(bool are_renormalized) {
+  const auto read = [=](JsonFields& fields, ModelConfig& config) {
+    config.num_experts =
+        static_cast<int>(fields.Int("expert_count", 1, int64_t{ops::kMaxExperts}));
+    config.has_renormalized_experts = are_renormalized;
+    return fields.status();
+  };
+  return {{.name = "expert_count", .read = read, .write = {}},
           Number("expert_used_count", &ModelConfig::experts_per_token),
           NumberOr("expert_feed_forward_length", &ModelConfig::expert_intermediate_size,
                    [](const ModelConfig& c) { return c.intermediate_size; })};

@@ -8,9 +8,12 @@
 
 namespace inflight::model {
 
-// What decoders with rotary positions and RMSNorm have. A key that a family's table does not list
-// is refused. `epsilon`: the name of the norms'.
-Fields GgufFields(std::string_view epsilon = "attention.layer_norm_rms_epsilon");
+// What all decoders have, and what those with rotary positions over whole heads have. A key that a
+// family's table does not list is refused. `epsilon`: the name of the norms'.
+constexpr std::string_view kGgufRmsEpsilon = "attention.layer_norm_rms_epsilon";
+constexpr std::string_view kGgufEpsilon = "attention.layer_norm_epsilon";
+Fields GgufPlainFields(std::string_view epsilon);
+Fields GgufFields(std::string_view epsilon = kGgufRmsEpsilon);
 
 // A window on all layers, 0: none. A file must say it.
 Field GgufWindow();
@@ -23,8 +26,9 @@ Fields GgufPatternWindows(int64_t fallback, int64_t pattern);
 // `widest_layers` layers, whose heads the file does not describe further.
 Field GgufAttentionScale(int widest_layers);
 
-// Numbers of experts, of those of a token, and their width.
-Fields GgufExperts();
+// Numbers of experts, of those of a token, and their width. No key says whether the chosen experts'
+// weights add up to 1: it is the architecture's own.
+Fields GgufExperts(bool are_renormalized = true);
 
 // YaRN with pairs that are no whole numbers, or no scaling.
 Field GgufYarn();

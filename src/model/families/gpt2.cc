@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/families/family.h"
+#include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 
@@ -60,6 +61,20 @@ Family Gpt2() {
                                  {"mlp.proj", {"mlp.c_proj"}}},
                   .has_conv1d = true,
                   .ignorable = {"attn.bias", "attn.masked_bias"}},
+      .gguf = {.architecture = "gpt2",
+               .fields = GgufPlainFields(kGgufEpsilon),
+               .tensors = {.layer_prefix = "blk.",
+                           .model_rows = {{"transformer.vocab_embedding", {"token_embd"}},
+                                          {"transformer.position_embedding", {"position_embd"}},
+                                          {"transformer.ln_f", {"output_norm"}}},
+                           .layer_rows = {{"input_layernorm", {"attn_norm"}},
+                                          {"attention.qkv", {"attn_qkv"}},
+                                          {"attention.dense", {"attn_output"}},
+                                          {"post_layernorm", {"ffn_norm"}},
+                                          {"mlp.fc", {"ffn_up"}},
+                                          {"mlp.proj", {"ffn_down"}}},
+                           .head = "output",
+                           .has_whole_norms = true}},
   };
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "model/families/family.h"
+#include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 namespace {
@@ -40,6 +41,7 @@ Family GptNeoX() {
       .model_type = "gpt_neox",
       .config = {.norm = ops::NormKind::kLayerNorm,
                  .mlp_norm_name = "post_attention_layernorm",
+                 .activation = ops::ActivationKind::kGelu,
                  .gated_mlp = false,
                  .mlp_bias = true,
                  .position = PositionKind::kRopeNeox},
@@ -82,6 +84,20 @@ Family GptNeoX() {
                   .ignorable = {"rotary_emb.inv_freq", "attention.bias", "attention.masked_bias"},
                   .head = "embed_out",
                   .other_heads = {"lm_head"}},
+      .gguf = {.architecture = "gptneox",
+               .fields = Replaced(GgufFields(kGgufEpsilon),
+                                  {RotaryDimension("rope.dimension_count", 0), is_parallel}),
+               .tensors = {.layer_prefix = "blk.",
+                           .model_rows = {{"transformer.vocab_embedding", {"token_embd"}},
+                                          {"transformer.ln_f", {"output_norm"}}},
+                           .layer_rows = {{"input_layernorm", {"attn_norm"}},
+                                          {"attention.qkv", {"attn_qkv"}},
+                                          {"attention.dense", {"attn_output"}},
+                                          {"post_attention_layernorm", {"ffn_norm"}},
+                                          {"mlp.fc", {"ffn_up"}},
+                                          {"mlp.proj", {"ffn_down"}}},
+                           .head = "output",
+                           .has_whole_norms = true}},
   };
 }
 

@@ -97,13 +97,9 @@ Family GptOss() {
   family.gguf.fields = Replaced(family.gguf.fields, GgufPatternWindows(128, 2));
   family.gguf.fields = Replaced(family.gguf.fields, {GgufYarn(), PublishedLimit()});
   family.gguf.tensors.paired.clear();
-  family.gguf.tensors.layer_rows = Replaced(
-      family.gguf.tensors.layer_rows,
-      {{"post_layernorm", {"post_attention_norm"}},
-       {"attention.sinks", {"attn_sinks"}},
-       {"mlp.router", {"ffn_gate_inp"}},
-       {.checkpoint = "mlp.fc", .stored = {"ffn_up_exps", "ffn_gate_exps"}, .holds_experts = true},
-       {.checkpoint = "mlp.proj", .stored = {"ffn_down_exps"}, .holds_experts = true}});
+  family.gguf.tensors.layer_rows = WithGgufExperts(
+      Replaced(family.gguf.tensors.layer_rows, {{"post_layernorm", {"post_attention_norm"}},
+                                                {"attention.sinks", {"attn_sinks"}}}));
   return family;
 }
 

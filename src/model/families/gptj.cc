@@ -3,32 +3,9 @@
 // rotary_dim elements of a head rotated, biases of the feed-forward and of the head.
 // Hugging Face: huggingface/transformers/src/transformers/models/gptj/configuration_gptj.py.
 // Checkpoints: NVIDIA/TensorRT-LLM/tensorrt_llm/models/gptj/config.py.
-#include <cmath>
-#include <nlohmann/json.hpp>
-
 #include "model/families/family.h"
 
 namespace inflight::model {
-namespace {
-
-// rotary_fraction, such that RotaryDim is the number in the file.
-Field RotaryDimension() {
-  constexpr const char* kName = "rotary_dim";
-  return {.name = kName,
-          .read =
-              [](artifact::JsonFields& fields, ModelConfig& config) {
-                const int64_t dim = fields.IntOr(kName, 64, 1, config.head_dim);
-                const double size = config.head_dim;
-                config.rotary_fraction = static_cast<double>(dim) / size;
-                if (static_cast<int64_t>(config.rotary_fraction * size) < dim)
-                  config.rotary_fraction = std::nextafter(config.rotary_fraction, 1.0);
-                return fields.status();
-              },
-          .write = [](const ModelConfig& config,
-                      nlohmann::json& out) { out[kName] = RotaryDim(config); }};
-}
-
-}  // namespace
 
 Family GptJ() {
   return {
@@ -57,10 +34,10 @@ Family GptJ() {
               RealOr("layer_norm_epsilon", &ModelConfig::norm_eps, 1e-5),
               FlagOr("tie_word_embeddings", {&ModelConfig::tied_embeddings}, false),
               Activation("activation_function", ActivationNames::kHuggingFace, "gelu_new"),
-              RotaryDimension(),
+              RotaryDimension("rotary_dim", 64),
           }),
       .checkpoint = Replaced(Replaced(SharedCheckpointFields(), CheckpointRope()),
-                             {Ignored("rotary_pct"), RotaryDimension()}),
+                             {Ignored("rotary_pct"), RotaryDimension("rotary_dim", 64)}),
       .tensors = {.prefix = "transformer.",
                   .layer_prefix = "h.",
                   .model_rows = {{"transformer.vocab_embedding", {"wte"}},

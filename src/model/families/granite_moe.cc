@@ -3,6 +3,7 @@
 // tensor, of which the chosen ones' weights add up to 1. Hugging Face:
 // huggingface/transformers/src/transformers/models/granitemoe/configuration_granitemoe.py.
 #include "model/families/family.h"
+#include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 
@@ -25,6 +26,9 @@ Family GraniteMoe() {
                                            {.checkpoint = "mlp.proj",
                                             .stored = {"block_sparse_moe.output_linear"},
                                             .holds_experts = true}});
+  family.gguf.architecture = "granitemoe";
+  family.gguf.fields = Replaced(family.gguf.fields, GgufExperts());
+  family.gguf.tensors.layer_rows = WithGgufExperts(family.gguf.tensors.layer_rows);
   return family;
 }
 

@@ -3,6 +3,7 @@
 // Hugging Face: huggingface/transformers/src/transformers/models/mixtral/configuration_mixtral.py.
 // Checkpoints: NVIDIA/TensorRT-LLM/tensorrt_llm/models/llama/config.py.
 #include "model/families/family.h"
+#include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 
@@ -22,6 +23,10 @@ Family Mixtral() {
                {{"mlp.router", {"block_sparse_moe.gate"}},
                 {"mlp.fc", {"block_sparse_moe.experts.*.w3", "block_sparse_moe.experts.*.w1"}},
                 {"mlp.proj", {"block_sparse_moe.experts.*.w2"}}});
+  family.gguf = Llama().gguf;
+  family.gguf.has_experts = true;
+  family.gguf.fields = Replaced(family.gguf.fields, GgufExperts());
+  family.gguf.tensors.layer_rows = WithGgufExperts(family.gguf.tensors.layer_rows);
   return family;
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/families/family.h"
+#include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 
@@ -28,7 +29,12 @@ Family Olmoe() {
   family.tensors.layer_rows = WithExperts(
       Replaced(family.tensors.layer_rows, {{"attention.q_layernorm", {"self_attn.q_norm"}},
                                            {"attention.k_layernorm", {"self_attn.k_norm"}}}));
-  family.gguf = {};  // such files are not read
+  family.gguf.architecture = "olmoe";
+  family.gguf.fields = Replaced(family.gguf.fields, GgufExperts(/*are_renormalized=*/false));
+  family.gguf.tensors.paired.clear();
+  family.gguf.tensors.layer_rows = WithGgufExperts(
+      Replaced(family.gguf.tensors.layer_rows, {{"attention.q_layernorm", {"attn_q_norm"}},
+                                                {"attention.k_layernorm", {"attn_k_norm"}}}));
   return family;
 }
 

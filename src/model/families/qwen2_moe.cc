@@ -8,21 +8,23 @@
 #include <nlohmann/json.hpp>
 
 #include "model/families/family.h"
+#include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 namespace {
 
-// The shared expert as several of the others' width.
+// The shared expert as several of the others' width. `fallback` 0: a file must say it.
 Field SharedExpertWidth(std::string_view name, int64_t fallback) {
   return {.name = name,
           .read =
               [=](artifact::JsonFields& fields, ModelConfig& config) {
-                const int64_t width = fields.IntOr(name, fallback, 1, kMaxField);
+                const int64_t width = fallback == 0 ? fields.Int(name, 1, kMaxField)
+                                                    : fields.IntOr(name, fallback, 1, kMaxField);
                 RETURN_IF_ERROR(fields.status());
                 if (width % config.expert_intermediate_size != 0)
                   return Refuse(fields, name,
-                                fmt::format("only multiples of moe_intermediate_size, {}, are "
-                                            "supported",
+                                fmt::format("only multiples of the other experts' width, {}, "
+                                            "are supported",
                                             config.expert_intermediate_size));
                 config.num_shared_experts =
                     static_cast<int>(width / config.expert_intermediate_size);
@@ -48,7 +50,12 @@ Family Qwen2Moe() {
   family.checkpoint = Replaced(family.checkpoint, CheckpointExperts());
   family.checkpoint = Replaced(family.checkpoint, {Constant("qwen_type", "qwen2_moe")});
   family.tensors.layer_rows = WithExperts(family.tensors.layer_rows, /*has_shared=*/true);
-  family.gguf = {};  // such files are not read
+  family.gguf.architecture = "qwen2moe";
+  family.gguf.fields = Replaced(family.gguf.fields, GgufExperts(/*are_renormalized=*/false));
+  family.gguf.fields = Replaced(family.gguf.fields,
+                                {SharedExpertWidth("expert_shared_feed_forward_length", 0)});
+  family.gguf.tensors.layer_rows =
+      WithGgufExperts(family.gguf.tensors.layer_rows, /*has_shared=*/true);
   return family;
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/families/family.h"
+#include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 
@@ -24,7 +25,9 @@ Family Qwen3Moe() {
   family.checkpoint = Replaced(family.checkpoint, CheckpointExperts());
   family.checkpoint = Replaced(family.checkpoint, {Constant("qwen_type", "qwen3_moe")});
   family.tensors.layer_rows = WithExperts(family.tensors.layer_rows);
-  family.gguf = {};  // such files are not read
+  family.gguf.architecture = "qwen3moe";
+  family.gguf.fields = Replaced(family.gguf.fields, GgufExperts());
+  family.gguf.tensors.layer_rows = WithGgufExperts(family.gguf.tensors.layer_rows);
   return family;
 }
 

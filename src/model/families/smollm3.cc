@@ -19,7 +19,8 @@ Family SmolLm3() {
   family.hugging_face = Replaced(family.hugging_face, HuggingFaceRope(2e6));
   family.hugging_face = Replaced(family.hugging_face, HuggingFaceRopeLayers(4));
   family.checkpoint = Replaced(family.checkpoint, {CheckpointRopeLayers()});
-  family.gguf = {};  // such files are not read
+  family.gguf.architecture = "smollm3";
+  family.gguf.fields = Replaced(family.gguf.fields, HuggingFaceRopeLayers(4));
   return family;
 }
 

@@ -37,7 +37,7 @@ Family StarCoder2() {
   family.config.activation = ops::ActivationKind::kGeluTanh;
   family.gguf.architecture = "starcoder2";
   family.gguf.fields =
-      Replaced(GgufFields("attention.layer_norm_epsilon"),
+      Replaced(GgufFields(kGgufEpsilon),
                {NumberOr("attention.sliding_window", &ModelConfig::sliding_window, 4096)});
   family.gguf.tensors.paired.clear();
   family.gguf.tensors.layer_rows =
