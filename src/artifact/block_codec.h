@@ -6,24 +6,12 @@
 // none of them fused.
 #pragma once
 
-#include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace inflight::artifact {
-
-// Twice the values of four bits E2M1, and half of a scale of eight bits E8M0: 2^(e - 128).
-// OCP Microscaling Formats (MX) Specification 1.0, sections 5.3.3 and 5.4.1.
-inline constexpr std::array<int, 16> kTwiceE2M1 = {0, 1,  2,  3,  4,  6,  8,  12,
-                                                   0, -1, -2, -3, -4, -6, -8, -12};
-constexpr float HalfOfE8M0(std::byte scale) {
-  constexpr uint32_t kLeastBits = 0x00200000;  // 2^-128, below the normal numbers
-  const auto e = std::to_integer<uint32_t>(scale);
-  return std::bit_cast<float>(e < 2 ? kLeastBits << e : (e - 1) << 23);
-}
 
 struct BlockCodec {
   static constexpr int kMaxElements = 256;

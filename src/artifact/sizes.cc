@@ -34,7 +34,7 @@ Result<Shape> MakeShape(std::span<const int64_t> dims) {
 }
 
 Result<uint64_t> ByteSize(DType dtype, const Shape& shape) {
-  if (dtype == DType::kI4) return BytesOf(dtype, shape.num_elements());
+  if (HasHalfBytes(dtype)) return BytesOf(dtype, shape.num_elements());
   uint64_t num_bytes = 0;
   if (__builtin_mul_overflow(static_cast<uint64_t>(shape.num_elements()), SizeOf(dtype),
                              &num_bytes))

@@ -118,6 +118,11 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
   const bool is_narrow = source.config.dtype != DType::kF32 || !options.dtype;  // else bfloat16
   if (num_fp8 == num_linears && options.target != DeviceKind::kCpu && is_narrow) return linears;
   std::erase_if(linears, is_fp8);
+  // float32 asks for every bit of their numbers.
+  if (options.dtype == DType::kF32)
+    std::erase_if(linears, [](const auto& named) {
+      return named.second.kind.codes == DType::kF4E2M1;
+    });
   if (options.target == DeviceKind::kCuda)
     std::erase_if(linears, [](const auto& named) { return named.second.slot.num_experts > 0; });
   if (source.config.gated_mlp) PairBranches(linears);
@@ -146,7 +151,10 @@ void SetOneForm(const LinearForm& form, model::ModelConfig& config) {
 // form for each.
 void SetForms(const KeptLinears& linears, bool are_all, model::ModelConfig& config) {
   LinearForm one = LinearFormOf(linears.begin()->second.kind);
-  const auto all = [&](const auto& has) { return are_all && std::ranges::all_of(linears, has); };
+  const bool has_name = one.dtype != DType::kF4E2M1;  // of all linears
+  const auto all = [&](const auto& has) {
+    return are_all && has_name && std::ranges::all_of(linears, has);
+  };
   if (all([&](const auto& named) { return LinearFormOf(named.second.kind) == one; }))
     return SetOneForm(one, config);
   one.group_size = 0;

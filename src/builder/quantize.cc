@@ -92,22 +92,23 @@ float QuantizeRow(const float* row, int64_t size, DType dtype, void* out) {
 
 DType CheckpointDType(const model::ModelConfig& config, const WeightSlot& slot) {
   if (slot.is_quantized) return slot.form.dtype;
+  if (HasExponents(slot)) return DType::kU8;
   const bool has_wide_scales =
       IsOfMatrix(slot) && (slot.form.has_groups() || slot.form.dtype == DType::kF8E4M3);
   return has_wide_scales || slot.is_one_centered || slot.is_router ? DType::kF32 : config.dtype;
 }
 
 artifact::TensorSpec FileSpec(std::string name, DType dtype, const Shape& shape) {
-  if (dtype != DType::kI4) return {std::move(name), dtype, shape};
+  if (!HasHalfBytes(dtype)) return {std::move(name), dtype, shape};
   const Shape bytes =
       shape.rank() == 3 ? Shape{shape[0], shape[1], shape[2] / 2} : Shape{shape[0], shape[1] / 2};
   return {std::move(name), DType::kI8, bytes};
 }
 
-artifact::StoredTensor AsInt4(const artifact::StoredTensor& bytes) {
+artifact::StoredTensor OfHalfBytes(const artifact::StoredTensor& bytes, DType dtype) {
   const Shape& s = bytes.shape;
   const Shape elements = s.rank() == 3 ? Shape{s[0], s[1], 2 * s[2]} : Shape{s[0], 2 * s[1]};
-  return {bytes.name, DType::kI4, elements, bytes.data};
+  return {bytes.name, dtype, elements, bytes.data};
 }
 
 void CopySlotRows(const WeightSource& source, const WeightSlot& slot, int64_t row, int64_t num_rows,

@@ -23,9 +23,9 @@ namespace inflight::builder {
 float QuantizeRow(const float* row, int64_t size, DType dtype, void* out);
 
 // Rows [row, row + num_rows) of a slot as a checkpoint of source.config holds them: of its form's
-// dtype if the slot is quantised, its scales if they are FP8's or of groups float32, else the
-// model's dtype. Quantises
-// float sources, and takes what is stored of sources that are quantised already.
+// dtype if the slot is quantised, its scales if they are FP8's or of groups float32, exponents
+// uint8, else the model's dtype. Quantises float sources, but not to float4, and takes what is
+// stored of sources that are quantised already.
 void CopySlotRows(const WeightSource& source, const model::WeightSlot& slot, int64_t row,
                   int64_t num_rows, void* out);
 
@@ -37,9 +37,9 @@ void CopySlotBlock(const WeightSource& source, const model::WeightSlot& slot,
 // The dtype that both write.
 DType CheckpointDType(const model::ModelConfig& config, const model::WeightSlot& slot);
 
-// How files of checkpoints hold int4, which safetensors does not have: as int8 of half the width,
-// the bytes unchanged. AsInt4 reads such a tensor.
+// How files of checkpoints hold int4 and float4, which safetensors does not have: as int8 of half
+// the width, the bytes unchanged. OfHalfBytes reads such a tensor as one of `dtype`.
 artifact::TensorSpec FileSpec(std::string name, DType dtype, const Shape& shape);
-artifact::StoredTensor AsInt4(const artifact::StoredTensor& bytes);
+artifact::StoredTensor OfHalfBytes(const artifact::StoredTensor& bytes, DType dtype);
 
 }  // namespace inflight::builder

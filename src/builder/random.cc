@@ -54,6 +54,8 @@ void FillUniform(uint64_t stream, uint64_t first, int64_t n, float bound, DType 
       return FillUniform(stream, first, n, bound, static_cast<int8_t*>(out));
     case DType::kI4:
       return FillUniformInt4(stream, first, n, bound, static_cast<uint8_t*>(out));
+    case DType::kF4E2M1:  // of all codes
+      return FillUniformInt4(stream, first, n, 8.0F, static_cast<uint8_t*>(out));
     case DType::kF8E4M3:
       return FillUniform(stream, first, n, bound, static_cast<Float8E4M3*>(out));
     case DType::kF32:
@@ -71,6 +73,7 @@ void FillUniform(uint64_t stream, uint64_t first, int64_t n, float bound, DType 
 float CodeBound(DType dtype) {
   if (dtype == DType::kI8) return 128.0F;
   if (dtype == DType::kI4) return 8.0F;
+  if (dtype == DType::kF4E2M1) return 6.0F;
   return dtype == DType::kF8E4M3 ? Float8E4M3::kMax : 0.0F;
 }
 
@@ -92,6 +95,7 @@ class RandomWeights {
         return FillVector(placed, is_norm_weight ? 1.0F : 0.0F);
       }
       case WeightSlot::Kind::kScales:
+        if (HasExponents(slot)) return FillExponents(placed);
         return FillVector(placed, bound_ / CodeBound(slot.form.dtype));
       case WeightSlot::Kind::kOffsets:  // codes have a mean of -1 / 2
         return FillVector(placed, bound_ / CodeBound(slot.form.dtype) / 2);
@@ -103,6 +107,12 @@ class RandomWeights {
   }
 
  private:
+  Status FillExponents(const PlacedSlot& placed) {
+    const float exponent = std::round(std::log2(bound_ / CodeBound(placed.slot.form.dtype)));
+    const std::vector<uint8_t> values(placed.num_bytes, static_cast<uint8_t>(127 + exponent));
+    return device_.Copy(placed.target, values.data(), placed.num_bytes);
+  }
+
   Status FillVector(const PlacedSlot& placed, float value) {
     const std::vector<float> values(placed.num_bytes / sizeof(float), value);
     return device_.Copy(placed.target, values.data(), placed.num_bytes);

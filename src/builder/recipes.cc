@@ -119,9 +119,9 @@ class TensorFinder {
     }
     used_[file].insert(tensor->name);
     const int last = expected.rank() - 1;
-    if (quantized == DType::kI4 && tensor->dtype == DType::kI8 && last > 0 &&
+    if (quantized && HasHalfBytes(*quantized) && tensor->dtype == DType::kI8 && last > 0 &&
         tensor->shape.rank() == expected.rank() && tensor->shape[last] <= expected[last])
-      tensor = &source_.read_tensors.emplace_back(AsInt4(*tensor));
+      tensor = &source_.read_tensors.emplace_back(OfHalfBytes(*tensor, *quantized));
     if (expected.rank() == 2 && expected[0] == 1 && tensor->shape == Shape{expected[1]})
       tensor = Flat(*tensor, expected);  // one row, as a vector
     if (tensor->shape != expected)
@@ -131,8 +131,8 @@ class TensorFinder {
     if (!IsFloat(tensor->dtype) && tensor->dtype != quantized)
       return Unimplemented(fmt::format(
           "{}: {}: dtype {}: quantised weights other than a checkpoint's with quant_algo W8A16, "
-          "W8A16_GPTQ (int8), W4A16, W4A16_GPTQ (two int4 in an int8) or "
-          "FP8_PER_CHANNEL_PER_TOKEN (float8_e4m3fn) are not supported",
+          "W8A16_GPTQ (int8), W4A16, W4A16_GPTQ (two int4 in an int8), W4A16_MXFP4 (two float4 in "
+          "an int8, uint8) or FP8_PER_CHANNEL_PER_TOKEN (float8_e4m3fn) are not supported",
           source_.where, Label(file, name), DTypeName(tensor->dtype)));
     return tensor;
   }
@@ -396,7 +396,9 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
     WeightRecipe recipe{.shape = slot.shape, .parts = {}};
     std::set<std::pair<int64_t, int64_t>> held;  // where a part begins; equal begins are copies
     const std::vector<Shard> shards = ShardsOf(source.config, sharding, slot);
-    const auto quantized = slot.is_quantized ? std::optional(slot.form.dtype) : std::nullopt;
+    const auto quantized = slot.is_quantized      ? std::optional(slot.form.dtype)
+                           : HasExponents(slot) ? std::optional(DType::kU8)
+                                                : std::nullopt;
     for (const Shard& shard : shards) {
       const auto file = static_cast<size_t>(shard.rank);
       ASSIGN_OR_RETURN(const StoredTensor* tensor,
@@ -420,6 +422,11 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
       }
     }
     RETURN_IF_ERROR(CheckOneDType(source, shards));
+    const bool is_float4 = slot.is_quantized && slot.form.dtype == DType::kF4E2M1;
+    if (is_float4 && !recipe.parts.empty() && !IsQuantized(recipe))
+      return Unimplemented(fmt::format("{}: {}: dtype {}: MXFP4 is read, floats are not rounded to it",
+                                       source.where, slot.name,
+                                       DTypeName(recipe.parts.front().tensor->dtype)));
     source.recipes.emplace(slot.name, std::move(recipe));
   }
   return finder.Finish({kKvScale});

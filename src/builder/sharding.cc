@@ -52,7 +52,7 @@ Place PlaceOf(const Sharding& sharding, const std::string& name) {
 int64_t ColumnsTogether(const model::LinearForm& form) {
   if (form.group_size > 0) return form.group_size;
   if (form.has_offsets) return ops::kGroupStep;
-  return form.dtype == DType::kI4 ? 2 : 1;
+  return HasHalfBytes(form.dtype) ? 2 : 1;
 }
 
 // What rows have, for people.

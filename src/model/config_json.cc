@@ -60,6 +60,9 @@ Status ParseExcluded(JsonFields& quantization, ModelConfig& config) {
   return Status::Ok();
 }
 
+// Upstream's name, here of single linears alone.
+constexpr std::string_view kMxfp4 = "W4A16_MXFP4";
+
 // What stands beside the name of an algorithm.
 Result<LinearForm> ParseGroups(JsonFields& quantization, QuantAlgo algo) {
   LinearForm form;
@@ -94,11 +97,16 @@ Status ParseQuantizedLayers(JsonFields& quantization, ModelConfig& config) {
     JsonFields fields(where, object);
     const std::string algo_name = fields.String("quant_algo");
     RETURN_IF_ERROR(fields.status());
+    if (algo_name == kMxfp4) {
+      config.slot_forms.emplace(
+          name, LinearForm{.dtype = DType::kF4E2M1, .group_size = kMxGroupSize});
+      continue;
+    }
     const std::optional<QuantAlgo> algo = QuantAlgoFromName(algo_name);
     if (algo != QuantAlgo::kW8A16 && algo != QuantAlgo::kW4A16 && !(algo && HasGroups(*algo)))
       return Unimplemented(fmt::format(
-          "{}: quant_algo: got {}, W8A16, W4A16, W8A16_GPTQ, W4A16_GPTQ and W4A16_AWQ are "
-          "supported",
+          "{}: quant_algo: got {}, W8A16, W4A16, W8A16_GPTQ, W4A16_GPTQ, W4A16_AWQ and W4A16_MXFP4 "
+          "are supported",
           where, artifact::Printable(algo_name)));
     ASSIGN_OR_RETURN(LinearForm form, ParseGroups(fields, *algo));
     const bool is_int8 = *algo == QuantAlgo::kW8A16 || *algo == QuantAlgo::kW8A16Gptq;
@@ -109,6 +117,7 @@ Status ParseQuantizedLayers(JsonFields& quantization, ModelConfig& config) {
 }
 
 json FormToJson(const LinearForm& form) {
+  if (form.dtype == DType::kF4E2M1) return {{"quant_algo", kMxfp4}};
   const bool is_int8 = form.dtype == DType::kI8;
   if (!form.has_groups())
     return {{"quant_algo", QuantAlgoName(is_int8 ? QuantAlgo::kW8A16 : QuantAlgo::kW4A16)}};

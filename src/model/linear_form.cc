@@ -113,7 +113,12 @@ Status CheckMixed(const ModelConfig& config) {
       const std::string name = fmt::format("columns of {}", stem);
       if (!ops::IsInteger(slot.form.dtype))
         return Unimplemented(
-            fmt::format("quantized_layers: {}: only int8 and int4 are supported", stem));
+            fmt::format("quantized_layers: {}: only int8, int4 and MXFP4 are supported", stem));
+      if (slot.form.dtype == DType::kF4E2M1 &&
+          (slot.form.group_size != kMxGroupSize || slot.form.has_offsets))
+        return Unimplemented(fmt::format(
+            "quantized_layers: {}: MXFP4 has groups of {} without zero points", stem,
+            kMxGroupSize));
       RETURN_IF_ERROR(CheckGroupStep(stem + ": group_size", slot.form.group_size));
       RETURN_IF_ERROR(CheckIntegerWidth(name, slot.shape[1], slot.form.dtype));
       RETURN_IF_ERROR(CheckGroups(name, slot.shape[1], slot.form));
@@ -156,6 +161,8 @@ DType WidestOf(const ModelConfig& config) {
 
 // "int4 weights in groups of 128 with zero points".
 std::string Describe(const LinearForm& form) {
+  if (form.dtype == DType::kF4E2M1)
+    return fmt::format("MXFP4 weights in groups of {}", form.group_size);
   std::string text = fmt::format("{} weights", DTypeName(form.dtype));
   if (!form.has_groups()) return text + ", a scale per output channel";
   text += form.group_size == 0 ? std::string(" with a scale")

@@ -30,19 +30,22 @@ bool HasGroups(QuantAlgo algo);  // kW8A16Gptq and kW4A16Gptq
 
 // Groups of a model that is quantised here where nothing else is said.
 inline constexpr int kDefaultGroupSize = 128;
+// Groups of MXFP4.
+inline constexpr int kMxGroupSize = 32;
 
 // The weight of one linear: element k of row n stands for
 //
 //   code                                          of the model's dtypes
 //   code * scale[n]                               of int8, int4 and float8_e4m3fn
 //   code * scale[n, g] + offset[n, g]             of int8 and int4 in groups, g = k / group_size
+//   code * 2^(exponent[n, g] - 127)               of float4_e2m1fn in groups (MXFP4)
 struct LinearForm {
   DType dtype = DType::kF32;
   int group_size = 0;        // columns of a group; 0: all of a row's
   bool has_offsets = false;  // else they are 0
 
   bool is_quantized() const;
-  // Whether scales are float32 [out, groups], not one for each row.
+  // Whether scales are [out, groups], not one for each row: float32, of float4 uint8.
   bool has_groups() const { return group_size > 0 || has_offsets; }
   int64_t NumGroups(int64_t in_features) const {
     return group_size == 0 ? 1 : in_features / group_size;

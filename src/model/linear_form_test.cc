@@ -239,5 +239,45 @@ TEST(LinearForm, TheScratchHoldsEveryFormsActivations) {
   EXPECT_EQ(LinearScratchBytes(MixedLlama(), 3), 3U * (128 + 6 * 8));
 }
 
+// gpt-oss-20b as it is published: experts in MXFP4, the rest in bfloat16. By hand, 24 layers of
+//   32 * 3 * 2880^2 weights of experts in 4 bits and a byte for each 32
+//   2880 * (4096 + 1024) + 4096 * 2880 of attention, 32 * 2880 of the router, in 16 bits
+//   32 * 3 * 2880 + 32 + 5120 + 2880 biases, 64 sinks and 2 * 2880 norms in float32
+// and two tables of 201088 * 2880, and a norm.
+TEST(LinearForm, GptOssTakesLittleMoreThanItsFile) {
+  ModelConfig config = TinyLlama();
+  config.dtype = DType::kBF16;
+  config.vocab_size = 201088;
+  config.hidden_size = 2880;
+  config.num_layers = 24;
+  config.num_heads = 64;
+  config.num_kv_heads = 8;
+  config.head_dim = 64;
+  config.intermediate_size = config.expert_intermediate_size = 2880;
+  config.num_experts = 32;
+  config.experts_per_token = 4;
+  config.qkv_bias = config.dense_bias = true;
+  config.tied_embeddings = false;
+  config.has_attention_sinks = config.has_expert_biases = true;
+  config.quant_algo = QuantAlgo::kMixedPrecision;
+  for (int layer = 0; layer < 24; ++layer)
+    for (const char* name : {"mlp.fc", "mlp.proj"})
+      config.slot_forms[fmt::format("transformer.layers.{}.{}", layer, name)] = {
+          .dtype = DType::kF4E2M1, .group_size = kMxGroupSize};
+  ASSERT_EQ(Validate(config), Status::Ok());
+  EXPECT_TRUE(HasIntegerExperts(config));
+  DecoderWeights unused;
+  uint64_t num_bytes = 0;
+  for (const WeightSlot& slot : WeightSlots(config, unused))
+    num_bytes += StoredBytes(config, slot, DeviceKind::kCpu);
+  constexpr uint64_t kExperts = uint64_t{32} * 3 * 2880 * 2880;
+  constexpr uint64_t kLayer = kExperts / 2 + kExperts / 32 +
+                              uint64_t{2} * (2880 * 5120 + 4096 * 2880 + 64 * 2880) +
+                              uint64_t{4} * (32 * 3 * 2880 + 32 + 5120 + 2880 + 64 + 2 * 2880);
+  constexpr uint64_t kTables = uint64_t{2} * 2 * 201088 * 2880 + uint64_t{4} * 2880;
+  EXPECT_EQ(num_bytes, 24 * kLayer + kTables);
+  EXPECT_NEAR(static_cast<double>(num_bytes), 13.8e9, 0.05e9);
+}
+
 }  // namespace
 }  // namespace inflight::model

@@ -249,6 +249,10 @@ bool IsOfMatrix(const WeightSlot& slot) {
   return slot.kind == Kind::kScales || slot.kind == Kind::kOffsets;
 }
 
+bool HasExponents(const WeightSlot& slot) {
+  return slot.kind == Kind::kScales && slot.form.dtype == DType::kF4E2M1;
+}
+
 std::string MatrixOfScales(const WeightSlot& scales) {
   CHECK(IsOfMatrix(scales));
   return scales.name.substr(0, scales.name.rfind('.') + 1) + "weight";
@@ -263,6 +267,7 @@ Shape FileShape(const WeightSlot& slot, const Shape& shape) {
 
 DType StoredDType(const ModelConfig& config, const WeightSlot& slot) {
   if (slot.is_quantized) return slot.form.dtype;
+  if (HasExponents(slot)) return DType::kU8;
   const bool is_float32 = slot.kind == Kind::kVector || IsOfMatrix(slot);
   return is_float32 ? DType::kF32 : config.dtype;
 }
@@ -283,6 +288,10 @@ uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot, DeviceKi
 
 void Bind(const ModelConfig& config, const WeightSlot& slot, DeviceKind device, const void* data) {
   const DType dtype = StoredDType(config, slot);
+  if (HasExponents(slot)) {
+    slot.weight->exponents = static_cast<const uint8_t*>(data);
+    return;
+  }
   if (slot.kind == Kind::kScales) {
     slot.weight->scales = static_cast<const float*>(data);
     return;

@@ -20,7 +20,7 @@ struct WeightSlot {
     kTable,    // read row by row: row-major, of the model's dtype
     kVector,   // norms and biases: float32
     kScales,   // of a quantised matrix before it in the list, float32: one per row [out], or of
-               // groups [out, groups]
+               // groups [out, groups]; of float4 exponents, uint8
     kOffsets,  // likewise, behind its scales: of groups
   };
   std::string name;
@@ -45,6 +45,8 @@ Shape FileShape(const WeightSlot& slot, const Shape& shape);
 
 // Whether the slot belongs to a quantised matrix: its scales or offsets.
 bool IsOfMatrix(const WeightSlot& slot);
+// Whether it is scales that are exponents (ops::Weight).
+bool HasExponents(const WeightSlot& slot);
 // "…attention.qkv.weight" of "…attention.qkv.per_channel_scale", and of other scales and offsets.
 std::string MatrixOfScales(const WeightSlot& scales);
 

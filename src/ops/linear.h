@@ -21,7 +21,8 @@ namespace inflight::ops {
 // checkpoints.
 enum class ActivationKind : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 
-// int8 and int4 weights (weight-only W8A16 and W4A16 of a checkpoint) are computed on the CPU with
+// int8 and int4 weights (weight-only W8A16 and W4A16 of a checkpoint), and float4 weights, by the
+// integers that are twice their elements (ops/weight.h), are computed on the CPU with
 // int8 activations, a scale per token, whatever the number of tokens (the
 // formula of upstream's SmoothQuant, arXiv:2211.10438):
 //

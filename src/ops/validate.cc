@@ -73,16 +73,29 @@ Status ExpectGroups(const char* field, const Weight& weight) {
                   field, size, weight.in_features, kGroupStep));
 }
 
+// float4 has groups with an exponent each, and nothing else.
+Status ExpectExponents(const char* field, const Weight& weight) {
+  if (weight.exponents != nullptr && weight.group_size > 0 && weight.offsets == nullptr)
+    return Status::Ok();
+  return InvalidArgument(fmt::format(
+      "{}.exponents: got {} beside groups of {}, {} weights need them, groups, and no offsets",
+      field, static_cast<const void*>(weight.exponents), weight.group_size,
+      DTypeName(weight.dtype)));
+}
+
 // Of a linear: float weights, or integers with a scale for each row or group.
 Status ExpectLinearWeight(const char* field, const Weight& weight) {
   if (!IsInteger(weight.dtype)) return ExpectWeight(field, weight);
   RETURN_IF_ERROR(ExpectGroups(field, weight));
+  const bool is_float4 = weight.dtype == DType::kF4E2M1;
+  if (is_float4) RETURN_IF_ERROR(ExpectExponents(field, weight));
   const bool layout_ok =
       weight.layout == WeightLayout::kRowMajor || weight.layout == CpuWeightLayout(weight.dtype);
   const bool is_int4 = weight.dtype == DType::kI4;
   const bool columns_ok =
       weight.in_features <= kMaxInt8Features && !(is_int4 && weight.in_features % 2 != 0);
-  if (!weight.empty() && weight.scales != nullptr && layout_ok && columns_ok) return Status::Ok();
+  const bool scales_ok = is_float4 || weight.scales != nullptr;
+  if (!weight.empty() && scales_ok && layout_ok && columns_ok) return Status::Ok();
   return InvalidArgument(fmt::format(
       "{}: got {} {} [{}, {}] at {} with scales at {}, needed scales, row-major or "
       "{}, and at most {} columns{}",

@@ -16,7 +16,7 @@ constexpr int64_t kPanelRows = 64;
 constexpr int64_t kSegment = 32;  // elements of a row that are moved at a time: a cache line or two
 
 // Integer elements are stored with half their range added: as a bit pattern, with the sign bit
-// turned over.
+// turned over. Those of float4 are stored as they are.
 constexpr uint32_t kQuadOffset = 0x80808080U;
 constexpr uint32_t kNibbleOffset = 0x88888888U;
 
@@ -52,11 +52,11 @@ uint32_t Spread(uint32_t four) {
   return (pairs | pairs << 4) & 0x0f0f0f0fU;
 }
 
-void ScatterNibbles(std::byte* segment, int64_t count, std::byte* panel, int64_t first,
-                    int64_t lane) {
+void ScatterNibbles(std::byte* segment, int64_t count, uint32_t offset, std::byte* panel,
+                    int64_t first, int64_t lane) {
   auto* eights = reinterpret_cast<uint32_t*>(segment);
   for (int64_t j = 0; j < count; ++j) {
-    const uint32_t eight = eights[j] ^ kNibbleOffset;
+    const uint32_t eight = eights[j] ^ offset;
     eights[j] = Spread(eight & 0xffffU) | Spread(eight >> 16) << 4;
   }
   ScatterSegment(segment, count, reinterpret_cast<uint32_t*>(panel), first, lane);
@@ -74,11 +74,14 @@ void PackPanel(const TensorView& source, DType dtype, WeightLayout layout, int64
       if (row >= rows || count < kSegment) std::memset(segment, 0, sizeof(segment));
       if (row < rows) ReadSegment(source, row * columns + k, count, dtype, segment);
       if (layout == WeightLayout::kPanel64Nibbles)
-        ScatterNibbles(segment, (count + 7) / 8, panel, k / 8, lane);
+        ScatterNibbles(segment, (count + 7) / 8, dtype == DType::kI4 ? kNibbleOffset : 0, panel,
+                       k / 8, lane);
       else if (layout == WeightLayout::kPanel64Vnni4)
         ScatterQuads(segment, (count + 3) / 4, panel, k / 4, lane);
       else if (layout == WeightLayout::kPanel64Vnni2)
         ScatterSegment(segment, (count + 1) / 2, reinterpret_cast<uint32_t*>(panel), k / 2, lane);
+      else if (SizeOf(dtype) == 1)
+        ScatterSegment(segment, count, reinterpret_cast<uint8_t*>(panel), k, lane);
       else if (SizeOf(dtype) == 2)
         ScatterSegment(segment, count, reinterpret_cast<uint16_t*>(panel), k, lane);
       else
@@ -92,7 +95,7 @@ void CheckCombination(DType dtype, WeightLayout layout) {
     case WeightLayout::kRowMajor:
       return;
     case WeightLayout::kPanel64:
-      CHECK(dtype == DType::kF32 || dtype == DType::kF16);
+      CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kU8);
       return;
     case WeightLayout::kPanel64Vnni2:
       CHECK(dtype == DType::kBF16);
@@ -101,7 +104,7 @@ void CheckCombination(DType dtype, WeightLayout layout) {
       CHECK(dtype == DType::kI8);
       return;
     case WeightLayout::kPanel64Nibbles:
-      CHECK(dtype == DType::kI4);
+      CHECK(HasHalfBytes(dtype));
       return;
     case WeightLayout::kTensorCore:  // made on GPUs
       CHECK(false);
@@ -130,7 +133,7 @@ int64_t QuadIndexOf(const Weight& weight, int64_t row, int64_t k) {
   return row / kPanelRows * panel_elements + (k / 4 * kPanelRows + row % kPanelRows) * 4 + k % 4;
 }
 
-// The same of an int4 weight, in elements: two a byte.
+// The same of a weight of four bits, in elements: two a byte.
 int64_t NibbleIndexOf(const Weight& weight, int64_t row, int64_t k) {
   if (weight.layout == WeightLayout::kRowMajor) return row * weight.in_features + k;
   const auto panel_bytes =
@@ -140,10 +143,18 @@ int64_t NibbleIndexOf(const Weight& weight, int64_t row, int64_t k) {
   return 2 * byte + k % 8 / 4;
 }
 
-// use(k, element k) for one logical row of int8 or int4, not scaled.
+// use(k, element k) for one logical row of int8 or int4, or of float4 twice its elements, not
+// scaled.
 template <typename Use>
 void ForEachInteger(const Weight& weight, int64_t row, const Use& use) {
   const bool is_packed = weight.layout != WeightLayout::kRowMajor;
+  if (weight.dtype == DType::kF4E2M1) {
+    for (int64_t k = 0; k < weight.in_features; ++k) {
+      const int code = LoadInt4(weight.data, NibbleIndexOf(weight, row, k)) & 0xf;
+      use(k, static_cast<int8_t>(kTwiceE2M1[static_cast<size_t>(code)]));
+    }
+    return;
+  }
   if (weight.dtype == DType::kI4) {
     for (int64_t k = 0; k < weight.in_features; ++k) {
       const int stored = LoadInt4(weight.data, NibbleIndexOf(weight, row, k));
@@ -194,10 +205,11 @@ void ForEachOfRow(const Weight& weight, int64_t row, const Use& use) {
       return ForEachOfRowAs(static_cast<const BFloat16*>(weight.data), weight, row, use);
     case DType::kI8:
     case DType::kI4:
+    case DType::kF4E2M1:
       return ForEachInteger(weight, row, [&](int64_t k, int8_t value) {
         const int64_t group = ScaleIndex(weight, row, k);
         const float offset = weight.offsets == nullptr ? 0.0F : weight.offsets[group];
-        use(k, std::fma(static_cast<float>(value), weight.scales[group], offset));
+        use(k, std::fma(static_cast<float>(value), ScaleAt(weight, group), offset));
       });
     default:
       CHECK(false);
@@ -233,7 +245,7 @@ std::optional<WeightLayout> WeightLayoutFromName(std::string_view name) {
 }
 
 bool IsInteger(DType weight_dtype) {
-  return weight_dtype == DType::kI8 || weight_dtype == DType::kI4;
+  return weight_dtype == DType::kI8 || HasHalfBytes(weight_dtype);
 }
 
 size_t WeightBytes(DType dtype, WeightLayout layout, int64_t out_features, int64_t in_features) {
@@ -247,6 +259,7 @@ WeightLayout CpuWeightLayout(DType dtype) {
     case DType::kI8:
       return WeightLayout::kPanel64Vnni4;
     case DType::kI4:
+    case DType::kF4E2M1:
       return WeightLayout::kPanel64Nibbles;
     case DType::kBF16:
       return WeightLayout::kPanel64Vnni2;
@@ -271,6 +284,11 @@ int64_t ScaleIndex(const Weight& weight, int64_t n, int64_t k) {
   return (n / kPanelRows * weight.num_groups() + group) * kPanelRows + n % kPanelRows;
 }
 
+float ScaleAt(const Weight& weight, int64_t index) {
+  if (weight.exponents != nullptr) return HalfOfE8M0(std::byte{weight.exponents[index]});
+  return weight.scales[index];
+}
+
 void PackScales(const float* source, int64_t out_features, int64_t num_groups, WeightLayout layout,
                 float* target) {
   if (layout == WeightLayout::kRowMajor) {
@@ -293,6 +311,7 @@ Weight RowsOf(const Weight& weight, int64_t first, int64_t num_rows) {
   // `first` is a whole number of panels where there are any, so that groups lie in a row with it.
   if (weight.scales != nullptr) rows.scales = weight.scales + first * weight.num_groups();
   if (weight.offsets != nullptr) rows.offsets = weight.offsets + first * weight.num_groups();
+  if (weight.exponents != nullptr) rows.exponents = weight.exponents + first * weight.num_groups();
   return rows;
 }
 
@@ -303,7 +322,7 @@ void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void
   if (IsInteger(dtype) || IsInteger(source.dtype)) CHECK(dtype == source.dtype);
   const int64_t rows = source.shape[0];
   const int64_t columns = source.shape[1];
-  if (dtype == DType::kI4) CHECK_EQ(columns % 2, 0);
+  if (HasHalfBytes(dtype)) CHECK_EQ(columns % 2, 0);
   auto* out = static_cast<std::byte*>(target);
   const bool row_major = layout == WeightLayout::kRowMajor;
   const size_t panel_bytes = PanelBytes(dtype, layout, columns);

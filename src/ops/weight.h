@@ -8,9 +8,10 @@
 //   kPanel64Vnni2  [N/64][K/2][4][16][2]      bfloat16: pairs of k for VDPBF16PS and AMX
 //   kPanel64Vnni4  [N/64][K/4][4][16][4]      int8, stored as element + 128: quads of k for AMX and
 //                                             VPDPBUSD, whose first operand is unsigned
-//   kPanel64Nibbles [N/64][K/8][4][16][4]     int4, stored as element + 8: byte j of 4 holds
-//                                             k = 8i + j in its low bits and 8i + 4 + j above, so
-//                                             that a mask and a shift give two quads
+//   kPanel64Nibbles [N/64][K/8][4][16][4]     int4, stored as element + 8, and float4, as it is:
+//                                             byte j of 4 holds k = 8i + j in its low bits and
+//                                             8i + 4 + j above, so that a mask and a shift give
+//                                             two quads
 //   kTensorCore    [N][K/S][4][16 bytes]      int8 and int4 on GPUs, N in whole panels, K in whole
 //                                             slabs of S elements, 64 bytes: S = 64 or 128. Lane l
 //                                             of a warp takes bytes 16 (l % 4) on, and has its part
@@ -46,7 +47,8 @@ enum class WeightLayout : uint8_t {
 std::string_view WeightLayoutName(WeightLayout layout);
 std::optional<WeightLayout> WeightLayoutFromName(std::string_view name);
 
-// int8 and int4: weights that are integers with a scale per row.
+// int8, int4 and float4: weights whose elements, or of float4 twice its elements, are integers with
+// a scale per row or group.
 bool IsInteger(DType weight_dtype);
 
 // Bytes of a [out_features, in_features] weight of `dtype` in `layout`, padding included.
@@ -71,6 +73,10 @@ struct Weight {
   // as panels are.
   const float* scales = nullptr;   // [out_features], or of groups
   const float* offsets = nullptr;  // of groups; null: all are 0
+  // Of float4, which has groups and no offsets, in place of scales, laid out as they are: e8m0, a
+  // power of two each (OCP Microscaling Formats 1.0, MXFP4). The integer is twice the element and
+  // its scale half of that power (HalfOfE8M0).
+  const uint8_t* exponents = nullptr;
   int64_t group_size = 0;  // a multiple of kGroupStep that divides in_features; 0: no groups
 
   bool empty() const { return data == nullptr; }
@@ -84,6 +90,9 @@ int64_t NumScales(WeightLayout layout, int64_t out_features, int64_t in_features
 
 // Where the scale, and the offset, of element k of row n stands in them.
 int64_t ScaleIndex(const Weight& weight, int64_t n, int64_t k);
+
+// The scale that stands there.
+float ScaleAt(const Weight& weight, int64_t index);
 
 // Writes row-major scales or offsets [out_features][in_features / group_size] into `target`
 // (NumScales long) as `layout` has them.
@@ -100,8 +109,9 @@ WeightLayout CpuWeightLayout(DType dtype);
 // Writes row-major `source` [out_features, in_features] into `target` (WeightBytes long) in
 // `layout`, converting between float dtypes where they differ (round to nearest even). CPU only;
 // on the threads of `pool` where one is given. kPanel64 takes float32 and float16, kPanel64Vnni2
-// bfloat16, kPanel64Vnni4 int8, kPanel64Nibbles int4; int8 and int4 are packed from themselves only
-// (builder/quantize.h makes them), and rows of int4 have an even number of elements.
+// bfloat16, kPanel64Vnni4 int8, kPanel64Nibbles int4 and float4; these three are packed from
+// themselves only (builder/quantize.h makes integers), and rows of four bits have an even number of
+// elements. kPanel64 takes uint8 from itself: exponents of groups.
 void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void* target,
                 CpuPool* pool = nullptr);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string_view>
 
 #include "artifact/block_integers.h"
 #include "tensor/element.h"
@@ -87,15 +88,83 @@ class BlockGroupReader final : public BlockRows {
   bool has_offsets_;  // reads offsets, else scales
 };
 
+// Blocks of MXFP4: an exponent, and 16 bytes of which byte i holds element i in its low bits and
+// 16 + i above.
+constexpr std::string_view kMxfp4 = "MXFP4";
+constexpr int64_t kMxElements = 32;
+constexpr int64_t kMxBytes = 1 + kMxElements / 2;
+
+class MxReader : public artifact::TensorReader {
+ public:
+  MxReader(std::span<const std::byte> data, int64_t width) : data_(data), width_(width) {}
+
+ protected:
+  const std::byte* BlockAt(int64_t row, int64_t column) const {
+    return data_.data() + (row * width_ + column) / kMxElements * kMxBytes;
+  }
+
+ private:
+  std::span<const std::byte> data_;
+  int64_t width_;
+};
+
+// From even columns to even columns, two elements a byte.
+class MxCodeReader final : public MxReader {
+ public:
+  using MxReader::MxReader;
+
+  void Read(const artifact::TensorBlock& block, void* out) const override {
+    auto* to = static_cast<std::byte*>(out);
+    for (int64_t row = block.row; row < block.row + block.num_rows; ++row)
+      for (int64_t k = block.column; k < block.column + block.num_columns; k += 2)
+        *to++ = Pair(BlockAt(row, k) + 1, k % kMxElements);
+  }
+
+ private:
+  static std::byte Pair(const std::byte* halves, int64_t i) {
+    constexpr int64_t kHalf = kMxElements / 2;
+    constexpr std::byte kLow{0xf};
+    if (i < kHalf) return (halves[i] & kLow) | (halves[i + 1] & kLow) << 4;
+    return halves[i - kHalf] >> 4 | (halves[i - kHalf + 1] & ~kLow);
+  }
+};
+
+class MxScaleReader final : public MxReader {
+ public:
+  using MxReader::MxReader;
+
+  void Read(const artifact::TensorBlock& block, void* out) const override {
+    auto* to = static_cast<std::byte*>(out);
+    for (int64_t row = block.row; row < block.row + block.num_rows; ++row)
+      for (int64_t g = block.column; g < block.column + block.num_columns; ++g)
+        *to++ = *BlockAt(row, g * kMxElements);
+  }
+};
+
+NativeForm FormOfMxfp4(const artifact::StoredTensor& blocks, int64_t num_rows, int64_t width) {
+  return {.codes = {.name = blocks.name,
+                    .dtype = DType::kF4E2M1,
+                    .shape = {num_rows, width},
+                    .data = {},
+                    .reader = std::make_shared<MxCodeReader>(blocks.data, width)},
+          .scales = {.name = blocks.name,
+                     .dtype = DType::kU8,
+                     .shape = {num_rows, width / kMxElements},
+                     .data = {},
+                     .reader = std::make_shared<MxScaleReader>(blocks.data, width)},
+          .group_size = kMxElements};
+}
+
 }  // namespace
 
 std::optional<NativeForm> FormOfBlocks(const artifact::StoredTensor& blocks) {
-  const BlockIntegers* const type =
-      blocks.codec == nullptr ? nullptr : artifact::FindBlockIntegers(blocks.codec->name);
   const int rank = blocks.shape.rank();
-  if (type == nullptr || rank < 2 || rank > 3) return std::nullopt;
+  if (blocks.codec == nullptr || rank < 2 || rank > 3) return std::nullopt;
   const int64_t width = blocks.shape[rank - 1];
-  if (width == 0 || width % type->num_elements != 0) return std::nullopt;
+  if (blocks.codec->name == kMxfp4 && width > 0 && width % kMxElements == 0)
+    return FormOfMxfp4(blocks, blocks.shape.num_elements() / width, width);
+  const BlockIntegers* const type = artifact::FindBlockIntegers(blocks.codec->name);
+  if (type == nullptr || width == 0 || width % type->num_elements != 0) return std::nullopt;
   const int64_t num_rows = blocks.shape.num_elements() / width;
   const auto groups = [&](bool are_offsets) -> artifact::StoredTensor {
     return {.name = blocks.name,

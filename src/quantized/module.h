@@ -17,9 +17,11 @@ namespace inflight::quantized {
 //
 //   codes[n, k] * scales[n]                               without groups
 //   codes[n, k] * scales[n, g] + offsets[n, g]            g = k / group_size
+//   codes[n, k] * 2^(scales[n, g] - 127)                  of float4_e2m1fn
 struct NativeForm {
-  artifact::StoredTensor codes;   // int8, int4 or float8_e4m3fn [out, in]
-  artifact::StoredTensor scales;  // floats [out]; of groups float32 [out, in / group_size]
+  artifact::StoredTensor codes;   // int8, int4, float4_e2m1fn or float8_e4m3fn [out, in]
+  artifact::StoredTensor scales;  // floats [out]; of groups float32 [out, in / group_size], of
+                                  // float4 uint8
   std::optional<artifact::StoredTensor> offsets = {};  // as scales of groups; none: all are 0
   int64_t group_size = 0;                              // 0: no groups
 };

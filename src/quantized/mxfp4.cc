@@ -14,9 +14,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "artifact/block_codec.h"
 #include "base/status_macros.h"
 #include "quantized/method.h"
+#include "tensor/element.h"
 
 namespace inflight::quantized {
 namespace {
@@ -39,7 +39,7 @@ class Mxfp4Reader final : public artifact::TensorReader {
       const int64_t end = i + block.num_columns;
       while (i < end) {
         const int64_t scaled_end = std::min(end, (i / kMxBlock + 1) * kMxBlock);
-        const float scale = artifact::HalfOfE8M0(scales_[static_cast<size_t>(i / kMxBlock)]);
+        const float scale = HalfOfE8M0(scales_[static_cast<size_t>(i / kMxBlock)]);
         for (; i < scaled_end; ++i) *values++ = TimesElement(scale, i);
       }
     }
@@ -50,7 +50,7 @@ class Mxfp4Reader final : public artifact::TensorReader {
   float TimesElement(float scale, int64_t i) const {
     const auto byte = std::to_integer<unsigned>(blocks_[static_cast<size_t>(i / 2)]);
     const unsigned code = i % 2 == 0 ? byte & 15U : byte >> 4U;
-    const float magnitude = scale * static_cast<float>(artifact::kTwiceE2M1[code & 7U]);
+    const float magnitude = scale * static_cast<float>(kTwiceE2M1[code & 7U]);
     return code > 7 ? -magnitude : magnitude;
   }
 
@@ -79,13 +79,22 @@ class Mxfp4 final : public Method {
     ASSIGN_OR_RETURN(const StoredTensor* const scales,
                      module.Get("scales", {DType::kU8}, {shape[0], shape[1], shape[2]}));
     const int64_t in = shape[2] * kMxBlock;
+    const int64_t num_rows = shape[0] * shape[1];
     return Weight{
         .widened = {.name = module.name() + ".weight",
                     .dtype = DType::kF32,
                     .shape = {shape[0], shape[1], in},
                     .data = {},
                     .reader = std::make_shared<Mxfp4Reader>(blocks->data, scales->data, in)},
-        .native = {}};
+        .native = NativeForm{.codes = {.name = module.NameOf("blocks"),
+                                       .dtype = DType::kF4E2M1,
+                                       .shape = {num_rows, in},
+                                       .data = blocks->data},
+                             .scales = {.name = module.NameOf("scales"),
+                                        .dtype = DType::kU8,
+                                        .shape = {num_rows, shape[2]},
+                                        .data = scales->data},
+                             .group_size = kMxBlock}};
   }
 };
 

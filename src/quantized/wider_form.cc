@@ -95,7 +95,10 @@ FormKind KindOf(const NativeForm& form) {
 
 std::optional<FormKind> CommonKind(const FormKind& a, const FormKind& b, int64_t in_features) {
   if (a == b) return a;
-  if (a.codes == DType::kF8E4M3 || b.codes == DType::kF8E4M3) return std::nullopt;
+  const auto is_float = [](const FormKind& kind) {
+    return kind.codes == DType::kF8E4M3 || kind.codes == DType::kF4E2M1;
+  };
+  if (is_float(a) || is_float(b)) return std::nullopt;
   FormKind common{.codes = a.codes == b.codes ? a.codes : DType::kI8,
                   .group_size = a.group_size,
                   .has_offsets = a.has_offsets || b.has_offsets};

@@ -10,7 +10,7 @@
 namespace inflight {
 namespace {
 
-constexpr std::array<std::pair<DType, std::string_view>, 12> kNames = {{
+constexpr std::array<std::pair<DType, std::string_view>, 13> kNames = {{
     {DType::kF32, "float32"},
     {DType::kF16, "float16"},
     {DType::kBF16, "bfloat16"},
@@ -23,6 +23,7 @@ constexpr std::array<std::pair<DType, std::string_view>, 12> kNames = {{
     {DType::kBool, "bool"},
     {DType::kF8E4M3, "float8_e4m3fn"},
     {DType::kI4, "int4"},
+    {DType::kF4E2M1, "float4_e2m1fn"},
 }};
 
 }  // namespace
@@ -45,6 +46,7 @@ size_t SizeOf(DType dtype) {
     case DType::kF8E4M3:
       return 1;
     case DType::kI4:
+    case DType::kF4E2M1:
       CHECK(false);
   }
   return 0;
@@ -52,7 +54,7 @@ size_t SizeOf(DType dtype) {
 
 size_t BytesOf(DType dtype, int64_t num_elements) {
   const auto n = static_cast<size_t>(num_elements);
-  return dtype == DType::kI4 ? n / 2 + n % 2 : n * SizeOf(dtype);
+  return HasHalfBytes(dtype) ? n / 2 + n % 2 : n * SizeOf(dtype);
 }
 
 std::string_view DTypeName(DType dtype) {

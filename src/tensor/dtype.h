@@ -11,7 +11,8 @@
 namespace inflight {
 
 // kI4 is two's complement in four bits, [-8, 7], two elements a byte: the first in its low bits
-// (tensor/element.h reads and writes them). Rows of it have an even number of elements.
+// (tensor/element.h reads and writes them). kF4E2M1 is a float of four bits, laid out likewise.
+// Rows of both have an even number of elements.
 enum class DType : uint8_t {
   kF32,
   kF16,
@@ -24,10 +25,13 @@ enum class DType : uint8_t {
   kI64,
   kBool,
   kF8E4M3,
-  kI4
+  kI4,
+  kF4E2M1
 };
 
-size_t SizeOf(DType dtype);  // bytes of an element; not of kI4, whose elements share them
+// Whether two elements share a byte.
+constexpr bool HasHalfBytes(DType dtype) { return dtype == DType::kI4 || dtype == DType::kF4E2M1; }
+size_t SizeOf(DType dtype);  // bytes of an element; not where it shares one
 size_t BytesOf(DType dtype, int64_t num_elements);  // that follow each other, of any dtype
 // "float32", "bfloat16", ... as in Hugging Face's `torch_dtype`.
 std::string_view DTypeName(DType dtype);

@@ -3,6 +3,8 @@
 // at any address. Other dtypes are our own defect. Elements of int4 share a byte in pairs.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstring>
 
 #include "base/check.h"
@@ -60,6 +62,16 @@ inline void StoreFloat(void* data, DType dtype, int64_t i, float value) {
 inline int LoadInt4(const void* data, int64_t i) {
   const int bits = LoadAs<uint8_t>(data, i / 2) >> (i % 2 * 4) & 0xf;
   return (bits ^ 8) - 8;
+}
+
+// Twice the values of four bits E2M1, and half of a scale of eight bits E8M0: 2^(e - 128).
+// OCP Microscaling Formats (MX) Specification 1.0, sections 5.3.3 and 5.4.1.
+inline constexpr std::array<int, 16> kTwiceE2M1 = {0, 1,  2,  3,  4,  6,  8,  12,
+                                                   0, -1, -2, -3, -4, -6, -8, -12};
+constexpr float HalfOfE8M0(std::byte scale) {
+  constexpr uint32_t kLeastBits = 0x00200000;  // 2^-128, below the normal numbers
+  const auto e = std::to_integer<uint32_t>(scale);
+  return std::bit_cast<float>(e < 2 ? kLeastBits << e : (e - 1) << 23);
 }
 
 // Two elements in [-8, 7] as they share a byte.

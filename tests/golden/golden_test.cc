@@ -64,9 +64,12 @@ class GoldenTest : public testing::TestWithParam<std::string> {
 
   EnginePtr Open(const std::filesystem::path& dir, std::optional<DType> dtype = std::nullopt) {
     const bool is_engine = dir == work_dir_ / "engine";
+    // What is packed is widened: transformers' numbers are of plain weights and activations.
     auto engine = builder::Open(
         dir, *device_,
-        {.dtype = dtype, .limits = is_engine ? std::nullopt : std::optional(limits_)});
+        {.dtype = dtype,
+         .quant_algo = dir == hf_dir() ? std::optional(model::QuantAlgo::kNone) : std::nullopt,
+         .limits = is_engine ? std::nullopt : std::optional(limits_)});
     EXPECT_TRUE(engine.ok()) << engine.status().ToString();
     return engine.ok() ? *engine : nullptr;
   }
@@ -96,7 +99,10 @@ class GoldenTest : public testing::TestWithParam<std::string> {
     const auto checkpoint = work_dir_ / "checkpoint";
     const auto engine = work_dir_ / "engine";
     const Status converted = builder::Convert(
-        {.model_dir = hf_dir(), .output_dir = checkpoint, .dtype = std::string(DTypeName(dtype))});
+        {.model_dir = hf_dir(),
+         .output_dir = checkpoint,
+         .dtype = std::string(DTypeName(dtype)),
+         .quant_algo = model::QuantAlgo::kNone});
     EXPECT_TRUE(converted.ok()) << converted.ToString();
     const Status built =
         builder::Build({.checkpoint_dir = checkpoint, .output_dir = engine, .limits = limits_});

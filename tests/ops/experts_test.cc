@@ -258,6 +258,7 @@ TEST_F(ExpertsTest, IntegerWeightsGiveTheReferencesSums) {
                                   {DType::kI4},
                                   {DType::kI8, 32},
                                   {DType::kI8, 64, true},
+                                  {DType::kF4E2M1, 32},
                                   {DType::kI4, 16, true},
                                   {DType::kI4, 64}}) {
     const auto fc = IntegerWeight::Some(form, 3 * 2 * 64, 128, 21);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights of integers as tests of linears and experts need them: packed, with the elements, scales
-// and offsets that they were made from.
+// and offsets that they were made from. Of float4 the elements are the integers, twice its own, and
+// the scales half of its powers of two.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -28,8 +30,12 @@ struct IntegerWeight {
         memory(DType::kU8, {static_cast<int64_t>(WeightBytes(form.dtype, layout, rows, columns))}) {
     Tensor stored(DType::kI8, {rows, columns});
     std::ranges::copy(elements, stored.view().as<int8_t>());
-    if (form.dtype == DType::kI4) stored = PackedInt4(stored);
-    PackWeight(stored.view(), form.dtype, layout, memory.view().data);
+    if (form.dtype == DType::kF4E2M1)
+      std::ranges::transform(elements, stored.view().as<int8_t>(), CodeOf);
+    if (HasHalfBytes(form.dtype)) stored = PackedInt4(stored);
+    TensorView rows_of_form = stored.view();
+    rows_of_form.dtype = form.dtype;
+    PackWeight(rows_of_form, form.dtype, layout, memory.view().data);
     weight = {.data = memory.view().data,
               .dtype = form.dtype,
               .layout = layout,
@@ -37,6 +43,10 @@ struct IntegerWeight {
               .in_features = columns,
               .group_size = form.group_size};
     const int64_t num_scales = NumScales(layout, rows, columns, form.group_size);
+    if (form.dtype == DType::kF4E2M1) {
+      PackExponents(num_scales);
+      return;
+    }
     packed_scales = Tensor(DType::kF32, {num_scales});
     weight.scales = Packed(scales, packed_scales);
     if (!form.has_offsets) return;
@@ -48,6 +58,13 @@ struct IntegerWeight {
                 std::vector<float> of_scales)
       : IntegerWeight({.dtype = dtype}, rows, columns, std::move(values), std::move(of_scales), {},
                       CpuWeightLayout(dtype)) {}
+
+  // The code of four bits, as int4 has them.
+  static int8_t CodeOf(int8_t twice) {
+    const int magnitude = twice < 0 ? -twice : twice;
+    const int code = magnitude < 5 ? magnitude : magnitude == 6 ? 5 : magnitude == 8 ? 6 : 7;
+    return static_cast<int8_t>(twice < 0 ? code - 8 : code);
+  }
 
   // One more than the largest element.
   static int RangeOf(DType dtype) { return dtype == DType::kI4 ? 8 : 128; }
@@ -61,6 +78,13 @@ struct IntegerWeight {
     for (int8_t& v : values) v = static_cast<int8_t>(random.Below(2 * range) - range);
     const int64_t num_groups = form.group_size == 0 ? 1 : columns / form.group_size;
     std::vector<float> scales(static_cast<size_t>(rows * num_groups));
+    if (form.dtype == DType::kF4E2M1) {
+      constexpr int8_t kIntegers[] = {0, 1, 2, 3, 4, 6, 8, 12, -1, -2, -3, -4, -6, -8, -12};
+      for (int8_t& v : values) v = kIntegers[random.Below(15)];
+      for (float& s : scales) s = std::ldexp(1.0F, random.Below(9) - 8);
+      return {form, rows, columns, std::move(values), std::move(scales), {},
+              CpuWeightLayout(form.dtype)};
+    }
     for (float& s : scales) s = (1.5F + random.Uniform()) / static_cast<float>(2 * range);
     std::vector<float> offsets(form.has_offsets ? scales.size() : 0);
     for (float& o : offsets) o = random.Uniform() / 2;
@@ -92,6 +116,21 @@ struct IntegerWeight {
   Weight weight;
 
  private:
+  // PackScales by bytes: kPanel64 of a matrix of them.
+  void PackExponents(int64_t num_scales) {
+    const int64_t num_groups = weight.num_groups();
+    Tensor bytes(DType::kU8, {weight.out_features, num_groups});
+    std::ranges::transform(scales, bytes.view().as<uint8_t>(), [](float scale) {
+      return static_cast<uint8_t>(128 + std::ilogb(scale));
+    });
+    packed_scales = Tensor(DType::kU8, {num_scales});
+    PackWeight(bytes.view(), DType::kU8,
+               weight.layout == WeightLayout::kRowMajor ? WeightLayout::kRowMajor
+                                                        : WeightLayout::kPanel64,
+               packed_scales.view().data);
+    weight.exponents = packed_scales.view().as<const uint8_t>();
+  }
+
   const float* Packed(const std::vector<float>& values, Tensor& packed) const {
     auto* const to = packed.view().as<float>();
     if (weight.group_size == 0)

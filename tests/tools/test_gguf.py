@@ -159,7 +159,7 @@ def kept_checkpoint(model, out):
     """{name: array} of a checkpoint whose linears are not widened; two codes of four bits a byte are taken apart."""
     run("convert", "--model-dir", model, "--output-dir", out)
     named, data = safetensors_rows.header(out / "rank0.safetensors")
-    kinds = {"F32": np.float32, "I8": np.int8, "BF16": np.uint16, "F16": np.float16}
+    kinds = {"F32": np.float32, "I8": np.int8, "U8": np.uint8, "BF16": np.uint16, "F16": np.float16}
     tensors = {
         name: np.frombuffer(data[slice(*tensor["data_offsets"])], kinds[tensor["dtype"]]).reshape(tensor["shape"])
         for name, tensor in named.items()

@@ -66,10 +66,11 @@ INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x_first, Quads x_sec
 #include "ops/cpu/kernels_grouped.h"
 #include "ops/cpu/kernels_int8.h"
 #include "ops/cpu/kernels_int4.h"
+#include "ops/cpu/kernels_fp4.h"
 // clang-format on
 
 namespace inflight::ops::cpu {
 
-constinit const KernelSet kAvx2 = KernelsWith("cpu/avx2", PanelInt8, PanelInt4);
+constinit const KernelSet kAvx2 = KernelsWith("cpu/avx2", PanelInt8, PanelInt4, PanelFp4);
 
 }  // namespace inflight::ops::cpu

@@ -55,13 +55,14 @@ INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x_first, Quads x_sec
 #include "ops/cpu/kernels_grouped.h"
 #include "ops/cpu/kernels_int8.h"
 #include "ops/cpu/kernels_int4.h"
+#include "ops/cpu/kernels_fp4.h"
 // clang-format on
 
 namespace inflight::ops::cpu {
 
-constinit const KernelSet kAvx512 = KernelsWith("cpu/avx512", PanelInt8, PanelInt4);
+constinit const KernelSet kAvx512 = KernelsWith("cpu/avx512", PanelInt8, PanelInt4, PanelFp4);
 
 constinit const KernelSet kAvx512Vnni =
-    KernelsWith("cpu/avx512_vnni", PanelInt8Vnni, PanelInt4Vnni);
+    KernelsWith("cpu/avx512_vnni", PanelInt8Vnni, PanelInt4Vnni, PanelFp4Vnni);
 
 }  // namespace inflight::ops::cpu

@@ -27,6 +27,6 @@ INFLIGHT_INLINE Vec MulAddPairs(Vec sum, Pairs w, Pairs x) {
 namespace inflight::ops::cpu {
 
 constinit const KernelSet kAvx512Bf16 =
-    KernelsWith("cpu/avx512_bf16", PanelInt8Vnni, PanelInt4Vnni);
+    KernelsWith("cpu/avx512_bf16", PanelInt8Vnni, PanelInt4Vnni, PanelFp4Vnni);
 
 }  // namespace inflight::ops::cpu

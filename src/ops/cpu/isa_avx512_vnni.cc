@@ -35,11 +35,13 @@ INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x_first, Quads x_sec
 #include "ops/cpu/kernels_grouped.h"
 #include "ops/cpu/kernels_int8.h"
 #include "ops/cpu/kernels_int4.h"
+#include "ops/cpu/kernels_fp4.h"
 // clang-format on
 
 namespace inflight::ops::cpu {
 
 void PanelInt8Vnni(const PanelArgs& args) { PanelInt8(args); }
 void PanelInt4Vnni(const PanelArgs& args) { PanelInt4(args); }
+void PanelFp4Vnni(const PanelArgs& args) { PanelFp4(args); }
 
 }  // namespace inflight::ops::cpu

@@ -40,6 +40,8 @@ struct PanelArgs {
   // With groups of k, in order, for all 64 columns (formula: ops/linear.h).
   int64_t group_size = 0;            // 0: none
   const float* w_offsets = nullptr;  // [groups][64], as w_scales then are; null: none
+  // panel_fp4 only, in place of scales: [groups][64] e8m0, for integers that are twice the elements.
+  const uint8_t* w_exponents = nullptr;
 };
 
 // One token's activations as int8 (formula: ops/linear.h).
@@ -153,6 +155,7 @@ struct KernelSet {
   void (*panel_bf16)(const PanelArgs&);
   void (*panel_int8)(const PanelArgs&);
   void (*panel_int4)(const PanelArgs&);
+  void (*panel_fp4)(const PanelArgs&);
   void (*quantize)(const QuantizeArgs&);
   void (*finish)(const FinishArgs&);
   void (*norm)(const NormArgs&);
@@ -165,6 +168,7 @@ struct KernelSet {
 // VPDPBUSD, for the sets below that have it; the only kernels of their translation unit.
 void PanelInt8Vnni(const PanelArgs& args);
 void PanelInt4Vnni(const PanelArgs& args);
+void PanelFp4Vnni(const PanelArgs& args);
 
 extern const KernelSet kAvx2;    // AVX2, FMA, F16C; integers by VPSIGNB and VPMADDUBSW
 extern const KernelSet kAvx512;  // AVX-512 F, BW, DQ, VL; bf16 by shift and FMA, integers as AVX2

@@ -20,13 +20,15 @@ namespace {
 
 // With the integer kernels given, all others are those of this translation unit.
 constexpr KernelSet KernelsWith(const char* name, void (*panel_int8)(const PanelArgs&),
-                                void (*panel_int4)(const PanelArgs&)) {
+                                void (*panel_int4)(const PanelArgs&),
+                                void (*panel_fp4)(const PanelArgs&)) {
   return {.name = name,
           .panel_f32 = Panel<F32Operand>,
           .panel_f16 = Panel<F16Operand>,
           .panel_bf16 = Panel<Bf16Operand>,
           .panel_int8 = panel_int8,
           .panel_int4 = panel_int4,
+          .panel_fp4 = panel_fp4,
           .quantize = Quantize,
           .finish = Finish,
           .norm = NormToken,

@@ -128,8 +128,8 @@ struct GroupedProduct {
   template <bool kHasOffsets, int kRows, int kWide>
   INFLIGHT_INLINE void AddGroup(const Vec (&exact)[kRows][kWide], int64_t group, int row,
                                 int column, Sums<kRows, kWide>& sums) const {
-    const float* const w_scales = a.w_scales + group * kPanelColumns + column;
-    const float* const w_offsets = a.w_offsets + (kHasOffsets ? group * kPanelColumns + column : 0);
+    const int64_t at = group * kPanelColumns + column;
+    const float* const w_offsets = a.w_offsets + (kHasOffsets ? at : 0);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const float x_scale = a.x_scales[row + r][group];
@@ -138,16 +138,27 @@ struct GroupedProduct {
 #pragma GCC unroll 4
       for (int c = 0; c < kWide; ++c) {
         Vec sum =
-            MulAdd(ToFloats(exact[r][c]), Mul(scale, Load(w_scales + 16 * c)), sums.Get(r, c));
+            MulAdd(ToFloats(exact[r][c]), Mul(scale, ScalesAt(at + 16 * c)), sums.Get(r, c));
         if constexpr (kHasOffsets) sum = MulAdd(x_sum, Load(w_offsets + 16 * c), sum);
         sums.Set(r, c, sum);
       }
     }
   }
 
+  INFLIGHT_INLINE Vec ScalesAt(int64_t at) const {
+    if constexpr (Operand::kHasExponents)
+      return HalvesOfE8M0(a.w_exponents + at);
+    else
+      return Load(a.w_scales + at);
+  }
+
   template <int kWide>
   INFLIGHT_INLINE void AskForScales(int64_t group, int column) const {
     const int64_t at = group * kPanelColumns + column;
+    if constexpr (Operand::kHasExponents) {
+      __builtin_prefetch(a.w_exponents + at);
+      return;
+    }
 #pragma GCC unroll 4
     for (int c = 0; c < kWide; ++c) {
       __builtin_prefetch(a.w_scales + at + 16 * c);

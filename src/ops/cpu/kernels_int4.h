@@ -22,6 +22,7 @@ struct I4Operand {
   static constexpr int kStep = 8;
   static constexpr int kStored = 4;
   static constexpr bool kHasHalfGroups = false;
+  static constexpr bool kHasExponents = false;
   static constexpr int kMaxTileRows = kNibbleTileRows;
   INFLIGHT_INLINE static WideX LoadX(const X* p) {
     return {I8Operand::LoadX(p), I8Operand::LoadX(p + 4)};

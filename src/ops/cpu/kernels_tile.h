@@ -2,9 +2,9 @@
 // The register-tiled product that linears and attention share. Included once by each instruction
 // set's translation unit, after its Vec; all names have internal linkage.
 //
-// An Operand (kernels_operands.h, kernels_int8.h, kernels_int4.h) says how weights (or keys, or
-// values) of one element type are read and multiplied. A step of k is one element, one pair for
-// bf16, one quad for int8, two of them for int4.
+// An Operand (kernels_operands.h, kernels_int8.h, kernels_int4.h, kernels_fp4.h) says how weights
+// (or keys, or values) of one element type are read and multiplied. A step of k is one element, one
+// pair for bf16, one quad for int8, two of them for int4 and float4.
 #pragma once
 
 namespace inflight::ops::cpu {

@@ -10,6 +10,7 @@ namespace inflight::ops::cpu {
 PanelKernel PanelKernelOf(const KernelSet& kernels, DType dtype) {
   if (dtype == DType::kI8) return kernels.panel_int8;
   if (dtype == DType::kI4) return kernels.panel_int4;
+  if (dtype == DType::kF4E2M1) return kernels.panel_fp4;
   switch (ElementOf(dtype)) {
     case Element::kF32:
       return kernels.panel_f32;
@@ -50,8 +51,10 @@ IntegerOperands::IntegerOperands(const Weight& weight, int64_t feature, PanelArg
   args.x_scales = scales_;
   args.x_sums = sums_;
   // Of a whole number of panels, so that groups lie in a row with it.
-  args.w_scales = weight.scales + feature * weight.num_groups();
-  if (weight.offsets != nullptr) args.w_offsets = weight.offsets + feature * weight.num_groups();
+  const int64_t first = feature * weight.num_groups();
+  if (weight.scales != nullptr) args.w_scales = weight.scales + first;
+  if (weight.offsets != nullptr) args.w_offsets = weight.offsets + first;
+  if (weight.exponents != nullptr) args.w_exponents = weight.exponents + first;
   args.group_size = weight.group_size;
   args.num_columns =
       static_cast<int>(std::min<int64_t>(kPanelColumns, weight.out_features - feature));

@@ -159,6 +159,25 @@ INFLIGHT_INLINE Nibbles LoadNibbles(const uint8_t* p) {
           _mm256_and_si256(_mm256_srli_epi16(lo, 4), mask),
           _mm256_and_si256(_mm256_srli_epi16(hi, 4), mask)};
 }
+// What `table` [16] has for each byte.
+INFLIGHT_INLINE Nibbles LookUp(Nibbles v, const uint8_t* table) {
+  const __m256i t =
+      _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(t, v.first_lo), _mm256_shuffle_epi8(t, v.first_hi),
+          _mm256_shuffle_epi8(t, v.second_lo), _mm256_shuffle_epi8(t, v.second_hi)};
+}
+// 2^(e - 128): of e = 0 and 1 below the normal numbers.
+INFLIGHT_INLINE __m256 HalvesOfE8M0Of8(const uint8_t* p) {
+  const __m256i one = _mm256_set1_epi32(1);
+  const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m256i least =
+      _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), _mm256_min_epi32(e, one));
+  return _mm256_castsi256_ps(
+      _mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), least));
+}
+INFLIGHT_INLINE Vec HalvesOfE8M0(const uint8_t* p) {
+  return {HalvesOfE8M0Of8(p), HalvesOfE8M0Of8(p + 8)};
+}
 // Lanes that hold int32, less `minus`, as float32.
 INFLIGHT_INLINE Vec IntegersMinus(Vec v, int32_t minus) {
   const __m256i m = _mm256_set1_epi32(minus);

@@ -106,7 +106,7 @@ class Sums {
         x_sum += x.q[k];
       }
       const int64_t at = ScaleIndex(weight_, n, static_cast<int64_t>(g * size));
-      result = std::fma(static_cast<float>(sum), x.scales[g] * weight_.scales[at], result);
+      result = std::fma(static_cast<float>(sum), x.scales[g] * ScaleAt(weight_, at), result);
       if (weight_.offsets != nullptr)
         result = std::fma(static_cast<float>(x_sum) * x.scales[g], weight_.offsets[at], result);
     }

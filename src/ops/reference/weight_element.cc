@@ -16,6 +16,11 @@ int64_t PanelIndex(const Weight& weight, int64_t n, int64_t k, int64_t group) {
   return ((n / 64 * num_groups + k / group) * 64 + n % 64) * group + k % group;
 }
 
+// Of the low four bits.
+int8_t TwiceFloat4(int bits) {
+  return static_cast<int8_t>(kTwiceE2M1[static_cast<size_t>(bits & 0xf)]);
+}
+
 }  // namespace
 
 int8_t IntegerAt(const Weight& weight, int64_t n, int64_t k) {
@@ -24,6 +29,7 @@ int8_t IntegerAt(const Weight& weight, int64_t n, int64_t k) {
     case WeightLayout::kRowMajor: {
       const int64_t i = n * weight.in_features + k;
       if (weight.dtype == DType::kI8) return static_cast<int8_t>(bytes[i]);
+      if (weight.dtype == DType::kF4E2M1) return TwiceFloat4(bytes[i / 2] >> i % 2 * 4);
       return static_cast<int8_t>(LoadInt4(weight.data, i));
     }
     case WeightLayout::kPanel64Vnni4:
@@ -33,7 +39,8 @@ int8_t IntegerAt(const Weight& weight, int64_t n, int64_t k) {
       const int64_t in_group = k % 8;
       const int64_t group = PanelIndex(weight, n, k, 8) / 8;
       const uint8_t byte = bytes[group * 4 + in_group % 4];
-      return static_cast<int8_t>((in_group < 4 ? byte & 0xf : byte >> 4) - 8);
+      const int code = in_group < 4 ? byte & 0xf : byte >> 4;
+      return weight.dtype == DType::kF4E2M1 ? TwiceFloat4(code) : static_cast<int8_t>(code - 8);
     }
     default:
       CHECK(false);
@@ -44,7 +51,7 @@ float ElementAt(const Weight& weight, int64_t n, int64_t k) {
   if (IsInteger(weight.dtype)) {
     const int64_t group = ScaleIndex(weight, n, k);
     const float offset = weight.offsets == nullptr ? 0.0F : weight.offsets[group];
-    return std::fma(static_cast<float>(IntegerAt(weight, n, k)), weight.scales[group], offset);
+    return std::fma(static_cast<float>(IntegerAt(weight, n, k)), ScaleAt(weight, group), offset);
   }
   switch (weight.layout) {
     case WeightLayout::kRowMajor:

@@ -7,7 +7,7 @@
 
 namespace inflight::ops::reference {
 
-// Element [n, k] of int8 and int4 weights, without its scale.
+// Element [n, k] of int8 and int4 weights, or of float4 twice it, without its scale.
 int8_t IntegerAt(const Weight& weight, int64_t n, int64_t k);
 
 // Element [n, k] of any weight that the CPU reads; of integers with its scale.
