@@ -89,7 +89,8 @@ Status BindAll(const EngineTable& table, DeviceKind device, const PlaceOf& place
   std::map<std::string_view, const EngineTensor*> by_name;
   for (const EngineTensor& tensor : table.tensors) by_name.emplace(tensor.name, &tensor);
   std::set<std::string> missing;
-  for (const WeightSlot& slot : model::WeightSlots(engine.config, engine.weights)) {
+  const std::vector<WeightSlot> slots = model::WeightSlots(engine.config, engine.weights);
+  for (const WeightSlot& slot : slots) {
     const auto found = by_name.find(slot.name);
     if (found == by_name.end()) {
       missing.insert(slot.name);
@@ -102,6 +103,7 @@ Status BindAll(const EngineTable& table, DeviceKind device, const PlaceOf& place
   }
   if (!missing.empty())
     return InvalidArgument(fmt::format("Required but not provided tensors:{}", missing));
+  if (place && device == DeviceKind::kCpu) RETURN_IF_ERROR(model::CheckOrders(slots));
   if (engine.config.tied_embeddings) engine.weights.lm_head = engine.weights.vocab_embedding;
   return Status::Ok();
 }

@@ -110,6 +110,11 @@ Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device&
     model::Bind(config, slots[i].slot, device.kind(), slots[i].target);
   }
   RETURN_IF_ERROR(fill(slots));
+  if (device.kind() == DeviceKind::kCpu) {
+    std::vector<model::WeightSlot> bound;
+    for (const PlacedSlot& placed : slots) bound.push_back(placed.slot);
+    RETURN_IF_ERROR(model::CheckOrders(bound));
+  }
   if (config.tied_embeddings) engine->weights.lm_head = engine->weights.vocab_embedding;
   memory.GiveTo(engine.get());
   RETURN_IF_ERROR(OrderForTensorCores(device, engine.get()));

@@ -228,7 +228,10 @@ TEST_F(GgufConfigTest, WhatIsNotSupportedIsRefusedByName) {
   ExpectRefused(Metadata("rwkv7"), StatusCode::kUnimplemented,
                 "general.architecture: got \"rwkv7\", llama, ");
   ExpectRefused(with([](TestFile& f) { f.U32("llama.expert_count", 8); }),
-                StatusCode::kUnimplemented, "llama: expert_count: got 8, only 0");
+                StatusCode::kInvalidArgument, "expert_used_count: is missing");
+  TestFile dense = Metadata("qwen3");
+  AddTensors(dense.U32("qwen3.expert_count", 8), /*is_paired=*/false);
+  ExpectRefused(dense, StatusCode::kUnimplemented, "qwen3: expert_count: got 8, only 0");
   ExpectRefused(with([](TestFile& f) { f.U32("llama.attention.sliding_window", 8); }),
                 StatusCode::kUnimplemented, "'attention.sliding_window': got 8");
   ExpectRefused(with([](TestFile& f) { f.Text("llama.rope.scaling.type", "yarn"); }),

@@ -2,7 +2,9 @@
 #include "builder/native_forms.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -24,12 +26,18 @@ struct KeptLinear {
   WeightSlot slot;
   std::vector<const NativeForm*> forms;  // of each part of its recipe
   FormKind kind;
+  std::shared_ptr<const std::vector<int32_t>> order = {};  // that all of them have
 
   std::string stem() const { return slot.name.substr(0, slot.name.rfind('.')); }
 };
 
 // By their stems.
 using KeptLinears = std::map<std::string, KeptLinear>;
+
+bool HaveOneOrder(const KeptLinear& a, const std::shared_ptr<const std::vector<int32_t>>& b) {
+  if (a.order == nullptr || b == nullptr) return a.order == b;
+  return *a.order == *b;
+}
 
 // Scales of rows are kept in the model's dtype, but for FP8's; those of groups in float32.
 bool HasExactScales(const KeptLinear& linear, DType dtype) {
@@ -62,13 +70,19 @@ std::optional<KeptLinear> KeptOf(const WeightSlot& slot, const WeightSource& sou
     const auto found = source.packed.native.find(part.tensor->name);
     if (found == source.packed.native.end() || part.is_transposed) return std::nullopt;
     const NativeForm& form = found->second;
-    if (linear.forms.empty()) linear.kind = KindOf(form);
+    if (linear.forms.empty()) {
+      linear.kind = KindOf(form);
+      linear.order = form.order;
+    }
+    if (!HaveOneOrder(linear, form.order)) return std::nullopt;
     const auto kind = CommonKind(linear.kind, KindOf(form), form.codes.shape[1]);
     if (!kind) return std::nullopt;
     linear.kind = *kind;
     linear.forms.push_back(&form);
   }
   const bool fits = !linear.kind.has_groups() || HasWholeGroups(recipe, linear.kind.group_size);
+  if (linear.order != nullptr && (slot.num_experts > 0 || !linear.kind.has_groups()))
+    return std::nullopt;
   if (!fits || !HasExactScales(linear, dtype)) return std::nullopt;
   return linear;
 }
@@ -88,7 +102,7 @@ void PairBranches(KeptLinears& linears) {
     const auto gate = linears.find(layer + std::string(kGate));
     if (fc != linears.end() && gate != linears.end()) {
       const auto kind = CommonKind(fc->second.kind, gate->second.kind, fc->second.slot.shape[1]);
-      if (kind) {
+      if (kind && HaveOneOrder(fc->second, gate->second.order)) {
         fc->second.kind = gate->second.kind = *kind;
         continue;
       }
@@ -124,15 +138,18 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
       return named.second.kind.codes == DType::kF4E2M1;
     });
   if (options.target == DeviceKind::kCuda)
-    std::erase_if(linears, [](const auto& named) { return named.second.slot.num_experts > 0; });
+    std::erase_if(linears, [](const auto& named) {
+      return named.second.slot.num_experts > 0 || named.second.order != nullptr;
+    });
   if (source.config.gated_mlp) PairBranches(linears);
   return linears;
 }
 
-LinearForm LinearFormOf(const FormKind& kind) {
-  return {.dtype = kind.codes,
-          .group_size = static_cast<int>(kind.group_size),
-          .has_offsets = kind.has_offsets};
+LinearForm LinearFormOf(const KeptLinear& linear) {
+  return {.dtype = linear.kind.codes,
+          .group_size = static_cast<int>(linear.kind.group_size),
+          .has_offsets = linear.kind.has_offsets,
+          .has_order = linear.order != nullptr};
 }
 
 // The algorithm of all linears of one form.
@@ -150,22 +167,22 @@ void SetOneForm(const LinearForm& form, model::ModelConfig& config) {
 // One algorithm where all linears have one form, or each row is one group in all of them; else a
 // form for each.
 void SetForms(const KeptLinears& linears, bool are_all, model::ModelConfig& config) {
-  LinearForm one = LinearFormOf(linears.begin()->second.kind);
-  const bool has_name = one.dtype != DType::kF4E2M1;  // of all linears
+  LinearForm one = LinearFormOf(linears.begin()->second);
+  const bool has_name = one.dtype != DType::kF4E2M1 && !one.has_order;  // of all linears
   const auto all = [&](const auto& has) {
     return are_all && has_name && std::ranges::all_of(linears, has);
   };
-  if (all([&](const auto& named) { return LinearFormOf(named.second.kind) == one; }))
+  if (all([&](const auto& named) { return LinearFormOf(named.second) == one; }))
     return SetOneForm(one, config);
   one.group_size = 0;
   if (one.has_offsets && all([&](const auto& named) {
         const KeptLinear& linear = named.second;
         return linear.kind.codes == one.dtype && linear.kind.has_offsets &&
-               linear.kind.group_size == linear.slot.shape[1];
+               linear.order == nullptr && linear.kind.group_size == linear.slot.shape[1];
       }))
     return SetOneForm(one, config);
   config.quant_algo = QuantAlgo::kMixedPrecision;
-  for (const auto& [stem, linear] : linears) config.slot_forms[stem] = LinearFormOf(linear.kind);
+  for (const auto& [stem, linear] : linears) config.slot_forms[stem] = LinearFormOf(linear);
 }
 
 bool IsAskedFor(const SourceOptions& options, const model::ModelConfig& config) {
@@ -183,6 +200,33 @@ WeightPart PartOf(const WeightPart& part, const artifact::StoredTensor& tensor,
   of_groups.num_columns = group_size == 0 ? 1 : part.num_columns / group_size;
   of_groups.stored_column = group_size == 0 ? 0 : part.stored_column / group_size;
   return of_groups;
+}
+
+class OrderReader final : public artifact::TensorReader {
+ public:
+  explicit OrderReader(std::shared_ptr<const std::vector<int32_t>> order)
+      : order_(std::move(order)) {}
+
+  void Read(const artifact::TensorBlock& block, void* out) const override {
+    std::memcpy(out, order_->data() + block.row,
+                static_cast<size_t>(block.num_rows) * sizeof(int32_t));
+  }
+
+ private:
+  std::shared_ptr<const std::vector<int32_t>> order_;
+};
+
+// The recipe of a linear's order.
+void SetOrder(const KeptLinear& linear, const WeightSlot& slot, WeightSource& source) {
+  const artifact::StoredTensor& order =
+      source.read_tensors.emplace_back(artifact::StoredTensor{
+          .name = slot.name,
+          .dtype = DType::kI32,
+          .shape = slot.shape,
+          .data = {},
+          .reader = std::make_shared<OrderReader>(linear.order)});
+  source.recipes[slot.name] = {.shape = slot.shape,
+                               .parts = {{.tensor = &order, .num_rows = slot.shape[0]}}};
 }
 
 // Of the linear's codes, of its scales, and of its offsets where it has them.
@@ -232,9 +276,13 @@ std::set<std::string> KeepNativeForms(const SourceOptions& options, WeightSource
       offsets.emplace(model::MatrixOfScales(slot), &slot);
   std::set<std::string> names;
   for (const WeightSlot& slot : slots) {
-    if (slot.kind != WeightSlot::Kind::kScales) continue;
+    if (slot.kind != WeightSlot::Kind::kScales && slot.kind != WeightSlot::Kind::kOrder) continue;
     const std::string matrix = model::MatrixOfScales(slot);
     const KeptLinear& linear = linears.at(matrix.substr(0, matrix.rfind('.')));
+    if (slot.kind == WeightSlot::Kind::kOrder) {
+      SetOrder(linear, slot, source);
+      continue;
+    }
     for (const WeightPart& part : source.recipes.at(matrix).parts) names.insert(part.tensor->name);
     SetRecipes(linear, slot, linear.kind.has_offsets ? offsets.at(matrix) : nullptr, source);
   }

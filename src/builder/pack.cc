@@ -88,6 +88,7 @@ void PackSlot(const WeightSource& source, const WeightSlot& slot, DeviceKind dev
     case WeightSlot::Kind::kTable:
       return PackTable(source, slot, pool, target);
     case WeightSlot::Kind::kVector:
+    case WeightSlot::Kind::kOrder:
       return PackRows(source, slot, 0, slot.shape[0], target);
   }
 }

@@ -93,6 +93,7 @@ float QuantizeRow(const float* row, int64_t size, DType dtype, void* out) {
 DType CheckpointDType(const model::ModelConfig& config, const WeightSlot& slot) {
   if (slot.is_quantized) return slot.form.dtype;
   if (HasExponents(slot)) return DType::kU8;
+  if (slot.kind == WeightSlot::Kind::kOrder) return DType::kI32;
   const bool has_wide_scales =
       IsOfMatrix(slot) && (slot.form.has_groups() || slot.form.dtype == DType::kF8E4M3);
   return has_wide_scales || slot.is_one_centered || slot.is_router ? DType::kF32 : config.dtype;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -99,6 +100,8 @@ class RandomWeights {
         return FillVector(placed, bound_ / CodeBound(slot.form.dtype));
       case WeightSlot::Kind::kOffsets:  // codes have a mean of -1 / 2
         return FillVector(placed, bound_ / CodeBound(slot.form.dtype) / 2);
+      case WeightSlot::Kind::kOrder:
+        return FillOrder(placed);
       case WeightSlot::Kind::kMatrix:
       case WeightSlot::Kind::kTable:
         return FillRows(placed);
@@ -107,6 +110,12 @@ class RandomWeights {
   }
 
  private:
+  Status FillOrder(const PlacedSlot& placed) {
+    std::vector<int32_t> columns(placed.num_bytes / sizeof(int32_t));
+    std::iota(columns.begin(), columns.end(), 0);
+    return device_.Copy(placed.target, columns.data(), placed.num_bytes);
+  }
+
   Status FillExponents(const PlacedSlot& placed) {
     const float exponent = std::round(std::log2(bound_ / CodeBound(placed.slot.form.dtype)));
     const std::vector<uint8_t> values(placed.num_bytes, static_cast<uint8_t>(127 + exponent));

@@ -396,9 +396,10 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
     WeightRecipe recipe{.shape = slot.shape, .parts = {}};
     std::set<std::pair<int64_t, int64_t>> held;  // where a part begins; equal begins are copies
     const std::vector<Shard> shards = ShardsOf(source.config, sharding, slot);
-    const auto quantized = slot.is_quantized      ? std::optional(slot.form.dtype)
-                           : HasExponents(slot) ? std::optional(DType::kU8)
-                                                : std::nullopt;
+    const auto quantized = slot.is_quantized || HasExponents(slot) ||
+                                   slot.kind == WeightSlot::Kind::kOrder
+                               ? std::optional(CheckpointDType(source.config, slot))
+                               : std::nullopt;
     for (const Shard& shard : shards) {
       const auto file = static_cast<size_t>(shard.rank);
       ASSIGN_OR_RETURN(const StoredTensor* tensor,
@@ -422,11 +423,13 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
       }
     }
     RETURN_IF_ERROR(CheckOneDType(source, shards));
-    const bool is_float4 = slot.is_quantized && slot.form.dtype == DType::kF4E2M1;
-    if (is_float4 && !recipe.parts.empty() && !IsQuantized(recipe))
-      return Unimplemented(fmt::format("{}: {}: dtype {}: MXFP4 is read, floats are not rounded to it",
-                                       source.where, slot.name,
-                                       DTypeName(recipe.parts.front().tensor->dtype)));
+    const bool is_stored_so =
+        slot.is_quantized && (slot.form.dtype == DType::kF4E2M1 || slot.form.has_order);
+    if (is_stored_so && !recipe.parts.empty() && !IsQuantized(recipe))
+      return Unimplemented(fmt::format(
+          "{}: {}: dtype {}: floats are not rounded to {}", source.where, slot.name,
+          DTypeName(recipe.parts.front().tensor->dtype),
+          slot.form.has_order ? "an order of columns (desc_act)" : "W4A16_MXFP4"));
     source.recipes.emplace(slot.name, std::move(recipe));
   }
   return finder.Finish({kKvScale});

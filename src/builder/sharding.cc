@@ -70,6 +70,11 @@ Status CheckColumns(const ModelConfig& config, int tp_size) {
     const bool is_cut =
         slot.name.ends_with(".attention.dense.weight") || slot.name.ends_with(".mlp.proj.weight");
     if (!slot.is_quantized || !is_cut) continue;
+    if (slot.form.has_order)
+      return Unimplemented(fmt::format(
+          "tp_size: got {}, which cuts the columns of {}, whose order mixes those of all ranks "
+          "(desc_act); take one, or widen the weights (--quant-algo none)",
+          tp_size, slot.name));
     const int64_t part = slot.shape[1] / tp_size;
     if (part % ColumnsTogether(slot.form) != 0)
       return Unimplemented(fmt::format(
@@ -242,7 +247,9 @@ std::vector<Shard> ShardsOf(const ModelConfig& config, const Sharding& sharding,
   const int tp_size = sharding.ranks.tp_size;
   const Place place = PlaceOf(sharding, slot.name);
   const bool is_of_rows = IsOfMatrix(slot) && slot.form.group_size == 0;  // whole rows' groups
-  const Rule rule = RuleOf(sharding, slot.name, is_of_rows ? 1 : slot.shape.rank());
+  const Rule rule = slot.kind == model::WeightSlot::Kind::kOrder
+                        ? Rule::kWhole
+                        : RuleOf(sharding, slot.name, is_of_rows ? 1 : slot.shape.rank());
   const int64_t whole_rows = slot.shape[0];
   const int64_t whole_columns = slot.shape.rank() == 1 ? 1 : slot.shape[1];
   std::vector<Shard> shards;

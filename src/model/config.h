@@ -224,8 +224,10 @@ DType LinearDType(const ModelConfig& config);
 LinearForm FormOf(const ModelConfig& config, std::string_view linear);
 std::vector<LinearForm> FormsOf(const ModelConfig& config);
 
-// Whether any linear of layers with experts is int8 or int4.
+// Whether any linear of layers with experts is int8, int4 or float4.
 bool HasIntegerExperts(const ModelConfig& config);
+// Whether any linear has its columns in an order of its own.
+bool HasColumnOrder(const ModelConfig& config);
 
 // The dtype of the KV cache: f8e4m3 or the model's.
 DType KvDType(const ModelConfig& config);

@@ -109,6 +109,8 @@ Status ParseQuantizedLayers(JsonFields& quantization, ModelConfig& config) {
           "are supported",
           where, artifact::Printable(algo_name)));
     ASSIGN_OR_RETURN(LinearForm form, ParseGroups(fields, *algo));
+    form.has_order = fields.BoolOr("desc_act", false);
+    RETURN_IF_ERROR(fields.status());
     const bool is_int8 = *algo == QuantAlgo::kW8A16 || *algo == QuantAlgo::kW8A16Gptq;
     form.dtype = is_int8 ? DType::kI8 : DType::kI4;
     config.slot_forms.emplace(name, form);
@@ -121,9 +123,12 @@ json FormToJson(const LinearForm& form) {
   const bool is_int8 = form.dtype == DType::kI8;
   if (!form.has_groups())
     return {{"quant_algo", QuantAlgoName(is_int8 ? QuantAlgo::kW8A16 : QuantAlgo::kW4A16)}};
-  return {{"quant_algo", QuantAlgoName(is_int8 ? QuantAlgo::kW8A16Gptq : QuantAlgo::kW4A16Gptq)},
-          {"group_size", form.group_size == 0 ? -1 : form.group_size},
-          {"has_zero_point", form.has_offsets}};
+  json object = {
+      {"quant_algo", QuantAlgoName(is_int8 ? QuantAlgo::kW8A16Gptq : QuantAlgo::kW4A16Gptq)},
+      {"group_size", form.group_size == 0 ? -1 : form.group_size},
+      {"has_zero_point", form.has_offsets}};
+  if (form.has_order) object["desc_act"] = true;
+  return object;
 }
 
 Status ParseQuantization(JsonFields& fields, ModelConfig& config) {

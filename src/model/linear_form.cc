@@ -122,6 +122,11 @@ Status CheckMixed(const ModelConfig& config) {
       RETURN_IF_ERROR(CheckGroupStep(stem + ": group_size", slot.form.group_size));
       RETURN_IF_ERROR(CheckIntegerWidth(name, slot.shape[1], slot.form.dtype));
       RETURN_IF_ERROR(CheckGroups(name, slot.shape[1], slot.form));
+      if (slot.form.has_order && (slot.form.group_size == 0 || slot.num_experts > 0))
+        return Unimplemented(fmt::format(
+            "quantized_layers: {}: desc_act: got true, which only groups of columns have, and not "
+            "experts",
+            stem));
     }
     if (config.part.is_whole()) RETURN_IF_ERROR(CheckPair(stem, config));
   }
@@ -169,6 +174,7 @@ std::string Describe(const LinearForm& form) {
                                : fmt::format(" in groups of {}", form.group_size);
   if (form.has_offsets)
     text += form.group_size == 0 ? " and a zero point per output channel" : " with zero points";
+  if (form.has_order) text += ", in activation order";
   return text;
 }
 
@@ -254,6 +260,10 @@ bool HasIntegerExperts(const ModelConfig& config) {
         return true;
   }
   return false;
+}
+
+bool HasColumnOrder(const ModelConfig& config) {
+  return std::ranges::any_of(FormsOf(config), &LinearForm::has_order);
 }
 
 std::string QuantizationNote(const ModelConfig& config) {

@@ -43,6 +43,7 @@ struct LinearForm {
   DType dtype = DType::kF32;
   int group_size = 0;        // columns of a group; 0: all of a row's
   bool has_offsets = false;  // else they are 0
+  bool has_order = false;    // of groups: columns are in an order of their own (ops::Weight)
 
   bool is_quantized() const;
   // Whether scales are [out, groups], not one for each row: float32, of float4 uint8.

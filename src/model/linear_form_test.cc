@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/linear_form.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "model/config_json.h"
 #include "model/decoder.h"
@@ -239,13 +243,52 @@ TEST(LinearForm, TheScratchHoldsEveryFormsActivations) {
   EXPECT_EQ(LinearScratchBytes(MixedLlama(), 3), 3U * (128 + 6 * 8));
 }
 
+TEST(LinearForm, OrdersHaveEachColumnOnce) {
+  ModelConfig config = GroupedLlama(QuantAlgo::kMixedPrecision, 0);
+  const LinearForm ordered = {.dtype = DType::kI4, .group_size = 32, .has_order = true};
+  config.slot_forms = {{"transformer.layers.1.mlp.fc", ordered},
+                       {"transformer.layers.1.mlp.gate", ordered}};
+  ASSERT_EQ(Validate(config), Status::Ok());
+  EXPECT_EQ(FormOf(*ConfigFromCheckpoint(ConfigToCheckpoint(config), "config.json"),
+                   "transformer.layers.1.mlp.gate"),
+            ordered);
+  EXPECT_THAT(CheckSupported(config, FactsOf(DeviceKind::kCpu)).message(), "");
+  config.dtype = DType::kBF16;
+  EXPECT_THAT(CheckSupported(config, FactsOf(DeviceKind::kCuda)).message(),
+              HasSubstr("desc_act: got true for target cuda"));
+  DecoderWeights weights;
+  std::vector<int32_t> fc(64), gate(64);
+  for (int i = 0; i < 64; ++i) fc[static_cast<size_t>(i)] = gate[static_cast<size_t>(i)] = 63 - i;
+  const std::vector<WeightSlot> slots = WeightSlots(config, weights);
+  std::vector<std::byte> data(1);
+  for (const WeightSlot& slot : slots) {
+    if (slot.kind != WeightSlot::Kind::kOrder) continue;
+    EXPECT_EQ(slot.shape, (Shape{64}));
+    EXPECT_EQ(StoredDType(config, slot), DType::kI32);
+    EXPECT_EQ(StoredBytes(config, slot, DeviceKind::kCpu), 256U);
+    Bind(config, slot, DeviceKind::kCpu,
+         slot.name.find("gate") == std::string::npos ? fc.data() : gate.data());
+  }
+  EXPECT_EQ(weights.layers[1].gate.order, gate.data());
+  EXPECT_EQ(CheckOrders(slots), Status::Ok());
+  std::swap(gate[0], gate[1]);
+  EXPECT_THAT(CheckOrders(slots).message(), HasSubstr("mlp.gate.column_order: is not that of"));
+  gate = fc;
+  for (const int32_t bad : {-1, 64, 5}) {
+    fc[3] = gate[3] = bad;
+    EXPECT_THAT(CheckOrders(slots).message(),
+                HasSubstr("column_order: got column " + std::to_string(bad)));
+  }
+}
+
 // gpt-oss-20b as it is published: experts in MXFP4, the rest in bfloat16. By hand, 24 layers of
 //   32 * 3 * 2880^2 weights of experts in 4 bits and a byte for each 32
-//   2880 * (4096 + 1024) + 4096 * 2880 of attention, 32 * 2880 of the router, in 16 bits
+//   2880 * (4096 + 1024) + 4096 * 2880 of attention, and the router, 64 rows with its padding, in
+//   16 bits
 //   32 * 3 * 2880 + 32 + 5120 + 2880 biases, 64 sinks and 2 * 2880 norms in float32
 // and two tables of 201088 * 2880, and a norm.
 TEST(LinearForm, GptOssTakesLittleMoreThanItsFile) {
-  ModelConfig config = TinyLlama();
+  ModelConfig config = GroupedLlama(QuantAlgo::kMixedPrecision, 0);
   config.dtype = DType::kBF16;
   config.vocab_size = 201088;
   config.hidden_size = 2880;
@@ -259,7 +302,6 @@ TEST(LinearForm, GptOssTakesLittleMoreThanItsFile) {
   config.qkv_bias = config.dense_bias = true;
   config.tied_embeddings = false;
   config.has_attention_sinks = config.has_expert_biases = true;
-  config.quant_algo = QuantAlgo::kMixedPrecision;
   for (int layer = 0; layer < 24; ++layer)
     for (const char* name : {"mlp.fc", "mlp.proj"})
       config.slot_forms[fmt::format("transformer.layers.{}.{}", layer, name)] = {

@@ -24,8 +24,9 @@ struct Row {
 
 BackendFacts FactsOf(DeviceKind device) {
   if (device == DeviceKind::kCuda)
-    return {.name = "cuda", .has_float32 = false, .has_fp8 = true, .has_integer_experts = false};
-  return {.name = "cpu", .has_float32 = true, .has_fp8 = false, .has_integer_experts = true};
+    return {.name = "cuda", .has_fp8 = true};
+  return {
+      .name = "cpu", .has_float32 = true, .has_integer_experts = true, .has_column_order = true};
 }
 
 Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
@@ -40,6 +41,9 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
       {"quant_algo", backend.has_integer_experts || !HasIntegerExperts(c),
        std::string(QuantAlgoName(c.quant_algo)), "experts in bfloat16, float16 and FP8",
        "use --use-fp8-rowwise, leave weights in the model's dtype (--quant-algo none), or use cpu"},
+      {"desc_act", backend.has_column_order || !HasColumnOrder(c), "true",
+       "groups of columns in their order",
+       "convert the model again with --quant-algo none, or use cpu"},
   };
   for (const Row& row : rows)
     if (!row.is_supported)

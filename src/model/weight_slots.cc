@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <string_view>
 
 #include "base/check.h"
@@ -15,6 +17,7 @@ using Kind = WeightSlot::Kind;
 constexpr std::string_view kScaleSuffix = "per_channel_scale";
 constexpr std::string_view kGroupScaleSuffix = "weights_scaling_factor";
 constexpr std::string_view kOffsetSuffix = "zero";
+constexpr std::string_view kOrderSuffix = "column_order";
 
 class SlotList {
  public:
@@ -45,6 +48,7 @@ class SlotList {
     const LinearForm form = FormOfStem(stem);
     if (form.has_offsets)
       OfMatrix(stem, kOffsetSuffix, {out, form.NumGroups(in)}, Kind::kOffsets, form, weight);
+    if (form.has_order) OfMatrix(stem, kOrderSuffix, {in}, Kind::kOrder, form, weight);
   }
   void Matrix(std::string name, int64_t out, int64_t in, ops::Weight& weight) {
     slots_.push_back({std::move(name), {out, in}, Kind::kMatrix, &weight, {}});
@@ -246,7 +250,7 @@ std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& w
 }
 
 bool IsOfMatrix(const WeightSlot& slot) {
-  return slot.kind == Kind::kScales || slot.kind == Kind::kOffsets;
+  return slot.kind == Kind::kScales || slot.kind == Kind::kOffsets || slot.kind == Kind::kOrder;
 }
 
 bool HasExponents(const WeightSlot& slot) {
@@ -268,13 +272,15 @@ Shape FileShape(const WeightSlot& slot, const Shape& shape) {
 DType StoredDType(const ModelConfig& config, const WeightSlot& slot) {
   if (slot.is_quantized) return slot.form.dtype;
   if (HasExponents(slot)) return DType::kU8;
+  if (slot.kind == Kind::kOrder) return DType::kI32;
   const bool is_float32 = slot.kind == Kind::kVector || IsOfMatrix(slot);
   return is_float32 ? DType::kF32 : config.dtype;
 }
 
 ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot,
                                DeviceKind device) {
-  const bool is_packed = slot.kind == Kind::kMatrix || (IsOfMatrix(slot) && slot.form.has_groups());
+  const bool is_packed = slot.kind == Kind::kMatrix ||
+                         (IsOfMatrix(slot) && slot.shape.rank() == 2 && slot.form.has_groups());
   return is_packed && device == DeviceKind::kCpu ? ops::CpuWeightLayout(StoredDType(config, slot))
                                                  : ops::WeightLayout::kRowMajor;
 }
@@ -286,20 +292,49 @@ uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot, DeviceKi
   return BytesOf(StoredDType(config, slot), slot.shape.num_elements());
 }
 
+const void* DataOf(const WeightSlot& slot) {
+  if (slot.view != nullptr) return slot.view->data;
+  const ops::Weight& weight = *slot.weight;
+  switch (slot.kind) {
+    case Kind::kScales:
+      return HasExponents(slot) ? static_cast<const void*>(weight.exponents) : weight.scales;
+    case Kind::kOffsets:
+      return weight.offsets;
+    case Kind::kOrder:
+      return weight.order;
+    default:
+      return weight.data;
+  }
+}
+
+void SetData(const WeightSlot& slot, const void* data) {
+  if (slot.view != nullptr) {
+    // Views are mutable by type alone: nothing writes to an engine's weights.
+    slot.view->data = const_cast<void*>(data);
+    return;
+  }
+  ops::Weight& weight = *slot.weight;
+  switch (slot.kind) {
+    case Kind::kScales:
+      if (HasExponents(slot))
+        weight.exponents = static_cast<const uint8_t*>(data);
+      else
+        weight.scales = static_cast<const float*>(data);
+      break;
+    case Kind::kOffsets:
+      weight.offsets = static_cast<const float*>(data);
+      break;
+    case Kind::kOrder:
+      weight.order = static_cast<const int32_t*>(data);
+      break;
+    default:
+      weight.data = data;
+  }
+}
+
 void Bind(const ModelConfig& config, const WeightSlot& slot, DeviceKind device, const void* data) {
+  if (IsOfMatrix(slot)) return SetData(slot, data);
   const DType dtype = StoredDType(config, slot);
-  if (HasExponents(slot)) {
-    slot.weight->exponents = static_cast<const uint8_t*>(data);
-    return;
-  }
-  if (slot.kind == Kind::kScales) {
-    slot.weight->scales = static_cast<const float*>(data);
-    return;
-  }
-  if (slot.kind == Kind::kOffsets) {
-    slot.weight->offsets = static_cast<const float*>(data);
-    return;
-  }
   if (slot.weight != nullptr) {
     *slot.weight = {.data = data,
                     .dtype = dtype,
@@ -310,8 +345,35 @@ void Bind(const ModelConfig& config, const WeightSlot& slot, DeviceKind device, 
       slot.weight->group_size = slot.shape[1] / slot.form.NumGroups(slot.shape[1]);
     return;
   }
-  // Views are mutable by type alone: nothing writes to an engine's weights.
   *slot.view = {const_cast<void*>(data), dtype, slot.shape};
+}
+
+Status CheckOrders(std::span<const WeightSlot> slots) {
+  std::map<std::string_view, const WeightSlot*> orders;
+  for (const WeightSlot& slot : slots)
+    if (slot.kind == Kind::kOrder) orders.emplace(slot.name, &slot);
+  for (const auto& [name, slot] : orders) {
+    const auto size = static_cast<size_t>(slot->shape[0]);
+    const std::span order(slot->weight->order, size);
+    std::vector<bool> is_found(size);
+    for (const int32_t column : order) {
+      const auto at = static_cast<size_t>(column);
+      if (column < 0 || at >= size || is_found[at])
+        return InvalidArgument(fmt::format(
+            "{}: got column {}, which {}; each of {} once is needed", name, column,
+            column < 0 || at >= size ? "there is not" : "stands there already", size));
+      is_found[at] = true;
+    }
+    constexpr std::string_view kGate = ".mlp.gate.";
+    const size_t gate = name.find(kGate);
+    if (gate == std::string_view::npos) continue;
+    const std::string fc =
+        fmt::format("{}.mlp.fc.{}", name.substr(0, gate), name.substr(gate + kGate.size()));
+    const auto other = orders.find(fc);
+    if (other == orders.end() || !std::ranges::equal(order, std::span(other->second->weight->order, size)))
+      return InvalidArgument(fmt::format("{}: is not that of {}, with which it is multiplied", name, fc));
+  }
+  return Status::Ok();
 }
 
 }  // namespace inflight::model

@@ -3,6 +3,7 @@
 // DecoderWeights. Reading, packing, writing and mapping weights are all walks over this list.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,7 @@ struct WeightSlot {
     kScales,   // of a quantised matrix before it in the list, float32: one per row [out], or of
                // groups [out, groups]; of float4 exponents, uint8
     kOffsets,  // likewise, behind its scales: of groups
+    kOrder,    // likewise, behind these: the order of its columns [in], int32
   };
   std::string name;
   Shape shape;  // [out_features, in_features], [out_features, groups] or [width]
@@ -43,7 +45,7 @@ struct WeightSlot {
 // the first.
 Shape FileShape(const WeightSlot& slot, const Shape& shape);
 
-// Whether the slot belongs to a quantised matrix: its scales or offsets.
+// Whether the slot belongs to a quantised matrix: its scales, offsets or order.
 bool IsOfMatrix(const WeightSlot& slot);
 // Whether it is scales that are exponents (ops::Weight).
 bool HasExponents(const WeightSlot& slot);
@@ -63,7 +65,14 @@ ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot
 uint64_t StoredBytes(const ModelConfig& config, const WeightSlot& slot, DeviceKind device);
 
 // Points the slot at `data`, which holds it in the stored form. A quantised matrix is bound before
-// its scales and offsets.
+// its scales, offsets and order.
 void Bind(const ModelConfig& config, const WeightSlot& slot, DeviceKind device, const void* data);
+// Where a bound slot points, and another such place for it.
+const void* DataOf(const WeightSlot& slot);
+void SetData(const WeightSlot& slot, const void* data);
+
+// Whether the orders among bound slots of the CPU have each column once, and both branches of a
+// gated feed-forward the same: what a file may say and kernels rely on.
+Status CheckOrders(std::span<const WeightSlot> slots);
 
 }  // namespace inflight::model

@@ -63,14 +63,7 @@ DecoderWeights MovedWeights(const Engine& engine, const std::vector<std::byte*>&
       CHECK(offset >= 0 && static_cast<uint64_t>(offset) < host->num_bytes);
       return place_of[static_cast<size_t>(slot.layer)] + offset;
     };
-    if (slot.kind == WeightSlot::Kind::kScales)
-      slot.weight->scales = reinterpret_cast<const float*>(moved(slot.weight->scales));
-    else if (slot.kind == WeightSlot::Kind::kOffsets)
-      slot.weight->offsets = reinterpret_cast<const float*>(moved(slot.weight->offsets));
-    else if (slot.weight != nullptr)
-      slot.weight->data = moved(slot.weight->data);
-    else
-      slot.view->data = moved(slot.view->data);
+    SetData(slot, moved(DataOf(slot)));
   }
   return weights;
 }

@@ -66,6 +66,9 @@ Status ExpectWeight(const char* field, const Weight& weight) {
 // Groups are whole steps that divide the columns; offsets are of groups.
 Status ExpectGroups(const char* field, const Weight& weight) {
   const int64_t size = weight.group_size;
+  if (size == 0 && weight.order != nullptr)
+    return InvalidArgument(
+        fmt::format("{}.order: got one beside a scale for each row, needed groups", field));
   if (size == 0 && weight.offsets == nullptr) return Status::Ok();
   if (size > 0 && size % kGroupStep == 0 && weight.in_features % size == 0) return Status::Ok();
   return InvalidArgument(
@@ -370,7 +373,9 @@ Status Validate(const GatedLinearParams& p) {
     return InvalidArgument(fmt::format(
         "up: got {} [{}, {}], needed {} [{}, {}] as gate", DTypeName(p.up.dtype), p.up.out_features,
         p.up.in_features, DTypeName(p.gate.dtype), p.gate.out_features, p.gate.in_features));
-  if (p.gate.group_size != p.up.group_size)  // they share the rounded activations
+  if ((p.gate.order == nullptr) != (p.up.order == nullptr))  // they share the rounded activations
+    return InvalidArgument("up.order: got one of the two branches, needed the same as gate");
+  if (p.gate.group_size != p.up.group_size)
     return InvalidArgument(fmt::format("up.group_size: got {}, needed {} as gate", p.up.group_size,
                                        p.gate.group_size));
   RETURN_IF_ERROR(ExpectInput(p.x, p.gate));

@@ -193,7 +193,7 @@ void ForEachOfRowAs(const T* data, const Weight& weight, int64_t row, const Use&
     use(k, value(first + (k / 2 * kPanelRows + lane) * 2 + k % 2));
 }
 
-// use(k, element k as float32) for one logical row.
+// use(k, the element of column k as float32) for one logical row.
 template <typename Use>
 void ForEachOfRow(const Weight& weight, int64_t row, const Use& use) {
   switch (weight.dtype) {
@@ -209,7 +209,8 @@ void ForEachOfRow(const Weight& weight, int64_t row, const Use& use) {
       return ForEachInteger(weight, row, [&](int64_t k, int8_t value) {
         const int64_t group = ScaleIndex(weight, row, k);
         const float offset = weight.offsets == nullptr ? 0.0F : weight.offsets[group];
-        use(k, std::fma(static_cast<float>(value), ScaleAt(weight, group), offset));
+        use(weight.order == nullptr ? k : weight.order[k],
+            std::fma(static_cast<float>(value), ScaleAt(weight, group), offset));
       });
     default:
       CHECK(false);

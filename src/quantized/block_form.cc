@@ -91,8 +91,8 @@ class BlockGroupReader final : public BlockRows {
 // Blocks of MXFP4: an exponent, and 16 bytes of which byte i holds element i in its low bits and
 // 16 + i above.
 constexpr std::string_view kMxfp4 = "MXFP4";
-constexpr int64_t kMxElements = 32;
-constexpr int64_t kMxBytes = 1 + kMxElements / 2;
+constexpr int64_t kMxBlockElements = 32;
+constexpr int64_t kMxBlockBytes = 1 + kMxBlockElements / 2;
 
 class MxReader : public artifact::TensorReader {
  public:
@@ -100,7 +100,7 @@ class MxReader : public artifact::TensorReader {
 
  protected:
   const std::byte* BlockAt(int64_t row, int64_t column) const {
-    return data_.data() + (row * width_ + column) / kMxElements * kMxBytes;
+    return data_.data() + (row * width_ + column) / kMxBlockElements * kMxBlockBytes;
   }
 
  private:
@@ -117,12 +117,12 @@ class MxCodeReader final : public MxReader {
     auto* to = static_cast<std::byte*>(out);
     for (int64_t row = block.row; row < block.row + block.num_rows; ++row)
       for (int64_t k = block.column; k < block.column + block.num_columns; k += 2)
-        *to++ = Pair(BlockAt(row, k) + 1, k % kMxElements);
+        *to++ = Pair(BlockAt(row, k) + 1, k % kMxBlockElements);
   }
 
  private:
   static std::byte Pair(const std::byte* halves, int64_t i) {
-    constexpr int64_t kHalf = kMxElements / 2;
+    constexpr int64_t kHalf = kMxBlockElements / 2;
     constexpr std::byte kLow{0xf};
     if (i < kHalf) return (halves[i] & kLow) | (halves[i + 1] & kLow) << 4;
     return halves[i - kHalf] >> 4 | (halves[i - kHalf + 1] & ~kLow);
@@ -137,7 +137,7 @@ class MxScaleReader final : public MxReader {
     auto* to = static_cast<std::byte*>(out);
     for (int64_t row = block.row; row < block.row + block.num_rows; ++row)
       for (int64_t g = block.column; g < block.column + block.num_columns; ++g)
-        *to++ = *BlockAt(row, g * kMxElements);
+        *to++ = *BlockAt(row, g * kMxBlockElements);
   }
 };
 
@@ -149,10 +149,10 @@ NativeForm FormOfMxfp4(const artifact::StoredTensor& blocks, int64_t num_rows, i
                     .reader = std::make_shared<MxCodeReader>(blocks.data, width)},
           .scales = {.name = blocks.name,
                      .dtype = DType::kU8,
-                     .shape = {num_rows, width / kMxElements},
+                     .shape = {num_rows, width / kMxBlockElements},
                      .data = {},
                      .reader = std::make_shared<MxScaleReader>(blocks.data, width)},
-          .group_size = kMxElements};
+          .group_size = kMxBlockElements};
 }
 
 }  // namespace
@@ -161,7 +161,7 @@ std::optional<NativeForm> FormOfBlocks(const artifact::StoredTensor& blocks) {
   const int rank = blocks.shape.rank();
   if (blocks.codec == nullptr || rank < 2 || rank > 3) return std::nullopt;
   const int64_t width = blocks.shape[rank - 1];
-  if (blocks.codec->name == kMxfp4 && width > 0 && width % kMxElements == 0)
+  if (blocks.codec->name == kMxfp4 && width > 0 && width % kMxBlockElements == 0)
     return FormOfMxfp4(blocks, blocks.shape.num_elements() / width, width);
   const BlockIntegers* const type = artifact::FindBlockIntegers(blocks.codec->name);
   if (type == nullptr || width == 0 || width % type->num_elements != 0) return std::nullopt;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -144,6 +145,17 @@ bool AreInOrder(const PackedMatrix& matrix) {
   return true;
 }
 
+// The columns, by their groups; null where these have not equally many.
+std::shared_ptr<const std::vector<int32_t>> OrderOf(const PackedMatrix& matrix) {
+  std::vector<int32_t> order(matrix.groups.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto group_of = [&](int32_t k) { return matrix.groups[static_cast<size_t>(k)]; };
+  std::ranges::stable_sort(order, {}, group_of);
+  for (size_t k = 0; k < order.size(); ++k)
+    if (group_of(order[k]) != static_cast<int64_t>(k) / matrix.group_size) return nullptr;
+  return std::make_shared<const std::vector<int32_t>>(std::move(order));
+}
+
 // Of one scale for the tensor or for each row, in their own dtype.
 NativeForm RowForm(const Module& module, const PackedMatrix& matrix) {
   NativeForm form;
@@ -170,8 +182,12 @@ std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix&
   const bool has_row_scales = matrix.num_groups == 1 && matrix.block_rows == 1;
   if (matrix.layout == CodeLayout::kFp8)
     return has_row_scales ? std::optional(RowForm(module, matrix)) : std::nullopt;
-  if ((matrix.bits == 4 && matrix.in_features % 2 != 0) || !AreInOrder(matrix)) return std::nullopt;
+  if (matrix.bits == 4 && matrix.in_features % 2 != 0) return std::nullopt;
   PackedMatrix ordered = matrix;
+  if (!AreInOrder(matrix)) {
+    ordered.order = OrderOf(matrix);
+    if (ordered.order == nullptr) return std::nullopt;
+  }
   ordered.groups.clear();
   const bool is_symmetric = ordered.IsSymmetric();
   if (has_row_scales && is_symmetric) return RowForm(module, ordered);
@@ -179,7 +195,8 @@ std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix&
     return std::nullopt;
   NativeForm form{.codes = ordered.Codes(module.NameOf("weight")),
                   .scales = ordered.Scales(module.NameOf("weight_scale")),
-                  .group_size = matrix.group_size};
+                  .group_size = matrix.group_size,
+                  .order = ordered.order};
   if (!is_symmetric) form.offsets = ordered.Offsets(module.NameOf("weight_offset"));
   return form;
 }

@@ -2,6 +2,7 @@
 // The stored tensors of one module, and what they become.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -24,6 +25,8 @@ struct NativeForm {
                                   // float4 uint8
   std::optional<artifact::StoredTensor> offsets = {};  // as scales of groups; none: all are 0
   int64_t group_size = 0;                              // 0: no groups
+  // Of groups: element k of a row is of column order[k] of the weight, a permutation; none: k.
+  std::shared_ptr<const std::vector<int32_t>> order = {};
 };
 
 struct Weight {
@@ -81,8 +84,9 @@ Status SetGroupScales(const Module& module, std::string_view tensor, int64_t gro
 Status SetBlockScales(const Module& module, std::string_view tensor, int64_t block_rows,
                       int64_t block_columns, PackedMatrix& matrix);
 
-// The form of a matrix; none where the engine has none for it: columns that are not in the order of
-// their groups (act-order), groups that are no multiples of 16, rows of FP8 with several scales.
+// The form of a matrix; none where the engine has none for it: groups that have not equally many
+// columns or no multiple of 16 of them, rows of FP8 with several scales. Columns that are not in
+// the order of their groups (act-order) are put into it, those of a group in theirs.
 std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix& matrix);
 
 }  // namespace inflight::quantized

@@ -83,7 +83,7 @@ TEST(NativeFormTest, AwqInGroups) {
   EXPECT_FALSE(symmetric->offsets);
 }
 
-TEST(NativeFormTest, GptqWithItsColumnsInOrderAlone) {
+TEST(NativeFormTest, GptqWithItsColumnsInTheOrderOfTheirGroups) {
   const json config = {{"quant_method", "gptq"}, {"bits", 8}, {"group_size", 16}};
   const std::vector<uint32_t> words(32, 0xff800100), zeros(2, 0x7f7f7f7e);
   const std::vector<float> scales(8, 0.25F);
@@ -103,7 +103,19 @@ TEST(NativeFormTest, GptqWithItsColumnsInOrderAlone) {
       ElementsAre(-128, -127, 0, 127, -128, -127, 0, 127, -128, -127, 0, 127, -128, -127, 0, 127));
   // z is one more than what is stored: 127 of the first output, 128 of the others.
   EXPECT_THAT(FloatsOf(*form->offsets), ElementsAre(0.25F, 0.25F, 0, 0, 0, 0, 0, 0));
+  EXPECT_EQ(form->order, nullptr);
+  // Column 0 is of the second group, 31 of the first: those of a group lie side by side.
   std::swap(order[0], order[31]);
+  const auto ordered = form_of(order);
+  ASSERT_TRUE(ordered && ordered->order != nullptr);
+  EXPECT_THAT(*ordered->order,
+              ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 31, 0, 16, 17, 18, 19,
+                          20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30));
+  EXPECT_THAT(CodesOf(ordered->codes, 14, 4),
+              ElementsAre(127, 127, -128, -128, 127, 127, -128, -128, 127, 127, -128, -128, 127,
+                          127, -128, -128));
+  EXPECT_EQ(FloatsOf(*ordered->offsets), FloatsOf(*form->offsets));
+  order[0] = 0;  // 17 columns in one group and 15 in the other
   EXPECT_FALSE(form_of(order));
 }
 

@@ -37,6 +37,17 @@ class MatrixParts : public artifact::TensorReader {
  protected:
   // Codes as floats; rows of `out` lie `stride` apart.
   void Unpack(const artifact::TensorBlock& tile, float* out, int64_t stride) const {
+    if (m_.order == nullptr) return UnpackStored(tile, out, stride);
+    artifact::TensorBlock one = tile;
+    one.num_columns = 1;
+    for (int64_t j = 0; j < tile.num_columns; ++j) {
+      one.column = (*m_.order)[static_cast<size_t>(tile.column + j)];
+      UnpackStored(one, out + j, stride);
+    }
+  }
+
+  // The same, of columns as they are stored.
+  void UnpackStored(const artifact::TensorBlock& tile, float* out, int64_t stride) const {
     switch (m_.layout) {
       case CodeLayout::kAwq:
         return UnpackAwq(tile, out, stride);
@@ -179,7 +190,8 @@ class CodeReader final : public MatrixParts {
   using MatrixParts::MatrixParts;
 
   void Read(const artifact::TensorBlock& block, void* out) const override {
-    if (m_.layout == CodeLayout::kRowWords && m_.in_features % (32 / m_.bits) == 0)
+    if (m_.layout == CodeLayout::kRowWords && m_.in_features % (32 / m_.bits) == 0 &&
+        m_.order == nullptr)
       return Flip(block, out);
     const auto middle = static_cast<float>(m_.Middle());
     std::vector<float> tile(static_cast<size_t>(kTileRows * kTileColumns));

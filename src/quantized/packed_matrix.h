@@ -52,6 +52,8 @@ struct PackedMatrix {
   int64_t num_groups = 1;
   int64_t group_size = 0;            // column k is of group k / group_size
   std::vector<int32_t> groups = {};  // [in_features] of each column; empty: group_size says it
+  // Of Codes alone: element k is of column order[k], whose group is k / group_size. Null: k.
+  std::shared_ptr<const std::vector<int32_t>> order = {};
 
   ZeroLayout zero_layout = ZeroLayout::kConstant;
   std::span<const std::byte> zeros = {};

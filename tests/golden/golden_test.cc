@@ -175,9 +175,7 @@ std::vector<std::span<const std::byte>> WeightBytesOf(const model::Engine& engin
   weights = engine.weights;  // the slots point into the same layers
   std::vector<std::span<const std::byte>> bytes;
   for (const model::WeightSlot& slot : slots) {
-    const void* data = slot.view != nullptr ? slot.view->data : slot.weight->data;
-    if (slot.kind == model::WeightSlot::Kind::kScales) data = slot.weight->scales;
-    if (slot.kind == model::WeightSlot::Kind::kOffsets) data = slot.weight->offsets;
+    const void* data = model::DataOf(slot);
     bytes.emplace_back(static_cast<const std::byte*>(data),
                        model::StoredBytes(engine.config, slot, DeviceKind::kCpu));
   }

@@ -6,8 +6,8 @@
 
 Weights are codes, scales and zero points read from the files by the formats' public definitions
 (make_quantized_golden.py), (q - z) s without rounding. Activations of a linear are rounded to int8 with a scale for
-each token and group of the weight's columns, or for each token where a row is not cut (src/ops/linear.h). The forward
-pass is make_integer_golden.py's, and is compared here too with what transformers said about the widened weights.
+each token and group of the weight's columns, or for each token where a row is not cut (src/ops/linear.h). Which group a
+column is of, g_idx says where there is one. The forward pass is make_integer_golden.py's, and is compared here too with what transformers said about the widened weights.
 
     prompt_P [prompt_len] int64            token ids, P = 0, 1, ...; no activation lies close to a tie
     logits_P [prompt_len, vocab] float32
@@ -96,20 +96,19 @@ def rounded(values, dtype):
 
 
 class GroupRounding(Rounding):
-    """Rounds the activations of weights that have groups; what is not in `sizes` reads them as they are."""
+    """Rounds the activations of weights that have groups; what is not in `groups` reads them as they are."""
 
-    def __init__(self, weights, sizes):
+    def __init__(self, weights, groups):
         super().__init__()
-        self.sizes = {id(weights[name]): size for name, size in sizes.items()}
+        self.groups = {id(weights[name]): of_columns for name, of_columns in groups.items()}
 
     def linear(self, x, w, bias):
-        size = self.sizes.get(id(w))
-        if size is not None:
-            groups = x.reshape(len(x), -1, size)
-            amax = np.abs(groups).max(axis=2, keepdims=True)
-            steps = groups * (127 / amax)
+        of_columns = self.groups.get(id(w))
+        if of_columns is not None:
+            amax = np.stack([np.abs(x[:, of_columns == g]).max(axis=1) for g in range(of_columns.max() + 1)], 1)[:, of_columns]
+            steps = x * (127 / amax)
             self.margin = min(self.margin, float(np.abs(np.abs(steps - np.floor(steps)) - 0.5).min()))
-            x = (np.rint(steps) * (amax / 127)).reshape(x.shape)
+            x = np.rint(steps) * (amax / 127)
         y = x @ w.T
         return y if bias is None else y + bias
 
@@ -133,16 +132,17 @@ def make(name):
     stored = tensors_of(DATA / name / "model.safetensors")
     kept = {k: v.astype(np.float64) for k, v in stored.items() if not k.endswith(":dtype") and k.endswith(".weight")}
     kept = {k: v for k, v in kept.items() if stored[k].dtype != np.int8}
-    widened, sizes = dict(kept), {}
+    widened, groups = dict(kept), {}
     modules = {k.removesuffix(part) for k in stored if k.endswith("." + part)}
     for module in sorted(modules):
         codes, zeros, scales, dtype = read(stored, module, quantization)
-        size = codes.shape[1] // scales.shape[1]
-        exact = (codes - np.repeat(zeros, size, 1)) * np.repeat(scales.astype(np.float64), size, 1)
+        of_columns = np.arange(codes.shape[1]) // (codes.shape[1] // scales.shape[1])
+        of_columns = stored.get(module + "g_idx", stored.get(module + "weight_g_idx", of_columns))
+        exact = (codes - zeros[:, of_columns]) * scales.astype(np.float64)[:, of_columns]
         widened[module + "weight"] = rounded(exact, dtype)
         kept[module + "weight"] = exact if is_kept(module, modules) else rounded(exact, dtype)
         if is_kept(module, modules):
-            sizes[module + "weight"] = size
+            groups[module + "weight"] = of_columns
     reference = load_file(DATA / name / "reference.safetensors")
     ids = np.concatenate([reference["prompt_0"], reference["greedy_0"][:-1]])
     error = np.abs(llama(config, widened, ids, Rounding())[reference["positions_0"]] - reference["logits_0"]).max()
@@ -152,7 +152,7 @@ def make(name):
     for p, length in enumerate(PROMPT_LENGTHS):
         for _ in range(MAX_DRAWS):
             ids = rng.integers(0, config["vocab_size"], length)
-            rounding = GroupRounding(kept, sizes)
+            rounding = GroupRounding(kept, groups)
             logits = llama(config, kept, ids, rounding)
             if rounding.margin >= MIN_MARGIN:
                 break
@@ -168,6 +168,7 @@ def make(name):
 KEPT = (
     "awq_g128",
     "awq_g32_ignored",
+    "gptq_act_order",
     "gptq_sym_channel",
     "gptq8_v2_head",
     "int8_channel",
@@ -175,6 +176,7 @@ KEPT = (
     "packed_channel",
     "packed_group",
     "packed_zeros",
+    "packed_zeros_order",
 )
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <unordered_map>
 
@@ -148,11 +149,16 @@ void ExpectSameNumbers(const builder::WeightSource& kept, const builder::WeightS
   std::vector<float> offsets(scales.size());
   if (matrix.form.has_offsets) offsets = NumbersOf(kept.recipes.at(stem + ".zero"));
   const int64_t num_groups = matrix.form.NumGroups(width);
+  std::vector<int32_t> order(static_cast<size_t>(width));
+  std::iota(order.begin(), order.end(), 0);
+  if (matrix.form.has_order)
+    builder::CopyRows(kept.recipes.at(stem + ".column_order"), 0, width, DType::kI32, order.data());
   for (int64_t i = 0; i < rows * width; ++i) {
     const auto group =
         static_cast<size_t>(i / width * num_groups + i % width / (width / num_groups));
     const float value = std::fma(CodeAt(codes, dtype, i), scales[group], offsets[group]);
-    const float wide = numbers[static_cast<size_t>(i)];
+    const int64_t column = order[static_cast<size_t>(i % width)];
+    const float wide = numbers[static_cast<size_t>(i / width * width + column)];
     // A widened weight of 16-bit scales is rounded to them; FP8 of float32 scales is not.
     ASSERT_TRUE(wide == value || wide == BFloat16::FromFloat(value).ToFloat() ||
                 wide == Float16::FromFloat(value).ToFloat())
@@ -204,6 +210,8 @@ TEST(QuantizedFormsTest, GroupsAreKeptOnEveryTarget) {
                {.algo = kMixedPrecision, .num_linears = 4, .becomes = "6 weights, kept as"});
   }
   ExpectKept({}, "packed_zeros", {kW4A16Gptq, 64, true});
+  for (const char* name : {"gptq_act_order", "packed_zeros_order"})
+    ExpectKept({.target = DeviceKind::kCpu}, name, {.algo = kMixedPrecision});
   // k and v are plain, and so then is qkv.
   ExpectKept({}, "int8_static_zeros",
              {.algo = kMixedPrecision,
@@ -218,8 +226,8 @@ TEST(QuantizedFormsTest, OthersAreWidened) {
     return source.ok() ? (*source)->config.quant_algo : QuantAlgo::kNone;
   };
   EXPECT_EQ(algo("fp8_channel", {.target = DeviceKind::kCpu}), QuantAlgo::kNone);
-  EXPECT_EQ(algo("gptq_act_order", {}), QuantAlgo::kNone);
-  EXPECT_EQ(algo("packed_zeros_order", {}), QuantAlgo::kNone);
+  EXPECT_EQ(algo("gptq_act_order", {.target = DeviceKind::kCuda}), QuantAlgo::kNone);
+  EXPECT_EQ(algo("packed_zeros_order", {.quant_algo = QuantAlgo::kNone}), QuantAlgo::kNone);
   EXPECT_EQ(algo("awq_g128", {.quant_algo = QuantAlgo::kNone}), QuantAlgo::kNone);
   EXPECT_EQ(algo("fp8_blocks", {.target = DeviceKind::kCuda}), QuantAlgo::kNone);
   // Scales of bfloat16 do not fit float16.
@@ -287,23 +295,27 @@ TEST(QuantizedFormsTest, KeptFormsGiveTheLogitsOfTheSecondImplementation) {
         EXPECT_LE(worst, kTolerance) << name << ", " << table.name << ", prompt " << p;
       }
   }
-  EXPECT_EQ(num_models, 9);
+  EXPECT_EQ(num_models, 11);
 }
 
 TEST(QuantizedFormsTest, TheMemoryPlanCountsWhatIsInMemory) {
   const auto describe = [](const char* name) {
     return builder::Describe(QuantizedDir(name)).value();
   };
-  const builder::Description ordered = describe("gptq_act_order");
-  EXPECT_EQ(ordered.stored_quantization,
-            "GPTQ, int4, with zero points, groups of 32, act-order; 7 weights, widened to float16");
+  const builder::Description widened = describe("fp8_blocks");
+  EXPECT_THAT(widened.stored_quantization, HasSubstr("7 weights, widened to bfloat16"));
   const builder::Description kept = describe("int8_channel");
   EXPECT_EQ(kept.stored_quantization,
             "compressed-tensors int8, a scale per channel, dynamic activations; 7 weights, kept as "
             "they are stored");
   constexpr uint64_t kLinears = 64 * (64 + 32 + 32 + 64 + 3 * 64);
-  EXPECT_GE(ordered.weight_bytes, 2 * kLinears);
-  EXPECT_GT(ordered.weight_bytes - kept.weight_bytes, kLinears / 2);
+  EXPECT_GE(widened.weight_bytes, 2 * kLinears);
+  EXPECT_GT(widened.weight_bytes - kept.weight_bytes, kLinears / 2);
+  const builder::Description ordered = describe("gptq_act_order");
+  EXPECT_EQ(
+      ordered.stored_quantization,
+      "GPTQ, int4, with zero points, groups of 32, act-order; 7 weights, kept as they are stored");
+  EXPECT_LT(ordered.weight_bytes, kept.weight_bytes);
   const builder::Description groups = describe("packed_group");
   // Half a byte a weight, and a scale for 32 of them: an eighth.
   EXPECT_LT(groups.weight_bytes, kept.weight_bytes);
@@ -316,7 +328,9 @@ TEST(QuantizedFormsTest, EveryRoadGivesTheSameAnswers) {
       std::filesystem::path(testing::TempDir()) / ("quantized_roads_" + std::to_string(getpid()));
   const auto device = Device::Cpu(2);
   for (const auto& [name, algo] : std::vector<std::pair<std::string, nlohmann::json>>{
-           {"packed_zeros_order", nullptr},
+           {"fp8_blocks", nullptr},
+           {"packed_zeros_order", "MIXED_PRECISION"},
+           {"gptq_act_order", "MIXED_PRECISION"},
            {"packed_channel", "W4A16"},
            {"packed_zeros", "W4A16_GPTQ"},
            {"int8_static_zeros", "MIXED_PRECISION"},

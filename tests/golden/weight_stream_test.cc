@@ -41,9 +41,7 @@ model::HostLayer BytesOfLayer(model::Engine& engine, int layer) {
   const std::byte* end = nullptr;
   for (const model::WeightSlot& slot : model::WeightSlots(engine.config, engine.weights)) {
     if (slot.layer != layer) continue;
-    const void* data = slot.view != nullptr ? slot.view->data : slot.weight->data;
-    if (slot.kind == model::WeightSlot::Kind::kScales) data = slot.weight->scales;
-    if (slot.kind == model::WeightSlot::Kind::kOffsets) data = slot.weight->offsets;
+    const void* data = model::DataOf(slot);
     const auto* const bytes = static_cast<const std::byte*>(data);
     if (begin == nullptr) begin = bytes;
     end = bytes + model::StoredBytes(engine.config, slot, DeviceKind::kCpu);

@@ -267,6 +267,38 @@ TEST_P(GroupedLinearTest, LmHeadReadsTheChosenRows) {
   }
 }
 
+// Element k of every row is of column order[k]: the same as columns of x that were put in that
+// order before, whatever the size of groups.
+TEST_P(GroupedLinearTest, ColumnsMayHaveAnOrder) {
+  for (const auto& [size, columns] :
+       {std::pair<int64_t, int64_t>{16, 48}, {32, 96}, {64, 192}, {48, 96}, {128, 1408}}) {
+    const Tensor x = Tensor::Random(activations(), {7, columns}, 41);
+    std::vector<int32_t> order(static_cast<size_t>(columns));
+    for (int64_t k = 0; k < columns; ++k)  // 5 has no factor in common with the columns
+      order[static_cast<size_t>(k)] = static_cast<int32_t>((5 * k + 3) % columns);
+    Tensor moved(activations(), {7, columns});
+    for (int64_t t = 0; t < 7; ++t)
+      for (int64_t k = 0; k < columns; ++k)
+        moved.Set(t * columns + k, x.Get(t * columns + order[static_cast<size_t>(k)]));
+    auto w = IntegerWeight::Some(Form(size, true), 70, columns, 42);
+    std::vector<float> plain_row(static_cast<size_t>(columns)), row(plain_row.size());
+    UnpackWeightRow(w.weight, 69, plain_row.data());
+    const auto want = Run(ReferenceTable(), Params(moved, w));
+    w.weight.order = order.data();
+    for (const OpTable& table : CpuOpTables(shape_))
+      EXPECT_TRUE(SameBits(Run(table, Params(x, w)), want)) << table.name << " " << size;
+    UnpackWeightRow(w.weight, 69, row.data());
+    for (size_t k = 0; k < row.size(); ++k)
+      EXPECT_EQ(row[static_cast<size_t>(order[k])], plain_row[k]);
+    LinearParams params = Params(x, w);
+    params.weight.group_size = 0;
+    params.weight.offsets = nullptr;
+    const Tensor y(DType::kF32, {7, 70});
+    params.y = y.view();
+    EXPECT_THAT(ReferenceTable().linear(params, stream_).message(), HasSubstr("weight.order: got"));
+  }
+}
+
 // Weights of a checkpoint's own layout, with scales as they lie there, are for the reference alone.
 TEST_P(GroupedLinearTest, TheReferenceReadsRowMajorWeightsToo) {
   const Tensor x = Tensor::Random(activations(), {3, 96}, 5);

@@ -50,6 +50,7 @@ struct QuantizeArgs {
   Element x_element;
   int64_t size;
   int64_t num_groups;  // of equal size; 1 without groups
+  const int32_t* order = nullptr;  // [size] value k is of element order[k]; null: of element k
   int8_t* values;      // [size, padded with zeros to a multiple of 64]
   float* scales;       // [num_groups]
   int32_t* sums;       // [num_groups]

@@ -10,15 +10,20 @@ namespace {
 INFLIGHT_INLINE int32_t BitsOf(float x) { return __builtin_bit_cast(int32_t, x); }
 INFLIGHT_INLINE int32_t BitsOf(uint16_t bf16) { return static_cast<int32_t>(uint32_t{bf16} << 16); }
 
-// `size` elements with one scale.
-template <typename X>
-INFLIGHT_INLINE void QuantizeGroup(const X* __restrict x, int64_t size, int8_t* __restrict values,
-                                   float* scale, int32_t* sum) {
+// `size` elements with one scale: value k is of x[order[k]], or of x[k].
+template <bool kIsOrdered, typename X>
+INFLIGHT_INLINE void QuantizeGroup(const X* __restrict x, const int32_t* __restrict order,
+                                   int64_t size, int8_t* __restrict values, float* scale,
+                                   int32_t* sum) {
+  const auto bits_at = [x, order](int64_t k) {
+    if constexpr (kIsOrdered) return BitsOf(x[order[k]]);
+    return BitsOf(x[k]);
+  };
   // Magnitudes are ordered as their bits are, with infinity and NaN above all numbers.
   constexpr int32_t kInfinity = 0x7f800000;
   int32_t largest = 0;
   for (int64_t k = 0; k < size; ++k) {
-    const int32_t magnitude = BitsOf(x[k]) & 0x7fffffff;
+    const int32_t magnitude = bits_at(k) & 0x7fffffff;
     largest = magnitude > largest ? magnitude : largest;
   }
   const float largest_value = __builtin_bit_cast(float, largest);
@@ -36,7 +41,7 @@ INFLIGHT_INLINE void QuantizeGroup(const X* __restrict x, int64_t size, int8_t* 
   const int32_t base = BitsOf(kRounder);
   int32_t total = 0;
   for (int64_t k = 0; k < size; ++k) {
-    const float scaled = __builtin_bit_cast(float, BitsOf(x[k])) * inverse;
+    const float scaled = __builtin_bit_cast(float, bits_at(k)) * inverse;
     const int32_t q = BitsOf(scaled + kRounder) - base;
     values[k] = static_cast<int8_t>(q);
     total += q;
@@ -49,8 +54,13 @@ template <int64_t kSize, typename X>
 void QuantizeGroups(const QuantizeArgs& a) {
   const int64_t size = kSize == 0 ? a.size / a.num_groups : kSize;
   const auto* x = static_cast<const X*>(a.x);
-  for (int64_t g = 0; g < a.num_groups; ++g)
-    QuantizeGroup(x + g * size, size, a.values + g * size, a.scales + g, a.sums + g);
+  for (int64_t g = 0; g < a.num_groups; ++g) {
+    const int64_t first = g * size;
+    if (a.order == nullptr)
+      QuantizeGroup<false>(x + first, nullptr, size, a.values + first, a.scales + g, a.sums + g);
+    else
+      QuantizeGroup<true>(x, a.order + first, size, a.values + first, a.scales + g, a.sums + g);
+  }
   for (int64_t k = a.size; k < (a.size + 63) / 64 * 64; ++k) a.values[k] = 0;
 }
 

@@ -41,6 +41,7 @@ RoundedRows::RoundedRows(const Weight& weight, int64_t num_rows, const TensorVie
   if (!IsInteger(weight.dtype)) return;
   stride = (weight.in_features + 63) / 64 * 64;
   num_groups = weight.num_groups();
+  order = weight.order;
   values = scratch.as<int8_t>();
   scales = reinterpret_cast<float*>(values + num_rows * stride);
   sums = reinterpret_cast<int32_t*>(scales + num_rows * num_groups);

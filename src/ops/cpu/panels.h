@@ -24,6 +24,7 @@ struct RoundedRows {
 
   int64_t stride = 0;
   int64_t num_groups = 0;    // of the weight; 1 without groups
+  const int32_t* order = nullptr;  // of the weight
   int8_t* values = nullptr;  // [num_rows][stride]
   float* scales = nullptr;   // [num_rows][num_groups]
   int32_t* sums = nullptr;   // [num_rows][num_groups]
@@ -39,6 +40,7 @@ struct RoundedRows {
                             .x_element = element,
                             .size = size,
                             .num_groups = num_groups,
+                            .order = order,
                             .values = values + row * stride,
                             .scales = scales + row * num_groups,
                             .sums = sums + row * num_groups});

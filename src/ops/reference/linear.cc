@@ -33,10 +33,13 @@ struct RoundedRow {
   std::vector<float> scales;
 };
 
-// Elements [first, first + q.size()) of a row of x; returns their scale.
-float Round(const TensorView& x, int64_t row, int64_t first, std::span<int8_t> q) {
+// Elements [first, first + q.size()) of a row of x in the weight's order; returns their scale.
+float Round(const TensorView& x, int64_t row, const int32_t* order, int64_t first,
+            std::span<int8_t> q) {
   const auto at = [&](size_t k) {
-    return LoadFloat(x.data, x.dtype, row * x.shape[1] + first + static_cast<int64_t>(k));
+    const int64_t place = first + static_cast<int64_t>(k);
+    const int64_t column = order == nullptr ? place : order[place];
+    return LoadFloat(x.data, x.dtype, row * x.shape[1] + column);
   };
   float largest = 0;
   for (size_t k = 0; k < q.size(); ++k) {
@@ -50,12 +53,13 @@ float Round(const TensorView& x, int64_t row, int64_t first, std::span<int8_t> q
   return largest / 127.0F;
 }
 
-RoundedRow Round(const TensorView& x, int64_t row, int64_t num_groups) {
+RoundedRow Round(const TensorView& x, int64_t row, const Weight& weight) {
+  const int64_t num_groups = weight.num_groups();
   RoundedRow out = {.q = std::vector<int8_t>(static_cast<size_t>(x.shape[1]))};
   const int64_t size = x.shape[1] / num_groups;
   for (int64_t g = 0; g < num_groups; ++g)
     out.scales.push_back(
-        Round(x, row, g * size,
+        Round(x, row, weight.order, g * size,
               std::span(out.q).subspan(static_cast<size_t>(g * size), static_cast<size_t>(size))));
   return out;
 }
@@ -67,7 +71,7 @@ class Sums {
  public:
   Sums(const TensorView& x, const Weight& weight) : x_(x), weight_(weight) {
     if (!IsInteger(weight.dtype)) return;
-    for (int64_t t = 0; t < x.shape[0]; ++t) rounded_.push_back(Round(x, t, weight.num_groups()));
+    for (int64_t t = 0; t < x.shape[0]; ++t) rounded_.push_back(Round(x, t, weight));
   }
 
   // Calls use(sum) with sum(t) = x[t] . weight[n].
