@@ -13,6 +13,7 @@
 #include "builder/hf_config.h"
 #include "builder/model_files.h"
 #include "builder/quantize.h"
+#include "builder/rank_source.h"
 #include "builder/sharding.h"
 #include "builder/weight_source.h"
 #include "gguf/file.h"
@@ -71,8 +72,8 @@ Result<Layout> ChooseLayout(const ConvertOptions& options, const model::ModelCon
     return InvalidArgument(
         "use_embedding_sharing: got true, the model's embedding and head are two tables");
   const Status shared = CheckSharding(layout.config, layout.sharding);
-  if (config.tied_embeddings)
-    layout.config.tied_embeddings = options.use_embedding_sharing.value_or(shared.ok());
+  if (config.tied_embeddings && !options.use_embedding_sharing.value_or(shared.ok()))
+    Untie(layout.config);
   RETURN_IF_ERROR(CheckSharding(layout.config, layout.sharding));
   layout.sharding.num_layers = EvenStages(config.num_layers, options.pp_size);
   if (config.num_layers % options.pp_size != 0)
@@ -123,8 +124,7 @@ std::vector<std::vector<RankTensor>> TensorsOfRanks(const WeightSource& source,
   model::DecoderWeights unused;
   for (const model::WeightSlot& slot : model::WeightSlots(layout.config, unused)) {
     model::WeightSlot from = slot;
-    if (slot.name == "lm_head.weight" && source.config.tied_embeddings)
-      from.name = "transformer.vocab_embedding.weight";  // the table once more
+    if (source.config.tied_embeddings) from.name = TiedName(slot.name);  // the table once more
     for (Shard& shard : ShardsOf(layout.config, layout.sharding, slot)) {
       std::vector<RankTensor>& tensors = ranks[static_cast<size_t>(shard.rank)];
       tensors.push_back({std::move(shard), from});

@@ -69,7 +69,9 @@ Status CheckCopies(const WeightSource& source, CpuPool& pool) {
 
 void FoldHead(WeightSource& source) {
   const auto head = source.recipes.find("lm_head.weight");
-  if (head == source.recipes.end() || source.config.quantize_lm_head) return;
+  if (head == source.recipes.end() || source.config.quantize_lm_head ||
+      HasQuantizedTables(source.config))
+    return;
   const WeightRecipe& table = source.recipes.at("transformer.vocab_embedding.weight");
   const DType dtype = head->second.parts.front().tensor->dtype;
   const auto has_dtype = [&](const WeightPart& part) { return part.tensor->dtype == dtype; };

@@ -112,25 +112,37 @@ void PairBranches(KeptLinears& linears) {
   }
 }
 
-// Linears that keep a form on the target.
+// The embedding table, or lm_head.
+bool IsTable(const WeightSlot& slot) {
+  return slot.name == std::string(model::kEmbeddingStem) + ".weight" ||
+         slot.name == std::string(model::kHeadStem) + ".weight";
+}
+
+// Linears, and tables, that keep a form on the target.
 KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& source) {
   model::ModelConfig plain = source.config;
   plain.quant_algo = QuantAlgo::kNone;
   model::DecoderWeights unused;
   KeptLinears linears;
   size_t num_linears = 0;
+  const bool takes_tables =
+      options.target != DeviceKind::kCuda && !options.quantize_lm_head.value_or(false);
   for (const WeightSlot& slot : model::WeightSlots(plain, unused)) {
-    if (!slot.is_linear) continue;
-    ++num_linears;
+    if (!slot.is_linear && !(takes_tables && IsTable(slot))) continue;
+    if (slot.is_linear) ++num_linears;
     std::optional<KeptLinear> linear = KeptOf(slot, source, ComputedDType(options, source));
     if (!linear) continue;
     std::string stem = linear->stem();
     linears.emplace(std::move(stem), *std::move(linear));
   }
   const auto is_fp8 = [](const auto& named) { return named.second.kind.codes == DType::kF8E4M3; };
+  std::erase_if(linears, [&](const auto& named) {
+    const KeptLinear& linear = named.second;
+    return IsTable(linear.slot) && (is_fp8(named) || linear.order != nullptr);
+  });
   const auto num_fp8 = static_cast<size_t>(std::ranges::count_if(linears, is_fp8));
   const bool is_narrow = source.config.dtype != DType::kF32 || !options.dtype;  // else bfloat16
-  if (num_fp8 == num_linears && options.target != DeviceKind::kCpu && is_narrow) return linears;
+  if (num_fp8 > 0 && num_fp8 == num_linears && options.target != DeviceKind::kCpu && is_narrow) return linears;
   std::erase_if(linears, is_fp8);
   // float32 asks for every bit of their numbers.
   if (options.dtype == DType::kF32)
@@ -168,7 +180,11 @@ void SetOneForm(const LinearForm& form, model::ModelConfig& config) {
 // form for each.
 void SetForms(const KeptLinears& linears, bool are_all, model::ModelConfig& config) {
   LinearForm one = LinearFormOf(linears.begin()->second);
-  const bool has_name = one.dtype != DType::kF4E2M1 && !one.has_order;  // of all linears
+  // Of all linears and of nothing else.
+  const bool has_name = one.dtype != DType::kF4E2M1 && !one.has_order &&
+                        std::ranges::none_of(linears, [](const auto& named) {
+                          return IsTable(named.second.slot);
+                        });
   const auto all = [&](const auto& has) {
     return are_all && has_name && std::ranges::all_of(linears, has);
   };

@@ -32,8 +32,7 @@ void CopyStoredRows(const WeightSource& source, const WeightSlot& slot, int64_t 
 // Rows of a table go to their place as they are.
 void PackTable(const WeightSource& source, const WeightSlot& slot, CpuPool& pool,
                std::byte* target) {
-  const DType dtype = source.config.dtype;
-  const size_t row_bytes = static_cast<size_t>(slot.shape[1]) * SizeOf(dtype);
+  const size_t row_bytes = BytesOf(StoredDType(source.config, slot), slot.shape[1]);
   pool.ParallelFor(CeilDiv(slot.shape[0], kTableRowsPerItem), [&](int64_t item) {
     const int64_t row = item * kTableRowsPerItem;
     CopySlotRows(source, slot, row, std::min(kTableRowsPerItem, slot.shape[0] - row),

@@ -9,9 +9,6 @@
 namespace inflight::builder {
 namespace {
 
-constexpr char kEmbedding[] = "transformer.vocab_embedding.weight";
-constexpr char kHead[] = "lm_head.weight";
-
 // Rows and columns of `whole` that `shard` names, as a tensor of its own.
 WeightRecipe Cut(const WeightRecipe& whole, const Shard& shard) {
   WeightRecipe cut{.shape = shard.shape, .parts = {}, .added = whole.added};
@@ -41,12 +38,28 @@ WeightRecipe Cut(const WeightRecipe& whole, const Shard& shard) {
 
 }  // namespace
 
+void Untie(model::ModelConfig& config) {
+  config.tied_embeddings = false;
+  const auto form = config.slot_forms.find(model::kEmbeddingStem);
+  if (form != config.slot_forms.end())
+    config.slot_forms.emplace(model::kHeadStem, model::LinearForm(form->second));
+}
+
+std::string TiedName(std::string_view name) {
+  const std::string_view stem = name.substr(0, name.rfind('.'));
+  if (stem != model::kHeadStem || name.ends_with(".bias")) return std::string(name);
+  return std::string(model::kEmbeddingStem) + std::string(name.substr(stem.size()));
+}
+
 Result<Sharding> DivideOver(const artifact::RankMapping& ranks, WeightSource& source) {
   model::ModelConfig& config = source.config;
   // What a stage reads of the table, another one may read as the head.
   if (config.tied_embeddings && ranks.pp_size > 1) {
-    source.recipes[kHead] = source.recipes.at(kEmbedding);
-    config.tied_embeddings = false;
+    model::DecoderWeights unused;
+    Untie(config);
+    for (const model::WeightSlot& slot : model::WeightSlots(config, unused))
+      if (slot.name != TiedName(slot.name))
+        source.recipes[slot.name] = source.recipes.at(TiedName(slot.name));
   }
   Sharding sharding{.ranks = ranks, .use_parallel_embedding = true};
   RETURN_IF_ERROR(CheckSharding(config, sharding));

@@ -4,11 +4,19 @@
 // reads the bytes that are its own.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "artifact/checkpoint.h"
 #include "builder/sharding.h"
 #include "builder/weight_source.h"
 
 namespace inflight::builder {
+
+// The head of a model whose embedding table is its head as a tensor of its own, of the same form;
+// and of a name of the head's or its scales' the table's.
+void Untie(model::ModelConfig& config);
+std::string TiedName(std::string_view name);
 
 // How `source`, a whole model that runs on ranks, is split over `ranks`: stages are even, the
 // embedding table and the head are split by rows. Where stages part them, a head that is the table

@@ -96,7 +96,7 @@ Rule RuleOf(const Sharding& sharding, std::string_view name, int rank) {
       name.starts_with("lm_head.") || name.starts_with(model::kMedusaHeads))
     return Rule::kRows;
   if (is(".attention.dense.") || is(".mlp.proj.")) return rank == 2 ? Rule::kColumns : Rule::kWhole;
-  if (name == "transformer.vocab_embedding.weight" && sharding.use_parallel_embedding)
+  if (name.starts_with("transformer.vocab_embedding.") && sharding.use_parallel_embedding)
     return sharding.embedding_sharding_dim == 0 ? Rule::kRows : Rule::kColumns;
   return Rule::kWhole;
 }
@@ -188,9 +188,14 @@ Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
         "weights only even ones are supported, use int8",
         tp_size, config.intermediate_size, config.intermediate_size / tp_size));
   RETURN_IF_ERROR(CheckColumns(config, tp_size));
-  if (sharding.use_parallel_embedding && sharding.embedding_sharding_dim == 1)
+  if (sharding.use_parallel_embedding && sharding.embedding_sharding_dim == 1) {
+    if (FormOfTable(config, model::kEmbeddingStem).is_quantized())
+      return Unimplemented(
+          "embedding_sharding_dim: got 1, a table of integers is cut by rows alone; give 0, or widen "
+          "the weights (--quant-algo none)");
     RETURN_IF_ERROR(
         CheckDivides("hidden_size (embedding_sharding_dim 1)", config.hidden_size, tp_size));
+  }
   if (!config.tied_embeddings) return Status::Ok();
   if (pp_size > 1)
     return InvalidArgument(fmt::format(

@@ -26,6 +26,7 @@
 #include "builder/native_forms.h"
 #include "builder/recipes.h"
 #include "builder/sharding.h"
+#include "builder/widened_tables.h"
 #include "model/config_json.h"
 #include "model/supported.h"
 #include "quantized/block_form.h"
@@ -363,6 +364,7 @@ Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::pa
                                 : kind == SourceKind::kGguf     ? OpenGguf(dir, options)
                                                                 : OpenHuggingFace(dir, options));
   model::ModelConfig& config = source->config;
+  if (options.target == DeviceKind::kCuda && HasQuantizedTables(config)) WidenTables(*source);
   if (const Status set = SetAlgo(options, StoredQuantAlgo(*source), config); !set.ok())
     return set.WithPrefix(dir.string());
   config.fp8_kv_cache = options.fp8_kv_cache.value_or(config.fp8_kv_cache);

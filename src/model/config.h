@@ -223,9 +223,16 @@ DType LinearDType(const ModelConfig& config);
 // stages have; and all forms that linears have, each once.
 LinearForm FormOf(const ModelConfig& config, std::string_view linear);
 std::vector<LinearForm> FormsOf(const ModelConfig& config);
+// The form of the embedding table ("transformer.vocab_embedding") or of "lm_head": of a tied table
+// that of the embedding. Only the CPU computes with one that is quantised, but for FP8.
+inline constexpr std::string_view kEmbeddingStem = "transformer.vocab_embedding";
+inline constexpr std::string_view kHeadStem = "lm_head";
+LinearForm FormOfTable(const ModelConfig& config, std::string_view stem);
 
 // Whether any linear of layers with experts is int8, int4 or float4.
 bool HasIntegerExperts(const ModelConfig& config);
+// Whether the embedding table or lm_head has a form of integers.
+bool HasQuantizedTables(const ModelConfig& config);
 // Whether any linear has its columns in an order of its own.
 bool HasColumnOrder(const ModelConfig& config);
 

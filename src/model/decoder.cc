@@ -244,6 +244,7 @@ Result<TensorView> Decoder::Logits(const TensorView& rows, Stream& stream) {
                                    .weight = m.weights().lm_head,
                                    .bias = m.weights().lm_head_bias,
                                    .logits = own,
+                                   .scratch = m.workspace.scratch,
                                    .scale = m.config().logits_scale,
                                    .softcap = m.config().logits_softcap},
                                   stream));

@@ -45,7 +45,8 @@ uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, i
   out.logits = layout.Place(DType::kF32, {max_logits, config.vocab_size});
   if (config.part.tp_size > 1 && config.part.is_last_stage())
     out.rank_logits = layout.Place(DType::kF32, {max_logits, VocabRows(config)});
-  const size_t scratch = is_cuda ? 0 : LinearScratchBytes(config, tokens);
+  const size_t scratch =
+      is_cuda ? 0 : LinearScratchBytes(config, std::max<int64_t>(tokens, max_logits));
   if (scratch > 0) out.scratch = layout.Place(DType::kU8, {static_cast<int64_t>(scratch)});
   if (config.position != PositionKind::kLearnedAbsolute)
     out.cos_sin = layout.Place(DType::kF32, {max_seq_len, 2, RotaryDim(config) / 2});

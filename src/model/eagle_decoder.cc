@@ -61,6 +61,7 @@ struct EagleDecoder::Workspace {
   TensorView head_x;     // [max_logits, hidden_size] operand
   TensorView all;        // [max_logits] int32: 0, 1, ...
   TensorView logits;     // [max_logits, draft_vocab_size] float32
+  TensorView scratch;    // of lm_head, where the model's is of integers; else empty
   TensorView cos_sin;    // [max_seq_len, 2, RotaryDim / 2] float32
 };
 
@@ -111,6 +112,13 @@ Result<std::unique_ptr<EagleDecoder>> EagleDecoder::Create(std::shared_ptr<const
                                     Bytes(config, max_seq_len, max_num_tokens, max_logits)));
   made->workspace_ = std::make_unique<Workspace>();
   Workspace& w = *made->workspace_;
+  const ops::Weight& model_head = engine->weights.lm_head;
+  if (config.version == 1 && ops::IsInteger(model_head.dtype)) {
+    const size_t num_bytes = ops::LinearScratchBytes(model_head.dtype, max_logits,
+                                                     model_head.in_features, model_head.group_size);
+    ASSIGN_OR_RETURN(made->scratch_, Buffer::Allocate(device, "EAGLE head", num_bytes));
+    w.scratch = {made->scratch_.data(), DType::kU8, {static_cast<int64_t>(num_bytes)}};
+  }
   LayOut(config, max_seq_len, max_num_tokens, max_logits, made->buffer_.data(), w);
   std::iota(w.all.as<int32_t>(), w.all.as<int32_t>() + max_logits, 0);
   RETURN_IF_ERROR(FillRopeTable(config.layer, w.cos_sin, device));
@@ -262,7 +270,8 @@ Result<TensorView> EagleDecoder::Logits(const TensorView& states, const TensorVi
        .rows = all,
        .weight = config().version == 1 ? engine_->weights.lm_head : head_->weights.lm_head,
        .bias = config().version == 1 ? engine_->weights.lm_head_bias : TensorView{},
-       .logits = logits},
+       .logits = logits,
+       .scratch = w.scratch},
       stream));
   return logits;
 }

@@ -90,6 +90,7 @@ class EagleDecoder {
   EagleTarget* target_ = nullptr;  // null: the engine has all of it
   ops::OpTable ops_;
   Buffer buffer_;
+  Buffer scratch_;  // of lm_head
   std::unique_ptr<Workspace> workspace_;
   ops::Rope rope_;
   float attention_scale_ = 1;

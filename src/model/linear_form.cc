@@ -106,7 +106,7 @@ Status CheckMixed(const ModelConfig& config) {
   DecoderWeights unused;
   size_t num_found = 0;
   for (const WeightSlot& slot : WeightSlots(config, unused)) {
-    if (!slot.is_linear) continue;
+    if (!slot.is_linear && !slot.is_quantized) continue;
     const std::string stem = slot.name.substr(0, slot.name.rfind('.'));
     if (slot.is_quantized) {
       ++num_found;
@@ -122,13 +122,14 @@ Status CheckMixed(const ModelConfig& config) {
       RETURN_IF_ERROR(CheckGroupStep(stem + ": group_size", slot.form.group_size));
       RETURN_IF_ERROR(CheckIntegerWidth(name, slot.shape[1], slot.form.dtype));
       RETURN_IF_ERROR(CheckGroups(name, slot.shape[1], slot.form));
-      if (slot.form.has_order && (slot.form.group_size == 0 || slot.num_experts > 0))
+      if (slot.form.has_order &&
+          (slot.form.group_size == 0 || slot.num_experts > 0 || !slot.is_linear))
         return Unimplemented(fmt::format(
-            "quantized_layers: {}: desc_act: got true, which only groups of columns have, and not "
-            "experts",
+            "quantized_layers: {}: desc_act: got true, which only groups of columns of the layers' "
+            "linears have, and not experts",
             stem));
     }
-    if (config.part.is_whole()) RETURN_IF_ERROR(CheckPair(stem, config));
+    if (config.part.is_whole() && slot.is_linear) RETURN_IF_ERROR(CheckPair(stem, config));
   }
   if (config.slot_forms.empty())
     return InvalidArgument("quantized_layers: is missing beside quant_algo MIXED_PRECISION");
@@ -242,6 +243,12 @@ LinearForm FormOf(const ModelConfig& config, std::string_view linear) {
   return {.dtype = config.dtype};
 }
 
+LinearForm FormOfTable(const ModelConfig& config, std::string_view stem) {
+  if (config.quant_algo == QuantAlgo::kMixedPrecision) return FormOf(config, stem);
+  if (stem == kHeadStem && config.quantize_lm_head) return FormOf(config, {});
+  return {.dtype = config.dtype};
+}
+
 std::vector<LinearForm> FormsOf(const ModelConfig& config) {
   if (config.quant_algo != QuantAlgo::kMixedPrecision) return {FormOf(config, {})};
   std::vector<LinearForm> forms;
@@ -260,6 +267,11 @@ bool HasIntegerExperts(const ModelConfig& config) {
         return true;
   }
   return false;
+}
+
+bool HasQuantizedTables(const ModelConfig& config) {
+  return config.quant_algo == QuantAlgo::kMixedPrecision &&
+         (config.slot_forms.contains(kEmbeddingStem) || config.slot_forms.contains(kHeadStem));
 }
 
 bool HasColumnOrder(const ModelConfig& config) {

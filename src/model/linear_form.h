@@ -11,8 +11,8 @@
 namespace inflight::model {
 
 // How the weights of the layers' linears are stored; the names are those of "quant_algo" in
-// checkpoints. Embeddings, norms and biases keep the model's dtype, and so
-// does lm_head but for quantize_lm_head.
+// checkpoints. Norms and biases keep the model's dtype; so do the embedding table, and lm_head but
+// for quantize_lm_head, unless kMixedPrecision gives them a form.
 enum class QuantAlgo : uint8_t {
   kNone,
   kW8A16,                  // int8, a scale per output channel

@@ -25,8 +25,11 @@ struct Row {
 BackendFacts FactsOf(DeviceKind device) {
   if (device == DeviceKind::kCuda)
     return {.name = "cuda", .has_fp8 = true};
-  return {
-      .name = "cpu", .has_float32 = true, .has_integer_experts = true, .has_column_order = true};
+  return {.name = "cpu",
+          .has_float32 = true,
+          .has_integer_experts = true,
+          .has_column_order = true,
+          .has_integer_tables = true};
 }
 
 Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
@@ -41,6 +44,9 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
       {"quant_algo", backend.has_integer_experts || !HasIntegerExperts(c),
        std::string(QuantAlgoName(c.quant_algo)), "experts in bfloat16, float16 and FP8",
        "use --use-fp8-rowwise, leave weights in the model's dtype (--quant-algo none), or use cpu"},
+      {"quantized_layers", backend.has_integer_tables || !HasQuantizedTables(c),
+       "an embedding table or lm_head of integers", "those of the model's dtype",
+       "convert the model again with --quant-algo none, or use cpu"},
       {"desc_act", backend.has_column_order || !HasColumnOrder(c), "true",
        "groups of columns in their order",
        "convert the model again with --quant-algo none, or use cpu"},

@@ -18,6 +18,7 @@ struct BackendFacts {
   bool has_fp8 = false;              // weights, activations and KV cache
   bool has_integer_experts = false;  // experts in int8, int4 and MXFP4
   bool has_column_order = false;     // linears whose columns have an order of their own
+  bool has_integer_tables = false;   // embedding tables, and heads of integers
 };
 BackendFacts FactsOf(DeviceKind device);
 

@@ -38,17 +38,32 @@ class SlotList {
   }
   void LinearScales(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
     const LinearForm form = FormOfStem(stem);
-    if (!form.is_quantized()) return;
-    if (form.has_groups())
-      OfMatrix(stem, kGroupScaleSuffix, {out, form.NumGroups(in)}, Kind::kScales, form, weight);
-    else
-      OfMatrix(stem, kScaleSuffix, {out}, Kind::kScales, form, weight);
+    if (form.is_quantized()) AddScales(stem, out, in, form, weight);
   }
   void LinearOffsets(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
     const LinearForm form = FormOfStem(stem);
     if (form.has_offsets)
       OfMatrix(stem, kOffsetSuffix, {out, form.NumGroups(in)}, Kind::kOffsets, form, weight);
     if (form.has_order) OfMatrix(stem, kOrderSuffix, {in}, Kind::kOrder, form, weight);
+  }
+  // The embedding table or lm_head, which may have a form of its own: packed, or row-major.
+  void FormedTable(std::string_view stem, int64_t rows, int64_t width, bool is_packed,
+                   ops::Weight& weight) {
+    const std::string name(stem);
+    const LinearForm form = FormOfTable(config_, stem);
+    if (is_packed)
+      Matrix(name + ".weight", rows, width, weight);
+    else
+      Table(name + ".weight", rows, width, weight);
+    slots_.back().form = form;
+    slots_.back().is_quantized = form.is_quantized();
+    slots_.back().is_linear = form.dtype == DType::kF8E4M3;  // quantised as the layers are
+    if (!form.is_quantized()) return;
+    const size_t first = slots_.size();
+    AddScales(name, rows, width, form, weight);
+    if (form.has_offsets)
+      OfMatrix(name, kOffsetSuffix, {rows, form.NumGroups(width)}, Kind::kOffsets, form, weight);
+    for (size_t i = first; i < slots_.size(); ++i) slots_[i].is_of_rows = !is_packed;
   }
   void Matrix(std::string name, int64_t out, int64_t in, ops::Weight& weight) {
     slots_.push_back({std::move(name), {out, in}, Kind::kMatrix, &weight, {}});
@@ -91,6 +106,13 @@ class SlotList {
   std::vector<WeightSlot> Take() { return std::move(slots_); }
 
  private:
+  void AddScales(const std::string& stem, int64_t out, int64_t in, const LinearForm& form,
+                 ops::Weight& weight) {
+    if (form.has_groups())
+      OfMatrix(stem, kGroupScaleSuffix, {out, form.NumGroups(in)}, Kind::kScales, form, weight);
+    else
+      OfMatrix(stem, kScaleSuffix, {out}, Kind::kScales, form, weight);
+  }
   void OfMatrix(const std::string& stem, std::string_view suffix, const Shape& shape, Kind kind,
                 const LinearForm& form, ops::Weight& weight) {
     slots_.push_back({fmt::format("{}.{}", stem, suffix), shape, kind, &weight, {}});
@@ -215,11 +237,8 @@ void AddMedusaHeads(const ModelConfig& config, DecoderWeights& weights, SlotList
 std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& weights) {
   SlotList list(config);
   if (config.part.is_first_stage()) {
-    const char* embedding = "transformer.vocab_embedding.weight";
-    if (config.tied_embeddings)
-      list.Matrix(embedding, VocabRows(config), config.hidden_size, weights.vocab_embedding);
-    else
-      list.Table(embedding, VocabRows(config), config.hidden_size, weights.vocab_embedding);
+    list.FormedTable(kEmbeddingStem, VocabRows(config), config.hidden_size, config.tied_embeddings,
+                     weights.vocab_embedding);
     if (config.position == PositionKind::kLearnedAbsolute)
       list.Table("transformer.position_embedding.weight", config.max_position_embeddings,
                  config.hidden_size, weights.position_embedding);
@@ -240,10 +259,9 @@ std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& w
   list.NormWeight("transformer.ln_f.weight", config.hidden_size, weights.final_norm_weight);
   if (config.norm == ops::NormKind::kLayerNorm)
     list.Vector("transformer.ln_f.bias", config.hidden_size, weights.final_norm_bias);
-  if (config.quantize_lm_head)
-    list.Linear("lm_head", VocabRows(config), config.hidden_size, weights.lm_head);
-  else if (!config.tied_embeddings)
-    list.Matrix("lm_head.weight", VocabRows(config), config.hidden_size, weights.lm_head);
+  if (!config.tied_embeddings)
+    list.FormedTable(kHeadStem, VocabRows(config), config.hidden_size, /*is_packed=*/true,
+                     weights.lm_head);
   if (config.head_bias) list.Vector("lm_head.bias", VocabRows(config), weights.lm_head_bias);
   AddMedusaHeads(config, weights, list);
   return list.Take();
@@ -279,8 +297,9 @@ DType StoredDType(const ModelConfig& config, const WeightSlot& slot) {
 
 ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot,
                                DeviceKind device) {
-  const bool is_packed = slot.kind == Kind::kMatrix ||
-                         (IsOfMatrix(slot) && slot.shape.rank() == 2 && slot.form.has_groups());
+  const bool is_packed =
+      slot.kind == Kind::kMatrix || (IsOfMatrix(slot) && slot.shape.rank() == 2 &&
+                                     slot.form.has_groups() && !slot.is_of_rows);
   return is_packed && device == DeviceKind::kCpu ? ops::CpuWeightLayout(StoredDType(config, slot))
                                                  : ops::WeightLayout::kRowMajor;
 }

@@ -18,7 +18,7 @@ inline constexpr std::string_view kMedusaHeads = "medusa_heads.";
 struct WeightSlot {
   enum class Kind : uint8_t {
     kMatrix,   // read by linear operators: packed, of the model's dtype, or its form's
-    kTable,    // read row by row: row-major, of the model's dtype
+    kTable,    // read row by row: row-major, of the model's dtype, or its form's
     kVector,   // norms and biases: float32
     kScales,   // of a quantised matrix before it in the list, float32: one per row [out], or of
                // groups [out, groups]; of float4 exponents, uint8
@@ -32,7 +32,8 @@ struct WeightSlot {
   TensorView* view = nullptr;
   bool is_linear = false;        // a matrix of the layers' linears, which quantisation takes in
   bool is_quantized = false;     // a matrix whose form is not of the model's dtype
-  LinearForm form = {};          // of linears, and of their scales and offsets
+  LinearForm form = {};          // of linears and tables, and of their scales and offsets
+  bool is_of_rows = false;       // scales and offsets of a row-major table
   bool is_one_centered = false;  // of ModelConfig::has_one_centered_norms: float32 in checkpoints
   bool is_router = false;        // of experts: float32 in checkpoints
   int num_experts = 0;  // > 0: it holds those of so many experts, equally many rows of each, one

@@ -278,7 +278,7 @@ Status ExpectExpertRows(const Weight& weight, int64_t num_experts, int64_t rows,
 }  // namespace
 
 Status Validate(const EmbedParams& p) {
-  RETURN_IF_ERROR(ExpectWeight("table", p.table));
+  RETURN_IF_ERROR(ExpectLinearWeight("table", p.table));
   const int64_t num_tokens = p.ids.num_elements();
   const int64_t hidden_size = p.table.in_features;
   RETURN_IF_ERROR(Expect("ids", p.ids, kInt32, {num_tokens}));
@@ -288,8 +288,12 @@ Status Validate(const EmbedParams& p) {
                                              : ExpectOwnRows(p));
   if (p.position_table.empty()) return Status::Ok();
   const int64_t max_positions = p.position_table.shape[0];
-  RETURN_IF_ERROR(
-      Expect("position_table", p.position_table, {p.table.dtype}, {max_positions, hidden_size}));
+  if (IsInteger(p.table.dtype))
+    RETURN_IF_ERROR(
+        Expect("position_table", p.position_table, kNormOutputs, {max_positions, hidden_size}));
+  else
+    RETURN_IF_ERROR(
+        Expect("position_table", p.position_table, {p.table.dtype}, {max_positions, hidden_size}));
   RETURN_IF_ERROR(Expect("positions", p.positions, kInt32, {num_tokens}));
   return ExpectIndices("positions", p.positions, max_positions);
 }

@@ -112,6 +112,9 @@ class GroupRounding(Rounding):
         y = x @ w.T
         return y if bias is None else y + bias
 
+    def head(self, x, w):
+        return self.linear(x, w, None)
+
 
 # What the engine has as one weight, or multiplies at once, is kept where all of it is packed.
 TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -119,7 +122,7 @@ TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 def is_kept(module, modules):
     if not module.startswith("model.layers."):
-        return False
+        return module == "lm_head."
     stem, _, name = module.removesuffix(".").rpartition(".")
     together = next((names for names in TOGETHER if name in names), (name,))
     return all(f"{stem}.{each}." in modules for each in together)

@@ -69,6 +69,10 @@ class Rounding:
         y = x @ w.T
         return y if bias is None else y + bias
 
+    def head(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """Logits; activations are not rounded."""
+        return x @ w.T
+
 
 def softmax(x: np.ndarray) -> np.ndarray:
     e = np.exp(x - x.max(axis=-1, keepdims=True))
@@ -127,7 +131,7 @@ def llama(config: dict, w: dict, ids: np.ndarray, rounding: Rounding) -> np.ndar
         gate = linear(x, at + "mlp.gate_proj")
         h = h + linear(gate / (1 + np.exp(-gate)) * linear(x, at + "mlp.up_proj"), at + "mlp.down_proj")
     head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
-    return norm(h, "model.norm.weight") @ head.T
+    return rounding.head(norm(h, "model.norm.weight"), head)
 
 
 def gpt2(config: dict, w: dict, ids: np.ndarray, rounding: Rounding) -> np.ndarray:

@@ -203,12 +203,15 @@ TEST(QuantizedFormsTest, GroupsAreKeptOnEveryTarget) {
                             std::optional(DeviceKind::kCuda)}) {
     ExpectKept({.target = target}, "awq_g128", {kW4A16Gptq, 128, true});
     ExpectKept({.target = target}, "packed_group", {kW4A16Gptq, 32, false});
-    ExpectKept({.target = target}, "gptq8_v2_head",
-               {kW8A16Gptq, 64, true, 5,
-                "8 weights, 7 kept as they are stored and 1 widened to bfloat16"});
     ExpectKept({.target = target}, "awq_g32_ignored",
                {.algo = kMixedPrecision, .num_linears = 4, .becomes = "6 weights, kept as"});
   }
+  ExpectKept({.target = DeviceKind::kCuda}, "gptq8_v2_head",
+             {kW8A16Gptq, 64, true, 5,
+              "8 weights, 7 kept as they are stored and 1 widened to bfloat16"});
+  // A head of integers is the CPU's alone.
+  ExpectKept({}, "gptq8_v2_head",
+             {.algo = kMixedPrecision, .num_linears = 6, .becomes = "8 weights, kept as"});
   ExpectKept({}, "packed_zeros", {kW4A16Gptq, 64, true});
   for (const char* name : {"gptq_act_order", "packed_zeros_order"})
     ExpectKept({.target = DeviceKind::kCpu}, name, {.algo = kMixedPrecision});
@@ -217,6 +220,26 @@ TEST(QuantizedFormsTest, GroupsAreKeptOnEveryTarget) {
              {.algo = kMixedPrecision,
               .num_linears = 4,
               .becomes = "5 weights, 4 kept as they are stored and 1 widened to float16"});
+}
+
+// A GPU reads the numbers that the codes of a checkpoint's head stand for.
+TEST(QuantizedFormsTest, AHeadOfIntegersIsWidenedForAGpu) {
+  const auto dir =
+      std::filesystem::path(testing::TempDir()) / ("quantized_head_" + std::to_string(getpid()));
+  std::filesystem::remove_all(dir);
+  ASSERT_TRUE(
+      builder::Convert({.model_dir = QuantizedDir("gptq8_v2_head"), .output_dir = dir}).ok());
+  const auto host = builder::OpenWeightSource(dir, {.target = DeviceKind::kCpu});
+  const auto gpu = builder::OpenWeightSource(dir, {.target = DeviceKind::kCuda});
+  ASSERT_TRUE(host.ok() && gpu.ok()) << host.status().ToString() << gpu.status().ToString();
+  EXPECT_TRUE(HasQuantizedTables((*host)->config));
+  EXPECT_FALSE(HasQuantizedTables((*gpu)->config));
+  EXPECT_EQ((*gpu)->config.slot_forms.size(), 5U);
+  EXPECT_EQ((*gpu)->recipes.count("lm_head.weights_scaling_factor"), 0U);
+  model::DecoderWeights unused;
+  for (const model::WeightSlot& slot : model::WeightSlots((*host)->config, unused))
+    if (slot.name == "lm_head.weight") ExpectSameNumbers(**host, **gpu, slot);
+  std::filesystem::remove_all(dir);
 }
 
 TEST(QuantizedFormsTest, OthersAreWidened) {
@@ -334,7 +357,7 @@ TEST(QuantizedFormsTest, EveryRoadGivesTheSameAnswers) {
            {"packed_channel", "W4A16"},
            {"packed_zeros", "W4A16_GPTQ"},
            {"int8_static_zeros", "MIXED_PRECISION"},
-           {"gptq8_v2_head", "W8A16_GPTQ"},
+           {"gptq8_v2_head", "MIXED_PRECISION"},
            {"awq_g32_ignored", "MIXED_PRECISION"}}) {
     SCOPED_TRACE(name);
     std::filesystem::remove_all(dir);

@@ -202,20 +202,23 @@ def test_blocks_of_integers_are_kept(type_name, wide, tmp_path):
     tensors, quantization = kept_checkpoint(path, tmp_path / "out")
     bits, group, has_offsets = KEPT[type_name]
     expected = {"quant_algo": f"W{bits}A16_GPTQ", "group_size": group, "has_zero_point": has_offsets}
-    assert quantization == expected | {"kv_cache_quant_algo": None}
     stored = stored_in(path)
     layer = "transformer.layers.0."
-    for stem, package in {
-        "attention.qkv": qkv_of(stored),
-        "attention.dense": stored["blk.0.attn_output.weight"],
-        "mlp.fc": stored["blk.0.ffn_gate.weight"],
-        "mlp.gate": stored["blk.0.ffn_up.weight"],
-        "mlp.proj": stored["blk.0.ffn_down.weight"],
-    }.items():
-        numbers, bound = numbers_of(tensors, layer + stem, bits, group)
+    packages = {
+        "transformer.vocab_embedding": stored["token_embd.weight"],
+        layer + "attention.qkv": qkv_of(stored),
+        layer + "attention.dense": stored["blk.0.attn_output.weight"],
+        layer + "mlp.fc": stored["blk.0.ffn_gate.weight"],
+        layer + "mlp.gate": stored["blk.0.ffn_up.weight"],
+        layer + "mlp.proj": stored["blk.0.ffn_down.weight"],
+    }
+    assert quantization["quant_algo"] == "MIXED_PRECISION"
+    assert quantization["quantized_layers"] == dict.fromkeys(packages, expected)
+    for stem, package in packages.items():
+        numbers, bound = numbers_of(tensors, stem, bits, group)
         assert (abs(numbers - package.astype(np.float64)) <= bound).all(), stem
     text = run("inspect", path).stdout
-    assert f"GGUF blocks, {type_name}; 8 weights, 7 kept as they are stored and 1 widened to bfloat16" in text
+    assert f"GGUF blocks, {type_name}; 8 weights, kept as they are stored" in text
     assert f"int{bits} weights in groups of {group}{' with zero points' if has_offsets else ''}; the CPU rounds" in text
 
 
@@ -236,6 +239,7 @@ def test_a_linear_of_several_blocks_has_a_form_that_holds_all(wide, tmp_path):
     int4 = {"quant_algo": "W4A16_GPTQ", "group_size": 32, "has_zero_point": True}
     layer = "transformer.layers.0."
     assert quantization["quantized_layers"] == {
+        "transformer.vocab_embedding": int4,
         layer + "attention.qkv": int8 | {"has_zero_point": True},
         layer + "mlp.fc": int4,
         layer + "mlp.gate": int4,
@@ -260,6 +264,44 @@ def test_a_linear_of_several_blocks_has_a_form_that_holds_all(wide, tmp_path):
     # Widened as asked for.
     for flags in (["--quant-algo", "none"], ["--dtype", "float32"]):
         assert "7 weights, widened to" in run("inspect", path, *flags).stdout
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_tables_of_blocks_are_executed_as_they_are(tied, wide, tmp_path):
+    """The embedding table in Q4_K and the head in Q6_K, or one table in Q6_K for both: rows of the table are the package's
+    numbers, and every road and division over ranks gives the answers of the file."""
+    model = wide
+    if not tied:
+        model = tmp_path / "hf"
+        shutil.copytree(wide, model)
+        values = gguf_models.weights(wide)
+        values["lm_head.weight"] = values["model.embed_tokens.weight"][::-1] * np.float32(1.5)
+        tensors = {name: ("F32", list(array.shape), array.tobytes()) for name, array in values.items()}
+        safetensors_rows.write(model / "model.safetensors", tensors)
+        config = json.loads((wide / "config.json").read_text()) | {"tie_word_embeddings": False}
+        (model / "config.json").write_text(json.dumps(config))
+    rng = np.random.default_rng(8)
+    four, six = packing("Q4_K", rng), packing("Q6_K", rng)
+    pack = lambda name, values: (six if "lm_head" in name or (tied and "embed" in name) else four)(name, values)  # noqa: E731
+    path = gguf_models.write(model, tmp_path / "m.gguf", pack=pack)
+    tensors, quantization = kept_checkpoint(path, tmp_path / "out")
+    stored = stored_in(path)
+    expected = {"transformer.vocab_embedding": (8, 16, "token_embd.weight")}
+    if not tied:
+        expected = {"transformer.vocab_embedding": (4, 32, "token_embd.weight"), "lm_head": (8, 16, "output.weight")}
+    for stem, (bits, group, name) in expected.items():
+        assert quantization["quantized_layers"][stem]["quant_algo"] == f"W{bits}A16_GPTQ"
+        numbers, bound = numbers_of(tensors, stem, bits, group)
+        assert (abs(numbers - stored[name].astype(np.float64)) <= bound).all(), stem
+    run("build", "--checkpoint-dir", tmp_path / "out", "--output-dir", tmp_path / "engine")
+    run("convert", "--model-dir", path, "--output-dir", tmp_path / "two", "--tp-size", "2")
+    run("build", "--checkpoint-dir", tmp_path / "two", "--output-dir", tmp_path / "merged", "--merge-ranks")
+    cases = [{"prompt": [1, 5, 9, 30], "greedy": [0] * 12}]
+    answers = greedy(path, cases)
+    for road in ("out", "engine", "merged"):
+        assert greedy(tmp_path / road, cases) == answers, road
+    ranks = ("--tensor-parallel-size", "2")
+    assert greedy(path, cases, *ranks) == greedy(tmp_path / "out", cases, *ranks)
 
 
 @pytest.fixture(scope="module")

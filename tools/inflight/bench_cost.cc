@@ -22,8 +22,8 @@ double LinearBytes(const model::ModelConfig& config) {
     if (slot.is_linear) {
       num_weights += static_cast<double>(slot.shape.num_elements());
       bytes += static_cast<double>(BytesOf(StoredDType(config, slot), slot.shape.num_elements()));
-    } else if (slot.shape.rank() == 2 && IsOfMatrix(slot)) {
-      bytes += static_cast<double>(BytesOf(DType::kF32, slot.shape.num_elements()));
+    } else if (slot.shape.rank() == 2 && slot.layer >= 0 && IsOfMatrix(slot)) {
+      bytes += static_cast<double>(BytesOf(StoredDType(config, slot), slot.shape.num_elements()));
     }
   }
   return num_weights == 0 ? 0 : bytes / num_weights;
