@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -23,7 +24,7 @@ constexpr int kBlockSize = 64;
 struct Form {
   const char* name = "float32";
   DType dtype = DType::kF32;
-  model::QuantAlgo algo = model::QuantAlgo::kNone;
+  std::optional<model::QuantAlgo> algo = model::QuantAlgo::kNone;  // none: as it is stored
   bool fp8_kv_cache = false;
   bool quantize_lm_head = false;
 };
@@ -229,6 +230,7 @@ std::string AccuracyReport::ToString() const {
         "fp8, fp8_f16: e4m3, a scale per output channel; activations e4m3 per token; the rest "
         "bfloat16, float16\n"
         "_kv: keys and values e4m3; _head: lm_head as the layers, where it is no embedding table\n";
+  if (forms.back().name == "stored") out += "stored: weights as the files have them\n";
   out += "\n";
   out += "form        weights MB  perplexity   change   logit rms  logit max  same best\n";
   for (const Accuracy& form : forms)
@@ -277,11 +279,15 @@ Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const O
   std::erase_if(forms, [&](const Form& form) {
     model::ModelConfig config = stored.config;
     config.dtype = form.dtype;
-    config.quant_algo = form.algo;
+    config.quant_algo = form.algo.value_or(kNone);
     config.fp8_kv_cache = form.fp8_kv_cache;
     config.quantize_lm_head = form.quantize_lm_head;
     return !model::Validate(config).ok();
   });
+  ASSIGN_OR_RETURN(const Description kept,
+                   Describe(dir, {.dtype = options.dtype, .target = device.kind()}));
+  if (kept.config.quant_algo != kNone)
+    forms.push_back({"stored", report.integer_dtype, /*algo=*/std::nullopt});
   for (const Form& form : forms) {
     ASSIGN_OR_RETURN(const auto other, open(form, device));
     ASSIGN_OR_RETURN(const Tally tally, ScoreAll(*float32, *other, texts));

@@ -23,7 +23,8 @@ struct ScoredText {
 // Of one stored form, over the positions whose next token is scored.
 struct Accuracy {
   // "float32", "float16", "bfloat16", "int8", "int4", "fp8", "fp8_f16"; with a KV cache in FP8
-  // "bf16_kv", "fp8_kv", and lm_head in FP8 too, "fp8_head_kv"
+  // "bf16_kv", "fp8_kv", and lm_head in FP8 too, "fp8_head_kv"; "stored" of files that are
+  // quantised
   std::string name;
   uint64_t weight_bytes = 0;
   double perplexity = 0;  // exp of the mean of -ln p(next token)

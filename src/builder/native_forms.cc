@@ -142,13 +142,13 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
   });
   const auto num_fp8 = static_cast<size_t>(std::ranges::count_if(linears, is_fp8));
   const bool is_narrow = source.config.dtype != DType::kF32 || !options.dtype;  // else bfloat16
-  if (num_fp8 > 0 && num_fp8 == num_linears && options.target != DeviceKind::kCpu && is_narrow) return linears;
+  if (num_fp8 > 0 && num_fp8 == num_linears && options.target != DeviceKind::kCpu && is_narrow)
+    return linears;
   std::erase_if(linears, is_fp8);
   // float32 asks for every bit of their numbers.
   if (options.dtype == DType::kF32)
-    std::erase_if(linears, [](const auto& named) {
-      return named.second.kind.codes == DType::kF4E2M1;
-    });
+    std::erase_if(linears,
+                  [](const auto& named) { return named.second.kind.codes == DType::kF4E2M1; });
   if (options.target == DeviceKind::kCuda)
     std::erase_if(linears, [](const auto& named) {
       return named.second.slot.num_experts > 0 || named.second.order != nullptr;
@@ -181,10 +181,9 @@ void SetOneForm(const LinearForm& form, model::ModelConfig& config) {
 void SetForms(const KeptLinears& linears, bool are_all, model::ModelConfig& config) {
   LinearForm one = LinearFormOf(linears.begin()->second);
   // Of all linears and of nothing else.
-  const bool has_name = one.dtype != DType::kF4E2M1 && !one.has_order &&
-                        std::ranges::none_of(linears, [](const auto& named) {
-                          return IsTable(named.second.slot);
-                        });
+  const bool has_name =
+      one.dtype != DType::kF4E2M1 && !one.has_order &&
+      std::ranges::none_of(linears, [](const auto& named) { return IsTable(named.second.slot); });
   const auto all = [&](const auto& has) {
     return are_all && has_name && std::ranges::all_of(linears, has);
   };
@@ -234,13 +233,12 @@ class OrderReader final : public artifact::TensorReader {
 
 // The recipe of a linear's order.
 void SetOrder(const KeptLinear& linear, const WeightSlot& slot, WeightSource& source) {
-  const artifact::StoredTensor& order =
-      source.read_tensors.emplace_back(artifact::StoredTensor{
-          .name = slot.name,
-          .dtype = DType::kI32,
-          .shape = slot.shape,
-          .data = {},
-          .reader = std::make_shared<OrderReader>(linear.order)});
+  const artifact::StoredTensor& order = source.read_tensors.emplace_back(
+      artifact::StoredTensor{.name = slot.name,
+                             .dtype = DType::kI32,
+                             .shape = slot.shape,
+                             .data = {},
+                             .reader = std::make_shared<OrderReader>(linear.order)});
   source.recipes[slot.name] = {.shape = slot.shape,
                                .parts = {{.tensor = &order, .num_rows = slot.shape[0]}}};
 }

@@ -352,8 +352,7 @@ Status StackTensors(const TensorNames& table, const NamesInFiles& in_files, Tens
     WeightRecipe recipe{.shape = slot.shape,
                         .parts = {},
                         .added = slot.is_one_centered && !table.has_whole_norms ? 1.0F : 0.0F};
-    if (stored.row.holds_experts)
-      RETURN_IF_ERROR(AddStoredExperts(stored, slot, finder, recipe));
+    if (stored.row.holds_experts) RETURN_IF_ERROR(AddStoredExperts(stored, slot, finder, recipe));
     int64_t row = 0;
     for (size_t i = 0; i < names.size() && !stored.row.holds_experts; row += part_rows[i], ++i) {
       const int64_t stored_rows = stored.row.num_shares * part_rows[i] + stored.row.skipped_rows;
@@ -396,10 +395,10 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
     WeightRecipe recipe{.shape = slot.shape, .parts = {}};
     std::set<std::pair<int64_t, int64_t>> held;  // where a part begins; equal begins are copies
     const std::vector<Shard> shards = ShardsOf(source.config, sharding, slot);
-    const auto quantized = slot.is_quantized || HasExponents(slot) ||
-                                   slot.kind == WeightSlot::Kind::kOrder
-                               ? std::optional(CheckpointDType(source.config, slot))
-                               : std::nullopt;
+    const auto quantized =
+        slot.is_quantized || HasExponents(slot) || slot.kind == WeightSlot::Kind::kOrder
+            ? std::optional(CheckpointDType(source.config, slot))
+            : std::nullopt;
     for (const Shard& shard : shards) {
       const auto file = static_cast<size_t>(shard.rank);
       ASSIGN_OR_RETURN(const StoredTensor* tensor,
@@ -426,10 +425,10 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
     const bool is_stored_so =
         slot.is_quantized && (slot.form.dtype == DType::kF4E2M1 || slot.form.has_order);
     if (is_stored_so && !recipe.parts.empty() && !IsQuantized(recipe))
-      return Unimplemented(fmt::format(
-          "{}: {}: dtype {}: floats are not rounded to {}", source.where, slot.name,
-          DTypeName(recipe.parts.front().tensor->dtype),
-          slot.form.has_order ? "an order of columns (desc_act)" : "W4A16_MXFP4"));
+      return Unimplemented(
+          fmt::format("{}: {}: dtype {}: floats are not rounded to {}", source.where, slot.name,
+                      DTypeName(recipe.parts.front().tensor->dtype),
+                      slot.form.has_order ? "an order of columns (desc_act)" : "W4A16_MXFP4"));
     source.recipes.emplace(slot.name, std::move(recipe));
   }
   return finder.Finish({kKvScale});

@@ -191,7 +191,8 @@ Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
   if (sharding.use_parallel_embedding && sharding.embedding_sharding_dim == 1) {
     if (FormOfTable(config, model::kEmbeddingStem).is_quantized())
       return Unimplemented(
-          "embedding_sharding_dim: got 1, a table of integers is cut by rows alone; give 0, or widen "
+          "embedding_sharding_dim: got 1, a table of integers is cut by rows alone; give 0, or "
+          "widen "
           "the weights (--quant-algo none)");
     RETURN_IF_ERROR(
         CheckDivides("hidden_size (embedding_sharding_dim 1)", config.hidden_size, tp_size));

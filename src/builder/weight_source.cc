@@ -26,7 +26,7 @@
 #include "builder/native_forms.h"
 #include "builder/recipes.h"
 #include "builder/sharding.h"
-#include "builder/widened_tables.h"
+#include "builder/widened_forms.h"
 #include "model/config_json.h"
 #include "model/supported.h"
 #include "quantized/block_form.h"
@@ -364,7 +364,7 @@ Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::pa
                                 : kind == SourceKind::kGguf     ? OpenGguf(dir, options)
                                                                 : OpenHuggingFace(dir, options));
   model::ModelConfig& config = source->config;
-  if (options.target == DeviceKind::kCuda && HasQuantizedTables(config)) WidenTables(*source);
+  if (options.target == DeviceKind::kCuda) RETURN_IF_ERROR(WidenForGpu(*source));
   if (const Status set = SetAlgo(options, StoredQuantAlgo(*source), config); !set.ok())
     return set.WithPrefix(dir.string());
   config.fp8_kv_cache = options.fp8_kv_cache.value_or(config.fp8_kv_cache);

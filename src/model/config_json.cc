@@ -98,8 +98,8 @@ Status ParseQuantizedLayers(JsonFields& quantization, ModelConfig& config) {
     const std::string algo_name = fields.String("quant_algo");
     RETURN_IF_ERROR(fields.status());
     if (algo_name == kMxfp4) {
-      config.slot_forms.emplace(
-          name, LinearForm{.dtype = DType::kF4E2M1, .group_size = kMxGroupSize});
+      config.slot_forms.emplace(name,
+                                LinearForm{.dtype = DType::kF4E2M1, .group_size = kMxGroupSize});
       continue;
     }
     const std::optional<QuantAlgo> algo = QuantAlgoFromName(algo_name);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/decoder_workspace.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "model/adapter.h"
 #include "model/decoder.h"

@@ -116,9 +116,9 @@ Status CheckMixed(const ModelConfig& config) {
             fmt::format("quantized_layers: {}: only int8, int4 and MXFP4 are supported", stem));
       if (slot.form.dtype == DType::kF4E2M1 &&
           (slot.form.group_size != kMxGroupSize || slot.form.has_offsets))
-        return Unimplemented(fmt::format(
-            "quantized_layers: {}: MXFP4 has groups of {} without zero points", stem,
-            kMxGroupSize));
+        return Unimplemented(
+            fmt::format("quantized_layers: {}: MXFP4 has groups of {} without zero points", stem,
+                        kMxGroupSize));
       RETURN_IF_ERROR(CheckGroupStep(stem + ": group_size", slot.form.group_size));
       RETURN_IF_ERROR(CheckIntegerWidth(name, slot.shape[1], slot.form.dtype));
       RETURN_IF_ERROR(CheckGroups(name, slot.shape[1], slot.form));

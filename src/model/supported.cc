@@ -23,8 +23,7 @@ struct Row {
 }  // namespace
 
 BackendFacts FactsOf(DeviceKind device) {
-  if (device == DeviceKind::kCuda)
-    return {.name = "cuda", .has_fp8 = true};
+  if (device == DeviceKind::kCuda) return {.name = "cuda", .has_fp8 = true};
   return {.name = "cpu",
           .has_float32 = true,
           .has_integer_experts = true,

@@ -298,8 +298,8 @@ DType StoredDType(const ModelConfig& config, const WeightSlot& slot) {
 ops::WeightLayout StoredLayout(const ModelConfig& config, const WeightSlot& slot,
                                DeviceKind device) {
   const bool is_packed =
-      slot.kind == Kind::kMatrix || (IsOfMatrix(slot) && slot.shape.rank() == 2 &&
-                                     slot.form.has_groups() && !slot.is_of_rows);
+      slot.kind == Kind::kMatrix ||
+      (IsOfMatrix(slot) && slot.shape.rank() == 2 && slot.form.has_groups() && !slot.is_of_rows);
   return is_packed && device == DeviceKind::kCpu ? ops::CpuWeightLayout(StoredDType(config, slot))
                                                  : ops::WeightLayout::kRowMajor;
 }
@@ -378,9 +378,9 @@ Status CheckOrders(std::span<const WeightSlot> slots) {
     for (const int32_t column : order) {
       const auto at = static_cast<size_t>(column);
       if (column < 0 || at >= size || is_found[at])
-        return InvalidArgument(fmt::format(
-            "{}: got column {}, which {}; each of {} once is needed", name, column,
-            column < 0 || at >= size ? "there is not" : "stands there already", size));
+        return InvalidArgument(
+            fmt::format("{}: got column {}, which {}; each of {} once is needed", name, column,
+                        column < 0 || at >= size ? "there is not" : "stands there already", size));
       is_found[at] = true;
     }
     constexpr std::string_view kGate = ".mlp.gate.";
@@ -389,8 +389,10 @@ Status CheckOrders(std::span<const WeightSlot> slots) {
     const std::string fc =
         fmt::format("{}.mlp.fc.{}", name.substr(0, gate), name.substr(gate + kGate.size()));
     const auto other = orders.find(fc);
-    if (other == orders.end() || !std::ranges::equal(order, std::span(other->second->weight->order, size)))
-      return InvalidArgument(fmt::format("{}: is not that of {}, with which it is multiplied", name, fc));
+    if (other == orders.end() ||
+        !std::ranges::equal(order, std::span(other->second->weight->order, size)))
+      return InvalidArgument(
+          fmt::format("{}: is not that of {}, with which it is multiplied", name, fc));
   }
   return Status::Ok();
 }

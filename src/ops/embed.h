@@ -15,8 +15,8 @@ struct EmbedParams {
   // [num_tokens] int32, each in [0, vocab_size) but for those that have a row in prompt_rows
   TensorView ids;
   TensorView positions;  // [num_tokens] int32; read only with a position table
-  // [vocab_size, hidden_size] any layout: a tied table is the lm_head's packed weight. On the CPU of
-  // integers, too, each row then with its scales.
+  // [vocab_size, hidden_size] any layout: a tied table is the lm_head's packed weight. On the CPU
+  // of integers, too, each row then with its scales.
   Weight table;
   TensorView position_table;  // [max_positions, hidden_size] same dtype as table, beside integers
                               // any float, row-major; empty unless learned_absolute

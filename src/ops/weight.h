@@ -79,8 +79,8 @@ struct Weight {
   const uint8_t* exponents = nullptr;
   int64_t group_size = 0;  // a multiple of kGroupStep that divides in_features; 0: no groups
   // Of groups, on the CPU alone: [in_features] the column of x that element k of every row is of, a
-  // permutation, so that the columns of a group lie side by side (GPTQ's act-order, arXiv:2210.17323).
-  // Null: column k.
+  // permutation, so that the columns of a group lie side by side (GPTQ's act-order,
+  // arXiv:2210.17323). Null: column k.
   const int32_t* order = nullptr;
 
   bool empty() const { return data == nullptr; }

@@ -31,7 +31,7 @@ enum class DType : uint8_t {
 
 // Whether two elements share a byte.
 constexpr bool HasHalfBytes(DType dtype) { return dtype == DType::kI4 || dtype == DType::kF4E2M1; }
-size_t SizeOf(DType dtype);  // bytes of an element; not where it shares one
+size_t SizeOf(DType dtype);                         // bytes of an element; not where it shares one
 size_t BytesOf(DType dtype, int64_t num_elements);  // that follow each other, of any dtype
 // "float32", "bfloat16", ... as in Hugging Face's `torch_dtype`.
 std::string_view DTypeName(DType dtype);

@@ -98,11 +98,10 @@ class GoldenTest : public testing::TestWithParam<std::string> {
   std::vector<EnginePtr> OpenAllRoads(DType dtype) {
     const auto checkpoint = work_dir_ / "checkpoint";
     const auto engine = work_dir_ / "engine";
-    const Status converted = builder::Convert(
-        {.model_dir = hf_dir(),
-         .output_dir = checkpoint,
-         .dtype = std::string(DTypeName(dtype)),
-         .quant_algo = model::QuantAlgo::kNone});
+    const Status converted = builder::Convert({.model_dir = hf_dir(),
+                                               .output_dir = checkpoint,
+                                               .dtype = std::string(DTypeName(dtype)),
+                                               .quant_algo = model::QuantAlgo::kNone});
     EXPECT_TRUE(converted.ok()) << converted.ToString();
     const Status built =
         builder::Build({.checkpoint_dir = checkpoint, .output_dir = engine, .limits = limits_});

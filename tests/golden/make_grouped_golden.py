@@ -7,7 +7,8 @@
 Weights are codes, scales and zero points read from the files by the formats' public definitions
 (make_quantized_golden.py), (q - z) s without rounding. Activations of a linear are rounded to int8 with a scale for
 each token and group of the weight's columns, or for each token where a row is not cut (src/ops/linear.h). Which group a
-column is of, g_idx says where there is one. The forward pass is make_integer_golden.py's, and is compared here too with what transformers said about the widened weights.
+column is of, g_idx says where there is one. The forward pass is make_integer_golden.py's, and is compared here too with
+what transformers said about the widened weights.
 
     prompt_P [prompt_len] int64            token ids, P = 0, 1, ...; no activation lies close to a tie
     logits_P [prompt_len, vocab] float32

@@ -19,6 +19,7 @@
 #include "builder/weight_source.h"
 #include "constants.h"
 #include "golden_reference.h"
+#include "model/supported.h"
 #include "paged_model.h"
 #include "tensor/element.h"
 #include "worse.h"
@@ -206,9 +207,9 @@ TEST(QuantizedFormsTest, GroupsAreKeptOnEveryTarget) {
     ExpectKept({.target = target}, "awq_g32_ignored",
                {.algo = kMixedPrecision, .num_linears = 4, .becomes = "6 weights, kept as"});
   }
-  ExpectKept({.target = DeviceKind::kCuda}, "gptq8_v2_head",
-             {kW8A16Gptq, 64, true, 5,
-              "8 weights, 7 kept as they are stored and 1 widened to bfloat16"});
+  ExpectKept(
+      {.target = DeviceKind::kCuda}, "gptq8_v2_head",
+      {kW8A16Gptq, 64, true, 5, "8 weights, 7 kept as they are stored and 1 widened to bfloat16"});
   // A head of integers is the CPU's alone.
   ExpectKept({}, "gptq8_v2_head",
              {.algo = kMixedPrecision, .num_linears = 6, .becomes = "8 weights, kept as"});
@@ -222,23 +223,26 @@ TEST(QuantizedFormsTest, GroupsAreKeptOnEveryTarget) {
               .becomes = "5 weights, 4 kept as they are stored and 1 widened to float16"});
 }
 
-// A GPU reads the numbers that the codes of a checkpoint's head stand for.
-TEST(QuantizedFormsTest, AHeadOfIntegersIsWidenedForAGpu) {
+// A GPU reads the numbers that the codes of a checkpoint's head, and of columns in an order of
+// their own, stand for.
+TEST(QuantizedFormsTest, WhatAGpuDoesNotComputeWithIsWidenedForIt) {
   const auto dir =
-      std::filesystem::path(testing::TempDir()) / ("quantized_head_" + std::to_string(getpid()));
-  std::filesystem::remove_all(dir);
-  ASSERT_TRUE(
-      builder::Convert({.model_dir = QuantizedDir("gptq8_v2_head"), .output_dir = dir}).ok());
-  const auto host = builder::OpenWeightSource(dir, {.target = DeviceKind::kCpu});
-  const auto gpu = builder::OpenWeightSource(dir, {.target = DeviceKind::kCuda});
-  ASSERT_TRUE(host.ok() && gpu.ok()) << host.status().ToString() << gpu.status().ToString();
-  EXPECT_TRUE(HasQuantizedTables((*host)->config));
-  EXPECT_FALSE(HasQuantizedTables((*gpu)->config));
-  EXPECT_EQ((*gpu)->config.slot_forms.size(), 5U);
-  EXPECT_EQ((*gpu)->recipes.count("lm_head.weights_scaling_factor"), 0U);
-  model::DecoderWeights unused;
-  for (const model::WeightSlot& slot : model::WeightSlots((*host)->config, unused))
-    if (slot.name == "lm_head.weight") ExpectSameNumbers(**host, **gpu, slot);
+      std::filesystem::path(testing::TempDir()) / ("quantized_gpu_" + std::to_string(getpid()));
+  for (const auto& [name, num_kept] :
+       {std::pair{"gptq8_v2_head", 5}, {"gptq_act_order", 0}, {"packed_zeros_order", 0}}) {
+    SCOPED_TRACE(name);
+    std::filesystem::remove_all(dir);
+    ASSERT_TRUE(builder::Convert({.model_dir = QuantizedDir(name), .output_dir = dir}).ok());
+    const auto host = builder::OpenWeightSource(dir, {.target = DeviceKind::kCpu});
+    const auto gpu = builder::OpenWeightSource(dir, {.target = DeviceKind::kCuda});
+    ASSERT_TRUE(host.ok() && gpu.ok()) << host.status().ToString() << gpu.status().ToString();
+    EXPECT_TRUE(CheckSupported((*gpu)->config, model::FactsOf(DeviceKind::kCuda)).ok());
+    EXPECT_EQ((*gpu)->config.slot_forms.size(), static_cast<size_t>(num_kept));
+    model::DecoderWeights unused;
+    for (const model::WeightSlot& slot : model::WeightSlots((*host)->config, unused))
+      if (slot.is_quantized && !IsQuantized((*gpu)->recipes.at(slot.name)))
+        ExpectSameNumbers(**host, **gpu, slot);
+  }
   std::filesystem::remove_all(dir);
 }
 

@@ -82,7 +82,12 @@ struct IntegerWeight {
       constexpr int8_t kIntegers[] = {0, 1, 2, 3, 4, 6, 8, 12, -1, -2, -3, -4, -6, -8, -12};
       for (int8_t& v : values) v = kIntegers[random.Below(15)];
       for (float& s : scales) s = std::ldexp(1.0F, random.Below(9) - 8);
-      return {form, rows, columns, std::move(values), std::move(scales), {},
+      return {form,
+              rows,
+              columns,
+              std::move(values),
+              std::move(scales),
+              {},
               CpuWeightLayout(form.dtype)};
     }
     for (float& s : scales) s = (1.5F + random.Uniform()) / static_cast<float>(2 * range);
@@ -124,10 +129,10 @@ struct IntegerWeight {
       return static_cast<uint8_t>(128 + std::ilogb(scale));
     });
     packed_scales = Tensor(DType::kU8, {num_scales});
-    PackWeight(bytes.view(), DType::kU8,
-               weight.layout == WeightLayout::kRowMajor ? WeightLayout::kRowMajor
-                                                        : WeightLayout::kPanel64,
-               packed_scales.view().data);
+    PackWeight(
+        bytes.view(), DType::kU8,
+        weight.layout == WeightLayout::kRowMajor ? WeightLayout::kRowMajor : WeightLayout::kPanel64,
+        packed_scales.view().data);
     weight.exponents = packed_scales.view().as<const uint8_t>();
   }
 

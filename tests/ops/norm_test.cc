@@ -5,6 +5,7 @@
 
 #include "cases.h"
 #include "compare.h"
+#include "integer_weight.h"
 #include "ops/add_norm.h"
 #include "ops/embed.h"
 
@@ -207,6 +208,42 @@ TEST_F(EmbedTest, RowsOfPackedTablesAndPositionsAreExact) {
         }
       }
     }
+}
+
+// Each element is its code times its group's scale and the offset, rounded once.
+TEST_F(EmbedTest, RowsOfIntegersAreTheirNumbers) {
+  for (const IntegerForm& form : {IntegerForm{DType::kI8},
+                                  {DType::kI4},
+                                  {DType::kI8, 16},
+                                  {DType::kI4, 32, true},
+                                  {DType::kF4E2M1, 32}}) {
+    const auto some = IntegerWeight::Some(form, 70, 96, 3);
+    const IntegerWeight plain(form, 70, 96, some.elements, some.scales, some.offsets,
+                              WeightLayout::kRowMajor);
+    const Tensor positions = Tensor::Random(DType::kBF16, {9, 96}, 4);
+    const std::vector<int> ids = {69, 0, 63, 64};
+    const std::vector<int> at = {8, 0, 3, 1};
+    std::vector<float> want;
+    for (size_t t = 0; t < ids.size(); ++t)
+      for (int k = 0; k < 96; ++k)
+        want.push_back(2 * static_cast<float>(some.Value(ids[t], k)) +
+                       positions.Get(at[t] * 96 + k));
+    const Tensor id_tensor = Tensor::Int32(ids);
+    const Tensor at_tensor = Tensor::Int32(at);
+    for (const OpTable& ops : CpuOpTables({.weight_dtype = form.dtype}))
+      for (const IntegerWeight* table : {&some, &plain}) {
+        const Tensor y(DType::kF32, {4, 96});
+        ASSERT_EQ(ops.embed({.ids = id_tensor.view(),
+                             .positions = at_tensor.view(),
+                             .table = table->weight,
+                             .position_table = positions.view(),
+                             .scale = 2,
+                             .y = y.view()},
+                            stream_),
+                  Status::Ok());
+        EXPECT_TRUE(SameBits(y.ToFloats(), want)) << ops.name << " " << DTypeName(form.dtype);
+      }
+  }
 }
 
 TEST_F(EmbedTest, TokensWithARowOfTheirOwnHaveThatRow) {

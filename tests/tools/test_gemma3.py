@@ -14,7 +14,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "protocol"))
 from live_server import is_sanitized
 
 NOT_TO_BE_HAD = 3  # of the script
-GOLDEN = json.loads((ROOT / "tests/golden/gguf/gemma3.json").read_text())["cases"]
+REFERENCE = json.loads((ROOT / "tests/golden/gguf/gemma3.json").read_text())
+GOLDEN = REFERENCE["cases"]
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +61,14 @@ def test_blocks_are_kept_as_they_are_stored(model):
     found = [json.loads(line)["output_ids"][0] for line in done.stdout.splitlines()]
     wanted = [case["greedy"][0] for case in GOLDEN if case["greedy"]]
     assert sum(a == b for a, b in zip(found, wanted, strict=True)) >= 0.8 * len(wanted)
+
+
+def test_the_perplexity_of_a_text_is_that_of_transformers(model):
+    """On the numbers that the blocks stand for, and with the blocks as they are stored and activations in int8."""
+    text = ROOT / "tests/golden/gguf/gemma3_text.txt"
+    report = run("build", "--report", "--checkpoint-dir", model, "--report-text", text).stdout
+    expected = REFERENCE["text"]
+    assert f"accuracy over {expected['num_predictions']} predictions in 1 texts" in report
+    found = {line.split()[0]: float(line.split()[2]) for line in report.splitlines() if line.startswith(("float32 ", "stored "))}
+    assert abs(found["float32"] / expected["perplexity"] - 1) < 0.001
+    assert abs(found["stored"] / expected["perplexity"] - 1) < 0.01

@@ -4,13 +4,12 @@
 import json
 import shutil
 
-import gguf
 import gguf_models
 import numpy as np
 import pytest
 import safetensors_rows
-from command import ROOT, error, run
-from test_gguf import KEPT, GOLDEN, checkpoint, golden, greedy, kept_checkpoint, numbers_of, packing, stored_in
+from command import error, run
+from test_gguf import GOLDEN, KEPT, checkpoint, golden, greedy, kept_checkpoint, numbers_of, packing, stored_in
 
 LAYER = "transformer.layers.0."
 

@@ -87,8 +87,9 @@ config::Schema<Options> MakeSchema() {
       config::OneOf(LogLevels()));
   schema.Add(
       "report", [](Options& o) -> auto& { return o.report; },
-      "Print perplexity and logit error of the model as float32, float16, bfloat16, int8 and int4 "
-      "before building; without output_dir, that alone. Takes the memory of float32 and one more.",
+      "Print perplexity and logit error of the model as float32, float16, bfloat16, int8 and int4, "
+      "and of quantised files as they are stored, before building; without output_dir, that alone. "
+      "Takes the memory of float32 and one more.",
       config::Switch());
   schema.Add(
       "report_text", [](Options& o) -> auto& { return o.report_text; },

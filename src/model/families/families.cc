@@ -125,9 +125,8 @@ std::vector<TensorRow> WithExperts(std::vector<TensorRow> base, bool has_shared)
 
 std::vector<TensorRow> WithGgufExperts(const std::vector<TensorRow>& base, bool has_shared) {
   TensorRow router = {"mlp.router", {"ffn_gate_inp"}};
-  TensorRow fc = {.checkpoint = "mlp.fc",
-                  .stored = {"ffn_up_exps", "ffn_gate_exps"},
-                  .holds_experts = true};
+  TensorRow fc = {
+      .checkpoint = "mlp.fc", .stored = {"ffn_up_exps", "ffn_gate_exps"}, .holds_experts = true};
   TensorRow proj = {.checkpoint = "mlp.proj", .stored = {"ffn_down_exps"}, .holds_experts = true};
   TensorRow fc_each = {"mlp.fc", {"ffn_up.*", "ffn_gate.*"}};
   TensorRow proj_each = {"mlp.proj", {"ffn_down.*"}};

@@ -79,8 +79,8 @@ Fields GgufFields(std::string_view epsilon) {
                       RealOr("rope.freq_base", &ModelConfig::rope_theta, 10000.0),
                       HeadSize("rope.dimension_count"),
                       {.name = "rope.scaling.type", .read = ReadScaling, .write = {}},
-                      Ignored("rope.scaling.factor"),  // read with the type
-                      Ignored("rope.scale_linear"),    // an older name of it
+                      Ignored("rope.scaling.factor"),                   // read with the type
+                      Ignored("rope.scale_linear"),                     // an older name of it
                       Ignored("rope.scaling.original_context_length"),  // of other types
                       Ignored("rope.scaling.finetuned"),
                   });
@@ -131,8 +131,7 @@ Field GgufAttentionScale(int widest_layers) {
 
 Fields GgufExperts(bool are_renormalized) {
   const auto read = [=](JsonFields& fields, ModelConfig& config) {
-    config.num_experts =
-        static_cast<int>(fields.Int("expert_count", 1, int64_t{ops::kMaxExperts}));
+    config.num_experts = static_cast<int>(fields.Int("expert_count", 1, int64_t{ops::kMaxExperts}));
     config.has_renormalized_experts = are_renormalized;
     return fields.status();
   };

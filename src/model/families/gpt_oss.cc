@@ -98,8 +98,8 @@ Family GptOss() {
   family.gguf.fields = Replaced(family.gguf.fields, {GgufYarn(), PublishedLimit()});
   family.gguf.tensors.paired.clear();
   family.gguf.tensors.layer_rows = WithGgufExperts(
-      Replaced(family.gguf.tensors.layer_rows, {{"post_layernorm", {"post_attention_norm"}},
-                                                {"attention.sinks", {"attn_sinks"}}}));
+      Replaced(family.gguf.tensors.layer_rows,
+               {{"post_layernorm", {"post_attention_norm"}}, {"attention.sinks", {"attn_sinks"}}}));
   return family;
 }
 

@@ -32,9 +32,9 @@ Family Olmoe() {
   family.gguf.architecture = "olmoe";
   family.gguf.fields = Replaced(family.gguf.fields, GgufExperts(/*are_renormalized=*/false));
   family.gguf.tensors.paired.clear();
-  family.gguf.tensors.layer_rows = WithGgufExperts(
-      Replaced(family.gguf.tensors.layer_rows, {{"attention.q_layernorm", {"attn_q_norm"}},
-                                                {"attention.k_layernorm", {"attn_k_norm"}}}));
+  family.gguf.tensors.layer_rows = WithGgufExperts(Replaced(
+      family.gguf.tensors.layer_rows,
+      {{"attention.q_layernorm", {"attn_q_norm"}}, {"attention.k_layernorm", {"attn_k_norm"}}}));
   return family;
 }
 

@@ -52,8 +52,8 @@ Family Qwen2Moe() {
   family.tensors.layer_rows = WithExperts(family.tensors.layer_rows, /*has_shared=*/true);
   family.gguf.architecture = "qwen2moe";
   family.gguf.fields = Replaced(family.gguf.fields, GgufExperts(/*are_renormalized=*/false));
-  family.gguf.fields = Replaced(family.gguf.fields,
-                                {SharedExpertWidth("expert_shared_feed_forward_length", 0)});
+  family.gguf.fields =
+      Replaced(family.gguf.fields, {SharedExpertWidth("expert_shared_feed_forward_length", 0)});
   family.gguf.tensors.layer_rows =
       WithGgufExperts(family.gguf.tensors.layer_rows, /*has_shared=*/true);
   return family;

@@ -40,7 +40,8 @@ struct PanelArgs {
   // With groups of k, in order, for all 64 columns (formula: ops/linear.h).
   int64_t group_size = 0;            // 0: none
   const float* w_offsets = nullptr;  // [groups][64], as w_scales then are; null: none
-  // panel_fp4 only, in place of scales: [groups][64] e8m0, for integers that are twice the elements.
+  // panel_fp4 only, in place of scales: [groups][64] e8m0, for integers that are twice the
+  // elements.
   const uint8_t* w_exponents = nullptr;
 };
 
@@ -49,11 +50,11 @@ struct QuantizeArgs {
   const void* x;  // [size] bf16 or float32
   Element x_element;
   int64_t size;
-  int64_t num_groups;  // of equal size; 1 without groups
+  int64_t num_groups;              // of equal size; 1 without groups
   const int32_t* order = nullptr;  // [size] value k is of element order[k]; null: of element k
-  int8_t* values;      // [size, padded with zeros to a multiple of 64]
-  float* scales;       // [num_groups]
-  int32_t* sums;       // [num_groups]
+  int8_t* values;                  // [size, padded with zeros to a multiple of 64]
+  float* scales;                   // [num_groups]
+  int32_t* sums;                   // [num_groups]
 };
 
 // y[r][n] = function(sums[r][n] + bias[n]), and where up_sums is set, times (up_sums[r][n] +

@@ -137,8 +137,7 @@ struct GroupedProduct {
       const Vec x_sum = Set1(static_cast<float>(a.x_sums[row + r][group]) * x_scale);
 #pragma GCC unroll 4
       for (int c = 0; c < kWide; ++c) {
-        Vec sum =
-            MulAdd(ToFloats(exact[r][c]), Mul(scale, ScalesAt(at + 16 * c)), sums.Get(r, c));
+        Vec sum = MulAdd(ToFloats(exact[r][c]), Mul(scale, ScalesAt(at + 16 * c)), sums.Get(r, c));
         if constexpr (kHasOffsets) sum = MulAdd(x_sum, Load(w_offsets + 16 * c), sum);
         sums.Set(r, c, sum);
       }

@@ -23,11 +23,11 @@ struct RoundedRows {
   RoundedRows(const Weight& weight, int64_t num_rows, const TensorView& scratch);
 
   int64_t stride = 0;
-  int64_t num_groups = 0;    // of the weight; 1 without groups
+  int64_t num_groups = 0;          // of the weight; 1 without groups
   const int32_t* order = nullptr;  // of the weight
-  int8_t* values = nullptr;  // [num_rows][stride]
-  float* scales = nullptr;   // [num_rows][num_groups]
-  int32_t* sums = nullptr;   // [num_rows][num_groups]
+  int8_t* values = nullptr;        // [num_rows][stride]
+  float* scales = nullptr;         // [num_rows][num_groups]
+  int32_t* sums = nullptr;         // [num_rows][num_groups]
 
   // Fills them: of row r from row_of(r), a row of `element`s.
   template <typename Rows>

@@ -170,8 +170,7 @@ INFLIGHT_INLINE Nibbles LookUp(Nibbles v, const uint8_t* table) {
 INFLIGHT_INLINE __m256 HalvesOfE8M0Of8(const uint8_t* p) {
   const __m256i one = _mm256_set1_epi32(1);
   const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  const __m256i least =
-      _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), _mm256_min_epi32(e, one));
+  const __m256i least = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), _mm256_min_epi32(e, one));
   return _mm256_castsi256_ps(
       _mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), least));
 }

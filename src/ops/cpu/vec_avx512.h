@@ -103,16 +103,14 @@ INFLIGHT_INLINE Nibbles LoadNibbles(const uint8_t* p) {
 }
 // What `table` [16] has for each byte.
 INFLIGHT_INLINE Nibbles LookUp(Nibbles v, const uint8_t* table) {
-  const __m512i t =
-      _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+  const __m512i t = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
   return {_mm512_shuffle_epi8(t, v.first), _mm512_shuffle_epi8(t, v.second)};
 }
 // 2^(e - 128): of e = 0 and 1 below the normal numbers.
 INFLIGHT_INLINE Vec HalvesOfE8M0(const uint8_t* p) {
   const __m512i one = _mm512_set1_epi32(1);
   const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  const __m512i least =
-      _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), _mm512_min_epi32(e, one));
+  const __m512i least = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), _mm512_min_epi32(e, one));
   return _mm512_castsi512_ps(
       _mm512_max_epi32(_mm512_slli_epi32(_mm512_sub_epi32(e, one), 23), least));
 }

@@ -7,7 +7,8 @@
 
 The weights are those of the file in float32, widened by transformers with the gguf package. Ids of a prompt are those of the
 sentencepiece package with the file's pieces. For each prompt the ids of greedy decoding are kept up to the first place at
-which the two best logits are closer than MIN_GAP, where rounding may decide.
+which the two best logits are closer than MIN_GAP, where rounding may decide. The perplexity is that of gemma3_text.txt, of all
+its tokens but the first, which is BOS.
 """
 
 import json
@@ -80,6 +81,12 @@ def greedy(model, prompt):
     return ids[len(prompt) :]
 
 
+@torch.no_grad()
+def perplexity(model, ids):
+    log_probs = model(torch.tensor([ids])).logits[0, :-1].double().log_softmax(-1)
+    return float((-log_probs[range(len(ids) - 1), ids[1:]]).mean().exp())
+
+
 def main():
     path = pathlib.Path(sys.argv[1])
     tokenizer = tokenizer_of(path)
@@ -91,7 +98,9 @@ def main():
         answer = greedy(model, ids)
         cases.append({"prompt": prompt, "ids": ids, "greedy": answer, "text": tokenizer.decode(answer)})
         print(cases[-1], flush=True)
+    text = [bos, *tokenizer.encode((HERE / "gemma3_text.txt").read_text())]
     golden = {"torch": torch.__version__, "transformers": transformers.__version__, "gguf": "0.19.0", "cases": cases}
+    golden["text"] = {"num_predictions": len(text) - 1, "perplexity": perplexity(model, text)}
     (HERE / "gemma3.json").write_text(json.dumps(golden, ensure_ascii=False, indent=1) + "\n")
 
 
