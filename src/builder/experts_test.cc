@@ -161,8 +161,8 @@ TEST_F(ExpertFilesTest, ReadsQwen2Moe) {
   EXPECT_EQ(m.sliding_window, 0);
   config["shared_expert_intermediate_size"] = 5000;
   EXPECT_THAT(ParseHfConfig(config, "config.json").status().message(),
-              HasSubstr("shared_expert_intermediate_size: got 5000, only multiples of "
-                        "moe_intermediate_size, 1408, are supported"));
+              HasSubstr("shared_expert_intermediate_size: got 5000, only multiples of the other "
+                        "experts' width, 1408, are supported"));
 }
 
 // openai/gpt-oss-20b.

@@ -55,10 +55,13 @@ constexpr std::string_view kGpt4oPattern =
 
 constexpr WordRule kWordRules[] = {
     {.name = "gpt-2", .pattern = ""},
+    {.name = "mpt", .pattern = ""},
+    {.name = "olmo", .pattern = "", .is_nfc = true},
     {.name = "llama-bpe", .pattern = kLlama3Pattern, .ignores_merges = true, .adds_bos = true},
     {.name = "llama3", .pattern = kLlama3Pattern, .ignores_merges = true, .adds_bos = true},
     {.name = "llama-v3", .pattern = kLlama3Pattern, .ignores_merges = true, .adds_bos = true},
     {.name = "smaug-bpe", .pattern = kLlama3Pattern},
+    {.name = "dbrx", .pattern = kLlama3Pattern},
     {.name = "qwen2", .pattern = kQwen2Pattern, .is_nfc = true},
     {.name = "tekken", .pattern = kTekkenPattern, .ignores_merges = true, .adds_bos = true},
     {.name = "gpt-4o", .pattern = kGpt4oPattern},

@@ -46,7 +46,9 @@ def byte_level(pattern, ignore_merges=False, normalizer=None, digits=False, bos=
 KINDS = {
     "gpt-2": lambda: byte_level(None),
     "llama-bpe": lambda: byte_level(recipes.LLAMA3, ignore_merges=True, bos=True),
+    "olmo": lambda: byte_level(None, normalizer=normalizers.NFC()),
     "smaug-bpe": lambda: byte_level(recipes.LLAMA3),
+    "dbrx": lambda: byte_level(recipes.LLAMA3),
     "qwen2": lambda: byte_level(recipes.QWEN2, normalizer=normalizers.NFC()),
     "tekken": lambda: byte_level(TEKKEN, ignore_merges=True, bos=True),
     "gpt-4o": lambda: byte_level(recipes.O200K),
