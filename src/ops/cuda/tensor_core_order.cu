@@ -113,7 +113,8 @@ Status Turn(const Weight& weight, const float* values, float* scratch) {
 }  // namespace
 
 bool CanOrderForTensorCores(const Weight& weight) {
-  if (!IsInteger(weight.dtype) || weight.layout != WeightLayout::kRowMajor) return false;
+  const bool is_ours = weight.dtype == DType::kI8 || weight.dtype == DType::kI4;
+  if (!is_ours || weight.layout != WeightLayout::kRowMajor) return false;
   const int64_t slab = SlabElements(weight);
   if (weight.out_features % kPanelRows != 0 || weight.in_features % slab != 0) return false;
   const int64_t group = weight.group_size;
