@@ -17,10 +17,11 @@ int Scheduler::StageTokens() const {
   for (const SequenceState* sequence : running_)
     if (sequence->num_kv_tokens < sequence->num_prefill_tokens)
       num_tokens += sequence->num_prefill_tokens - sequence->num_cached_tokens;
-  for (const SequenceState* sequence = waiting_.first();
-       sequence != nullptr && num_tokens < most && num_sequences < max_running_;
-       sequence = sequence->next, ++num_sequences)
-    num_tokens += std::ssize(*sequence->tokens);
+  for (const SequenceState& sequence : waiting_) {
+    if (num_tokens >= most || num_sequences == max_running_) break;
+    num_tokens += std::ssize(*sequence.tokens);
+    ++num_sequences;
+  }
   const int64_t share = (std::min(num_tokens, most) + options_.depth - 1) / options_.depth;
   const auto in_units = static_cast<int>((share + chunk_unit_ - 1) / chunk_unit_ * chunk_unit_);
   return std::max(in_units, kLeastStageTokens);

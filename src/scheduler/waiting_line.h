@@ -23,6 +23,8 @@ class WaitingLine {
   SequenceState* first() const {
     return line_.empty() ? nullptr : const_cast<SequenceState*>(&*line_.begin());
   }
+  auto begin() const { return line_.begin(); }  // in their order
+  auto end() const { return line_.end(); }
   int size() const { return static_cast<int>(line_.size()); }
 
  private:
