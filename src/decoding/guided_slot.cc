@@ -55,6 +55,7 @@ std::unique_ptr<GuidedSlot> GuidedSlot::Clone() const {
   clone->num_words_ = num_words_;
   clone->end_ids_ = end_ids_;
   clone->has_left_ = has_left_;
+  clone->has_ended_ = has_ended_;
   return clone;
 }
 
@@ -66,6 +67,7 @@ GuideVerdict GuidedSlot::Find(std::span<uint32_t> allowed) {
   CHECK_LE(num_words_, allowed.size());
   std::ranges::fill(allowed, 0);
   if (has_left_) return GuideVerdict::kNone;
+  if (has_ended_) return GuideVerdict::kEnd;
   if (!state_->Mask(allowed.first(num_words_))) {
     std::ranges::fill(allowed, 0);
     return GuideVerdict::kTooMuchWork;
@@ -93,7 +95,8 @@ GuideVerdict GuidedSlot::Ban(std::span<float> logits) {
 
 bool GuidedSlot::Accept(TokenId token) {
   const bool is_end = std::ranges::find(end_ids_, token) != end_ids_.end();
-  has_left_ = has_left_ || !(is_end ? state_->CanEnd() : state_->Accept(token));
+  has_left_ = has_left_ || has_ended_ || !(is_end ? state_->CanEnd() : state_->Accept(token));
+  has_ended_ = is_end;
   return !has_left_;
 }
 

@@ -45,7 +45,8 @@ class GuidedSlot {
 
   GuideVerdict verdict() const { return verdict_; }  // of the last FindAllowed
 
-  // A token came next. False where it may not: then nothing more may.
+  // A token came next. False where it may not: then nothing more may, as behind an id that ends the
+  // sequence.
   bool Accept(TokenId token);
 
   // How many of `tokens` may come one after another. The place stays as it is.
@@ -60,7 +61,8 @@ class GuidedSlot {
   std::vector<TokenId> end_ids_;
   std::vector<uint32_t> allowed_;  // of Ban
   GuideVerdict verdict_ = GuideVerdict::kTokens;
-  bool has_left_ = false;  // a token came that may not
+  bool has_left_ = false;   // a token came that may not
+  bool has_ended_ = false;  // an id that ends the sequence came
 };
 
 }  // namespace inflight::decoding

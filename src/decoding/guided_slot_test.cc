@@ -118,6 +118,25 @@ TEST(GuidedSlotTest, LogProbsAreThoseOfTheTokensThatMayCome) {
   EXPECT_NEAR(token.log_prob_all, -std::log1p(std::exp(-2.0)), 1e-6);
 }
 
+TEST(GuidedSlotTest, TokensMayComeOneAfterAnotherUpToAnEnd) {
+  const Request request = Guided(MakeListGuide(38, {{3}, {3, 5, 7}}));
+  GuidedSlot slot(*request.guide, request.end_ids, /*generated=*/{});
+  const auto num = [&slot](const std::vector<TokenId>& tokens) {
+    return slot.NumThatMayCome(tokens);
+  };
+  EXPECT_EQ(num({}), 0U);
+  EXPECT_EQ(num({5}), 0U);
+  EXPECT_EQ(num({3, 5, 7, 9}), 3U);
+  EXPECT_EQ(num({3, kEnd, 5, 7}), 2U) << "nothing comes behind an end";
+  EXPECT_EQ(num({3, 5, kEnd}), 2U);
+  EXPECT_TRUE(slot.Accept(3));
+  EXPECT_EQ(num({5, 7}), 2U) << "it stands where it was";
+  EXPECT_TRUE(slot.Accept(kEnd));
+  std::vector<uint32_t> allowed(2);
+  EXPECT_EQ(slot.FindAllowed(allowed), GuideVerdict::kEnd);
+  EXPECT_FALSE(slot.Accept(kEnd));
+}
+
 TEST(GuidedSlotTest, DrawsAtRandomNeverLeaveTheGuide) {
   for (const bool is_top_k : {true, false}) {
     Request request = Guided(MakeListGuide(38, {{3}, {5}, {33}}));

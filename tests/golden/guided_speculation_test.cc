@@ -62,13 +62,15 @@ struct GuidedSpeculationTest : SpeculationTest {
     std::vector<std::string> texts;
     for (TokenId id = 0; id < tokenizer->vocab_size(); ++id)
       texts.push_back(tokenizer->TokenBytes(id));
-    const auto tokens = MakeTokenTexts(texts);
+    tokens = MakeTokenTexts(texts);
     cases = GuideCases();
-    for (const GuideCase& c : cases) {
-      auto made = MakeGuide(c.spec, tokens);
-      ASSERT_TRUE(made.ok()) << made.status().ToString();
-      guides.push_back(*std::move(made));
-    }
+    for (const GuideCase& c : cases) guides.push_back(GuideOf(c.spec));
+  }
+
+  std::shared_ptr<const Guide> GuideOf(const GuideSpec& spec) const {
+    auto made = MakeGuide(spec, tokens);
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    return made.ok() ? *made : nullptr;
   }
 
   const GuideCase& CaseOf(size_t i) const { return cases[i % cases.size()]; }
@@ -120,6 +122,7 @@ struct GuidedSpeculationTest : SpeculationTest {
   }
 
   std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const TokenTexts> tokens;
   std::vector<GuideCase> cases;
   std::vector<std::shared_ptr<const Guide>> guides;
 };
@@ -232,7 +235,7 @@ TEST_F(GuidedSpeculationTest, AWholeTextEndsAmongDraftsOfAClient) {
   request.input_ids = {5, 9, 17, 33};
   request.max_tokens = 16;
   request.output.return_log_probs = true;
-  request.guide = guides[2];
+  request.guide = GuideOf({.kind = GuideSpec::Kind::kRegex, .text = "blue( and green)?"});
   const Sinks plain = Run(options, {request});
   ASSERT_EQ(plain[0]->last.finish_reason, FinishReason::kEndId);
   request.draft_ids = plain[0]->ids;
