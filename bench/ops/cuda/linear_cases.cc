@@ -80,8 +80,8 @@ struct Way {
 
 std::vector<Way> WaysOf(const Form& form, void* widened) {
   if (!ops::IsInteger(form.dtype))
-    return {{"skinny_integers", 1, 1024, [](const GemmParams& params, const ops::Weight&,
-                                            ops::cuda::CudaStream& stream) {
+    return {{"skinny_integers", 1, 1024,
+             [](const GemmParams& params, const ops::Weight&, ops::cuda::CudaStream& stream) {
                return Gemm(params, stream);
              }}};
   std::vector<Way> ways = {
@@ -138,15 +138,15 @@ void IntegerCases(CudaBench& bench, int64_t n, int64_t k, const Form& form) {
                                    .n = n,
                                    .k = k};
         // Random bits are random codes in any order.
-        const ops::Weight weight = {.data = params.w,
-                                    .dtype = form.dtype,
-                                    .layout = ops::WeightLayout::kTensorCore,
-                                    .out_features = n,
-                                    .in_features = k,
-                                    .scales = scales.At(call).as<const float>(),
-                                    .offsets = form.has_offsets ? scales.At(call).as<const float>()
-                                                                : nullptr,
-                                    .group_size = form.group_size};
+        const ops::Weight weight = {
+            .data = params.w,
+            .dtype = form.dtype,
+            .layout = ops::WeightLayout::kTensorCore,
+            .out_features = n,
+            .in_features = k,
+            .scales = scales.At(call).as<const float>(),
+            .offsets = form.has_offsets ? scales.At(call).as<const float>() : nullptr,
+            .group_size = form.group_size};
         return way.run(params, weight, bench.stream());
       };
       bench.Time({.kernel = way.kernel,
@@ -165,13 +165,13 @@ void IntegerCases(CudaBench& bench, int64_t n, int64_t k, const Form& form) {
 
 void LinearCases(CudaBench& bench) {
   constexpr Form kForms[] = {
-      {"bfloat16", DType::kBF16, 0},       {"int8", DType::kI8, 0},
-      {"int8_g32", DType::kI8, 32},        {"int4", DType::kI4, 0},
-      {"int4_g128", DType::kI4, 128},      {"int4_g128_offsets", DType::kI4, 128, true},
+      {"bfloat16", DType::kBF16, 0},  {"int8", DType::kI8, 0},
+      {"int8_g32", DType::kI8, 32},   {"int4", DType::kI4, 0},
+      {"int4_g128", DType::kI4, 128}, {"int4_g128_offsets", DType::kI4, 128, true},
       {"int4_g32", DType::kI4, 32}};
   for (const Form& form : kForms)
-    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{4096, 4096}, {6144, 4096},
-                               {28672, 4096}, {4096, 14336}})
+    for (const auto& [n, k] :
+         {std::pair<int64_t, int64_t>{4096, 4096}, {6144, 4096}, {28672, 4096}, {4096, 14336}})
       if (bench.Wants("skinny_integers") || bench.Wants("streamed_integers") ||
           bench.Wants("widened_integers"))
         IntegerCases(bench, n, k, form);

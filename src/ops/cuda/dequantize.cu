@@ -83,9 +83,9 @@ __global__ void __launch_bounds__(kThreads) DequantizeKernel(const Args args, T*
   }
 }
 
-// Of weights in the order of tensor cores (ops/tensor_core_order.h): a unit is a lane's 16 bytes of a
-// slab. Four neighbouring threads have a slab and exchange words: each writes, of each 32 elements
-// of int4 or of each 16 of int8, 8 neighbours that come from all four.
+// Of weights in the order of tensor cores (ops/tensor_core_order.h): a unit is a lane's 16 bytes of
+// a slab. Four neighbouring threads have a slab and exchange words: each writes, of each 32
+// elements of int4 or of each 16 of int8, 8 neighbours that come from all four.
 template <typename T, int kPerByte>
 __global__ void __launch_bounds__(kThreads) DequantizeOrderedKernel(const Args args, T* out) {
   constexpr int kSlab = 64 * kPerByte;
@@ -192,9 +192,10 @@ Status Dequantize(const Weight& weight, DType dtype, void* out, CudaStream& stre
       weight.layout == WeightLayout::kRowMajor || weight.layout == WeightLayout::kTensorCore;
   if (!IsInteger(weight.dtype) || !is_read || weight.scales == nullptr ||
       (is_int4 && weight.in_features % 2 != 0))
-    return InvalidArgument("weight: got " + std::string(DTypeName(weight.dtype)) + " " +
-                           std::string(WeightLayoutName(weight.layout)) +
-                           ", needed int8 or int4 of even rows, row_major or tensor_core, with scales");
+    return InvalidArgument(
+        "weight: got " + std::string(DTypeName(weight.dtype)) + " " +
+        std::string(WeightLayoutName(weight.layout)) +
+        ", needed int8 or int4 of even rows, row_major or tensor_core, with scales");
   if (weight.out_features == 0 || weight.in_features == 0) return Status::Ok();
   return WithHalf(dtype, [&]<typename T>(std::type_identity<T>) {
     return is_int4 ? Launch<T, 2>(weight, static_cast<T*>(out), stream.handle())

@@ -199,20 +199,20 @@ __device__ inline void Wgmma128(float (&c)[64], const uint32_t* a, uint64_t b_ro
                        "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));
 }
 
-// c [64, 2 kNum] = or += a [64, 16] b [2 kNum, 16]^T of 16-bit operands, a in registers as above and
-// b as OperandAt says; places in c as of Wgmma.
-#define INFLIGHT_WGMMA_R(n, types, results, a0, a1, a2, a3, b, adds_at, ...)                    \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " adds_at                                      \
-               ", 0;\n"                                                                         \
-               "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." types " {" results "}, {" a0      \
-               ", " a1 ", " a2 ", " a3 "}, " b ", p, 1, 1, 0;\n}"                                \
-               : __VA_ARGS__                                                                    \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_rows),                       \
+// c [64, 2 kNum] = or += a [64, 16] b [2 kNum, 16]^T of 16-bit operands, a in registers as above
+// and b as OperandAt says; places in c as of Wgmma.
+#define INFLIGHT_WGMMA_R(n, types, results, a0, a1, a2, a3, b, adds_at, ...)                 \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " adds_at                                   \
+               ", 0;\n"                                                                      \
+               "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." types " {" results "}, {" a0 \
+               ", " a1 ", " a2 ", " a3 "}, " b ", p, 1, 1, 0;\n}"                            \
+               : __VA_ARGS__                                                                 \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_rows),                    \
                  "r"(static_cast<int>(adds)))
-#define INFLIGHT_WGMMA_R_OF(n, results, a0, a1, a2, a3, b, adds_at, ...)                          \
-  if constexpr (std::is_same_v<T, __half>)                                                       \
-    INFLIGHT_WGMMA_R(n, "f16.f16", results, a0, a1, a2, a3, b, adds_at, __VA_ARGS__);            \
-  else                                                                                           \
+#define INFLIGHT_WGMMA_R_OF(n, results, a0, a1, a2, a3, b, adds_at, ...)              \
+  if constexpr (std::is_same_v<T, __half>)                                            \
+    INFLIGHT_WGMMA_R(n, "f16.f16", results, a0, a1, a2, a3, b, adds_at, __VA_ARGS__); \
+  else                                                                                \
     INFLIGHT_WGMMA_R(n, "bf16.bf16", results, a0, a1, a2, a3, b, adds_at, __VA_ARGS__)
 #define INFLIGHT_R4 "%0, %1, %2, %3"
 #define INFLIGHT_R8 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -229,8 +229,7 @@ __device__ inline void WgmmaOfRegisters(float (&c)[kNum], const uint32_t (&a)[4]
     INFLIGHT_WGMMA_R_OF("32", INFLIGHT_R16, "%16", "%17", "%18", "%19", "%20", "%21",
                         INFLIGHT_F16(0));
   } else if constexpr (kNum == 32) {
-    INFLIGHT_WGMMA_R_OF("64", INFLIGHT_R32, "%32", "%33", "%34", "%35", "%36", "%37",
-                        INFLIGHT_F32);
+    INFLIGHT_WGMMA_R_OF("64", INFLIGHT_R32, "%32", "%33", "%34", "%35", "%36", "%37", INFLIGHT_F32);
   } else {
     INFLIGHT_WGMMA_R_OF("128", INFLIGHT_R64, "%64", "%65", "%66", "%67", "%68", "%69",
                         INFLIGHT_F64);

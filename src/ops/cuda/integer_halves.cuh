@@ -3,8 +3,8 @@
 // code become the last ones of a number whose spacing is 1, of which a constant is taken away.
 //
 // Codes that stand 16 bits apart in a word make a pair, the lower one in the low half: a word of
-// int4 is the pairs (0, 4), (1, 5), (2, 6), (3, 7) of its nibbles, one of int8 (0, 2), (1, 3) of its
-// bytes (ops/tensor_core_order.h).
+// int4 is the pairs (0, 4), (1, 5), (2, 6), (3, 7) of its nibbles, one of int8 (0, 2), (1, 3) of
+// its bytes (ops/tensor_core_order.h).
 #pragma once
 
 #include <cuda_bf16.h>

@@ -2,8 +2,8 @@
 // The linears: one matrix product, and the kernel that finishes it. FP8 products are of the codes;
 // their scales are applied by whatever reads the product next (PendingScales). int8
 // and int4 weights in the order of tensor cores are read as they are (skinny_integers.h,
-// streamed_integers.h); others, and those of many tokens, are rounded to the activations' dtype into
-// the stream's workspace.
+// streamed_integers.h); others, and those of many tokens, are rounded to the activations' dtype
+// into the stream's workspace.
 #include "ops/linear.h"
 
 #include <fmt/format.h>
@@ -50,9 +50,8 @@ Status ExpectGroups(const char* field, const Weight& weight) {
 Status ExpectWeight(const char* field, const Weight& weight) {
   const bool is_quantized = IsInteger(weight.dtype) || weight.dtype == DType::kF8E4M3;
   const bool dtype_ok = IsHalf(weight.dtype) || is_quantized;
-  const bool layout_ok =
-      weight.layout == WeightLayout::kRowMajor ||
-      (weight.layout == WeightLayout::kTensorCore && IsInteger(weight.dtype));
+  const bool layout_ok = weight.layout == WeightLayout::kRowMajor ||
+                         (weight.layout == WeightLayout::kTensorCore && IsInteger(weight.dtype));
   if (weight.empty() || !dtype_ok || !layout_ok || weight.out_features <= 0 ||
       weight.in_features <= 0)
     return InvalidArgument(fmt::format(

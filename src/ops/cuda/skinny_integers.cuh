@@ -4,8 +4,8 @@
 // exactly, on their way to mma.m16n8k16, whose 16-row operand they are; tokens are its 8 columns.
 //
 // The 8 warps of a CTA split k in turns. A warp copies slabs of 64 bytes of each row into its part
-// of a ring, a lane the 16 bytes that it multiplies. x is copied beside the weights, or, where a CTA
-// has several tiles and there is room, once as a whole. Of up to 8 tokens two CTAs share a
+// of a ring, a lane the 16 bytes that it multiplies. x is copied beside the weights, or, where a
+// CTA has several tiles and there is room, once as a whole. Of up to 8 tokens two CTAs share a
 // multiprocessor: one copies while the other adds.
 //
 // Sums of a group, or of a slab of one, are exact products of codes and x, added up by the tensor

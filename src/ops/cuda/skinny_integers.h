@@ -9,8 +9,8 @@
 
 namespace inflight::ops::cuda {
 
-// Whether a launch can compute this product. `params.w`, n and k are the weight's. True where all of
-// these hold:
+// Whether a launch can compute this product. `params.w`, n and k are the weight's. True where all
+// of these hold:
 //   - at most 16 tokens, float16 or bfloat16, and y of that dtype or float32
 //   - the weight is in the order of tensor cores (ops/tensor_core_order.h)
 //   - the ring fits into the GPU's shared memory (9 to 16 tokens do not everywhere)

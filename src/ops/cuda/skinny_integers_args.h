@@ -8,8 +8,8 @@ namespace inflight::ops::cuda::skinny_integers {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kSlabBytes = 64;   // of a row of weights
-constexpr int kPanelRows = 64;   // of scales
+constexpr int kSlabBytes = 64;  // of a row of weights
+constexpr int kPanelRows = 64;  // of scales
 constexpr int kMaxTokens = 16;
 constexpr int kMaxRowTiles = 3;
 constexpr int kMaxStages = 8;

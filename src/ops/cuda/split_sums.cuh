@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a product whose k is divided among the CTAs of a cluster: their sums of a tile, each in
-// its own shared memory, are added in the order of the CTAs, each token by one of them, and become
-// y.
+// The end of a product whose k is divided among the CTAs of a cluster: their sums of a tile, each
+// in its own shared memory, are added in the order of the CTAs, each token by one of them, and
+// become y.
 #pragma once
 
 #include "ops/cuda/activate.cuh"
@@ -47,9 +47,9 @@ __device__ inline void Finish(const ProductOutput& out, bool has_vectors, int to
   for (int i = 0; i < count; ++i) y[i] = bits[i];
 }
 
-// By whole warps, `warp` of `num_warps` of each CTA, between two ClusterSync where there are several
-// splits: tokens [first_token, first_token + num_tokens) of y, whose sums each CTA has at `sums`
-// [num_tokens][SplitSumStride(kRows)], of rows [first_row, first_row + kRows).
+// By whole warps, `warp` of `num_warps` of each CTA, between two ClusterSync where there are
+// several splits: tokens [first_token, first_token + num_tokens) of y, whose sums each CTA has at
+// `sums` [num_tokens][SplitSumStride(kRows)], of rows [first_row, first_row + kRows).
 template <int kRows>
 __device__ void AddSplits(const ProductOutput& out, bool has_vectors, float* sums, int split,
                           int splits, int warp, int num_warps, int first_row, int first_token,
@@ -62,8 +62,8 @@ __device__ void AddSplits(const ProductOutput& out, bool has_vectors, float* sum
 #pragma unroll
     for (int part = 0; part < kMaxSummedSplits; ++part)
       if (part < splits)
-        parts[part] = *reinterpret_cast<const float4*>(
-            splits == 1 ? from : inflight::cuda::Peer(from, part));
+        parts[part] =
+            *reinterpret_cast<const float4*>(splits == 1 ? from : inflight::cuda::Peer(from, part));
     float total[4] = {};
 #pragma unroll
     for (int part = 0; part < kMaxSummedSplits; ++part) {

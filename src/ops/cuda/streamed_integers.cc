@@ -22,9 +22,7 @@ constexpr int64_t kFewestTokens = 5;
 constexpr int64_t kMostTokens = 256;
 
 int BitsOf(const Weight& weight) { return weight.dtype == DType::kI4 ? 4 : 8; }
-int64_t SlabOf(const Weight& weight) {
-  return streamed_integers::SlabElements(BitsOf(weight));
-}
+int64_t SlabOf(const Weight& weight) { return streamed_integers::SlabElements(BitsOf(weight)); }
 int TileTokens(int64_t m) { return m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : 128; }
 int SlabGroups(const Weight& weight) {
   if (weight.group_size == 0) return 1;
@@ -81,9 +79,9 @@ bool StreamedIntegersCanRun(const GemmParams& p, const Weight& weight) {
   constexpr int64_t kMost = int64_t{1} << 30;
   return weight.layout == WeightLayout::kTensorCore && IsHalf(p.dtype) &&
          (p.y_dtype == p.dtype || p.y_dtype == DType::kF32) && p.n < kMost && p.k < kMost / 4 &&
-         p.m < kMost && SlabGroups(weight) <= streamed_integers::kMaxSlabGroups &&
-         IsAligned(p.x) && IsAligned(weight.data) && IsAligned(weight.scales) &&
-         IsAligned(weight.offsets) && streamed_integers::HasCode();
+         p.m < kMost && SlabGroups(weight) <= streamed_integers::kMaxSlabGroups && IsAligned(p.x) &&
+         IsAligned(weight.data) && IsAligned(weight.scales) && IsAligned(weight.offsets) &&
+         streamed_integers::HasCode();
 }
 
 bool PreferStreamedIntegers(const GemmParams& p, const Weight& weight, const CudaStream& stream) {
@@ -96,8 +94,8 @@ int StreamedIntegersSplits(const GemmParams& p, const Weight& weight, const Cuda
   const int tokens = TileTokens(p.m);
   const int64_t tiles = (p.n + kRows - 1) / kRows * ((p.m + tokens - 1) / tokens);
   const int64_t slabs = p.k / SlabOf(weight);
-  const int64_t ctas = streamed_integers::CtasPerSm(tokens) == 2 ? stream.num_sms() * 3 / 2
-                                                                 : stream.num_sms();
+  const int64_t ctas =
+      streamed_integers::CtasPerSm(tokens) == 2 ? stream.num_sms() * 3 / 2 : stream.num_sms();
   return static_cast<int>(
       std::clamp<int64_t>(std::min(ctas / tiles, slabs / 4), 1, kMaxSummedSplits));
 }

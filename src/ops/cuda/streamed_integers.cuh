@@ -3,11 +3,12 @@
 // codes pass once from memory, become f16 or bf16 in registers, exactly, and are wgmma's operand
 // there; x is the other one, in shared memory (docs/reference/kernels.md, "The GPU's kernels").
 //
-// A CTA has a tile of 128 rows of w, and with the others of its cluster a part of k each. One thread
-// copies slabs of k into a ring: 64 bytes of each row, x's 128 elements (of int8: 64) in boxes of
-// 128 bytes, and the scales and offsets of its groups. Two warpgroups have 64 rows each; up to 64
-// tokens two CTAs share a multiprocessor, so that some widen while the tensor cores work for others.
-// Where there are offsets a warp more adds up each group's x, by mma.m16n8k16 with rows of ones.
+// A CTA has a tile of 128 rows of w, and with the others of its cluster a part of k each. One
+// thread copies slabs of k into a ring: 64 bytes of each row, x's 128 elements (of int8: 64) in
+// boxes of 128 bytes, and the scales and offsets of its groups. Two warpgroups have 64 rows each;
+// up to 64 tokens two CTAs share a multiprocessor, so that some widen while the tensor cores work
+// for others. Where there are offsets a warp more adds up each group's x, by mma.m16n8k16 with rows
+// of ones.
 //
 // Sums of a group, or of a slab of one, are exact products that the tensor cores add up; they go
 // into the float32 sum times the group's scale, as does the offset times the sum of x. Without
@@ -225,17 +226,17 @@ struct Multiplier {
     AwaitWgmma<0>();
     Pin(part);
     // [panel][slab_groups][64]
-    const uint32_t scales = stage + L::kCodeBytes + L::kTokenBytes +
-                            ((row / kPanelRows * kGroups + group) * kPanelRows +
-                             row % kPanelRows) * 4;
+    const uint32_t scales =
+        stage + L::kCodeBytes + L::kTokenBytes +
+        ((row / kPanelRows * kGroups + group) * kPanelRows + row % kPanelRows) * 4;
     const float scale[2] = {LoadSharedFloat(scales), LoadSharedFloat(scales + 32)};
 #pragma unroll
     for (int i = 0; i < kNum; ++i) sum[i] = fmaf(part[i], scale[i % 4 / 2], sum[i]);
     if (!args.has_offsets) return;
     const uint32_t offsets = scales + L::ScaleBytes(kGroups);
     const float offset[2] = {LoadSharedFloat(offsets), LoadSharedFloat(offsets + 32)};
-    const uint32_t sums = stage + L::kCodeBytes + L::kTokenBytes +
-                          2 * L::ScaleBytes(kGroups) + (group * kTokens + lane % 4 * 2) * 4;
+    const uint32_t sums = stage + L::kCodeBytes + L::kTokenBytes + 2 * L::ScaleBytes(kGroups) +
+                          (group * kTokens + lane % 4 * 2) * 4;
     Await(summed, parity);
 #pragma unroll
     for (int i = 0; i < kNum / 4; ++i) {

@@ -22,8 +22,8 @@ constexpr int kThreads = kConsumers + 64;
 constexpr int CtasPerSm(int tokens) { return tokens <= 64 ? 2 : 1; }
 
 struct Args {
-  int num_slabs;    // along k
-  int num_splits;   // CTAs of a cluster, among which they are divided
+  int num_slabs;   // along k
+  int num_splits;  // CTAs of a cluster, among which they are divided
   int m;
   int slab_groups;  // of a slab: 1, 2, 4
   int group_slabs;  // of a group, at least 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of streamed_integers.cuh for one width of codes, in a file of its own each, which compile
-// side by side.
+// Launches of streamed_integers.cuh for one width of codes, in a file of its own each, which
+// compile side by side.
 #pragma once
 
 #include "base/status_macros.h"
@@ -16,8 +16,8 @@ template <typename T, int kBits, int kTokens, int kGroups>
 Status Launch(const Maps& maps, const Args& args, const LaunchPlan& plan, CudaStream& stream) {
   const auto kernel = Kernel<T, kBits, kTokens, kGroups>;
   static SharedMemoryLimit limit;
-  RETURN_IF_ERROR(
-      limit.Raise(kernel, static_cast<int>(stream.gpu().max_shared_bytes_per_block) - 1024, stream));
+  RETURN_IF_ERROR(limit.Raise(
+      kernel, static_cast<int>(stream.gpu().max_shared_bytes_per_block) - 1024, stream));
   LaunchAttributes attributes(CanOverlap(), static_cast<unsigned>(args.num_splits));
   const int64_t tiles = (args.out.n + kRows - 1) / kRows;
   const cudaLaunchConfig_t config = {

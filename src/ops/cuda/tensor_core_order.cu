@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CTA has a panel of 64 rows: threads take a slab each, and scales turn in shared memory.
-#include "ops/tensor_core_order.h"
-
 #include <string>
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "ops/tensor_core_order.h"
 #include "tensor/cuda_status.h"
 
 namespace inflight::ops {
@@ -18,9 +17,9 @@ constexpr int64_t kSlabBytes = 64;
 constexpr int kTurnGroups = 64;
 
 struct Args {
-  uint8_t* codes;      // [n][row_slabs][64]
-  float* scales;       // [n / 64][64][num_groups], or null where there are no groups
-  float* turned;       // [n / 64][num_groups][64]
+  uint8_t* codes;  // [n][row_slabs][64]
+  float* scales;   // [n / 64][64][num_groups], or null where there are no groups
+  float* turned;   // [n / 64][num_groups][64]
   int64_t row_slabs;
   int num_groups;
 };
@@ -100,9 +99,8 @@ class Scratch {
 
 Status Turn(const Weight& weight, const float* values, float* scratch) {
   auto* const mine = const_cast<float*>(values);  // the weight's owner gave them to be turned
-  const Args args = {.scales = mine,
-                     .turned = scratch,
-                     .num_groups = static_cast<int>(weight.num_groups())};
+  const Args args = {
+      .scales = mine, .turned = scratch, .num_groups = static_cast<int>(weight.num_groups())};
   TurnKernel<<<static_cast<unsigned>(weight.out_features / kPanelRows), kThreads>>>(args);
   RETURN_IF_ERROR(cuda::LaunchStatus("order_for_tensor_cores"));
   const auto num_bytes = static_cast<size_t>(weight.out_features * weight.num_groups()) * 4;
@@ -138,8 +136,7 @@ Status OrderForTensorCores(Device& device, Weight* weight) {
     const auto num_bytes = static_cast<size_t>(weight->out_features * weight->num_groups()) * 4;
     RETURN_IF_ERROR(scratch.Allocate(num_bytes));
     RETURN_IF_ERROR(Turn(*weight, weight->scales, scratch.data()));
-    if (weight->offsets != nullptr)
-      RETURN_IF_ERROR(Turn(*weight, weight->offsets, scratch.data()));
+    if (weight->offsets != nullptr) RETURN_IF_ERROR(Turn(*weight, weight->offsets, scratch.data()));
   }
   weight->layout = WeightLayout::kTensorCore;
   return cuda::ToStatus(cudaStreamSynchronize(nullptr), "order_for_tensor_cores");

@@ -34,11 +34,11 @@ Status Describe(const BoxedMatrix& matrix, CUtensorMap* map) {
   const cuuint32_t box[2] = {static_cast<cuuint32_t>(matrix.box_columns),
                              static_cast<cuuint32_t>(matrix.box_rows)};
   const cuuint32_t steps[2] = {1, 1};
-  const CUresult result = (*encode)(
-      map, TypeOf(matrix.dtype), 2, const_cast<void*>(matrix.data), extents, strides, box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      matrix.is_swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      (*encode)(map, TypeOf(matrix.dtype), 2, const_cast<void*>(matrix.data), extents, strides, box,
+                steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                matrix.is_swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return Status::Ok();
   return Internal("cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(result)) +
                   " of " + std::to_string(matrix.rows) + " rows of " +

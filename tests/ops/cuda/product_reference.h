@@ -65,9 +65,8 @@ inline Weight Float32Weight(const Tensor& rows) {
 struct Reference {
   Reference(CpuPool& pool, const Operand& x, const Operand& w, const LinearDTypes& dtypes)
       : x(StandsFor(pool, x.values, IsFp8(dtypes) ? &x : nullptr)),
-        w(IsInteger(dtypes.w)
-              ? InFloat32(AsMultiplied(w, dtypes))
-              : StandsFor(pool, w.values, IsFp8(dtypes) ? &w : nullptr)),
+        w(IsInteger(dtypes.w) ? InFloat32(AsMultiplied(w, dtypes))
+                              : StandsFor(pool, w.values, IsFp8(dtypes) ? &w : nullptr)),
         sums(pool, this->x, this->w) {}
 
   static Tensor StandsFor(CpuPool& pool, const Tensor& values, const Operand* scaled) {

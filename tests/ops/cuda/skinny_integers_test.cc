@@ -253,8 +253,7 @@ TEST_F(SkinnyIntegersTest, EveryCodeIsReadExactly) {
       for (int64_t place = 0; place < kK; place += 13)
         for (const int64_t m : {1, 20}) {  // by either kernel; the last token has the one
           Tensor x(dtype, {m, kK});
-          for (int64_t i = 0; i < m * kK; ++i)
-            x.Set(i, i == (m - 1) * kK + place ? 1.0F : 0.0F);
+          for (int64_t i = 0; i < m * kK; ++i) x.Set(i, i == (m - 1) * kK + place ? 1.0F : 0.0F);
           const DeviceTensor device_x = ToDevice(x);
           const DeviceTensor y = Output(DType::kF32, {m, kN});
           Must(cuda::Linear({.x = {.values = device_x.view()}, .weight = w, .y = y.view()},

@@ -125,7 +125,8 @@ TEST_F(CudaDequantizeTest, UnalignedWeightsGiveTheSameElements) {
 }
 
 TEST_F(CudaDequantizeTest, OtherWeightsAreRefused) {
-  const char* const needed = ", needed int8 or int4 of even rows, row_major or tensor_core, with scales";
+  const char* const needed =
+      ", needed int8 or int4 of even rows, row_major or tensor_core, with scales";
   EXPECT_EQ(cuda::Dequantize({.dtype = DType::kBF16}, DType::kBF16, nullptr, stream()),
             InvalidArgument(std::string("weight: got bfloat16 row_major") + needed));
   const float scale = 1;
