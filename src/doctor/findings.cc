@@ -39,10 +39,12 @@ Finding OfCpu(const Machine& machine) {
   if (machine.cpu.avx512) sets.emplace_back("AVX-512");
   if (machine.cpu.avx512_vnni) sets.emplace_back("VNNI");
   if (machine.cpu.avx512_bf16) sets.emplace_back("BF16");
+  if (machine.cpu.neon) sets.emplace_back("NEON");
+  if (machine.cpu.neon_dotprod) sets.emplace_back("dot product");
   if (!sets.empty()) return Good("CPU", fmt::format("{}", fmt::join(sets, ", ")));
-  if (!machine.has_avx2_kernels)
-    return {"CPU", Verdict::kAdvice, "no x86-64, for which the vector kernels are",
-            "models run by the plain kernels, many times slower: take a machine with x86-64"};
+  if (!machine.has_vector_kernels)
+    return {"CPU", Verdict::kAdvice, "neither x86-64 nor AArch64, which the vector kernels are for",
+            "models run by the plain kernels, many times slower: take a machine with one of them"};
   return {"CPU", Verdict::kAdvice, "no AVX2",
           "models run by the plain kernels, many times slower: take a machine, or a CPU model of "
           "the virtual machine, with AVX2, FMA and F16C"};

@@ -17,7 +17,7 @@ Machine Fine() {
   Machine machine;
   machine.kernel = "6.1.0";
   machine.libc = "2.36";
-  machine.has_avx2_kernels = true;
+  machine.has_vector_kernels = true;
   machine.cpu = {.avx2 = true, .avx512 = true};
   machine.online_cores = machine.usable_cores = 8;
   machine.total_bytes = machine.available_bytes = uint64_t{16} << 30;
@@ -46,6 +46,19 @@ TEST(FindingsTest, AFineMachineNeedsNothing) {
     EXPECT_EQ(finding.remedy, "") << finding.subject;
     EXPECT_NE(finding.found, "") << finding.subject;
   }
+}
+
+TEST(FindingsTest, TheCpuIsItsInstructionSets) {
+  Machine machine = Fine();
+  EXPECT_EQ(Of(machine, "CPU").found, "AVX2, AVX-512");
+  machine.cpu = {.neon = true, .neon_dotprod = true};
+  EXPECT_EQ(Of(machine, "CPU").found, "NEON, dot product");
+  EXPECT_EQ(Of(machine, "CPU").verdict, Verdict::kGood);
+  machine.cpu = {};
+  EXPECT_EQ(Of(machine, "CPU").found, "no AVX2");
+  machine.has_vector_kernels = false;
+  EXPECT_EQ(Of(machine, "CPU").verdict, Verdict::kAdvice);
+  EXPECT_THAT(Of(machine, "CPU").found, HasSubstr("x86-64"));
 }
 
 TEST(FindingsTest, WhateverIsNotGoodHasARemedy) {

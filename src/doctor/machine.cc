@@ -167,8 +167,8 @@ Machine ReadMachine(const fs::path& root, const std::string& address, std::vecto
   utsname names{};
   if (uname(&names) == 0) machine.kernel = names.release;
   machine.libc = gnu_get_libc_version();
-#if defined(__x86_64__)
-  machine.has_avx2_kernels = true;
+#if defined(__x86_64__) || defined(__aarch64__)
+  machine.has_vector_kernels = true;
 #endif
   machine.cpu = ops::cpu::GetCpuFeatures();
   machine.online_cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));

@@ -42,7 +42,7 @@ struct Gpu {
 struct Machine {
   std::string kernel;  // "6.1.0-28-amd64"
   std::string libc;    // "2.36"
-  bool has_avx2_kernels = false;
+  bool has_vector_kernels = false;
   ops::cpu::CpuFeatures cpu;
   int online_cores = 0;
   int usable_cores = 0;  // affinity and quotas of cgroups

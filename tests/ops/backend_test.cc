@@ -17,10 +17,34 @@ std::vector<std::string> Names(const std::vector<OpTable>& tables) {
   return names;
 }
 
+#if defined(__aarch64__)
+
+// What the kernel hands to programs comes from this register (Arm Architecture Reference Manual,
+// "AArch64 Instruction Set Attribute Register 0"), which it lets them read too.
+TEST(CpuFeaturesTest, AgreeWithTheProcessorsRegister) {
+  uint64_t attributes = 0;
+  asm("mrs %0, id_aa64isar0_el1" : "=r"(attributes));
+  EXPECT_TRUE(cpu::GetCpuFeatures().neon);
+  EXPECT_EQ(cpu::GetCpuFeatures().neon_dotprod, ((attributes >> 44) & 0xf) != 0);
+  EXPECT_FALSE(cpu::GetCpuFeatures().avx2);
+}
+
+TEST(CpuFeaturesTest, IntegersHaveATableOfTheirOwnWhereThereIsADotProduct) {
+  std::vector<std::string> of_integers = {"cpu/neon", "reference"};
+  if (cpu::GetCpuFeatures().neon_dotprod)
+    of_integers.insert(of_integers.begin(), "cpu/neon_dotprod");
+  const auto names = [](DType weights) { return Names(CpuOpTables({.weight_dtype = weights})); };
+  for (const DType dtype : {DType::kI8, DType::kI4}) EXPECT_EQ(names(dtype), of_integers);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+    EXPECT_THAT(names(dtype), testing::ElementsAre("cpu/neon", "reference"));
+}
+
+#else
+
 // /proc/cpuinfo is what the kernel found out by itself.
 TEST(CpuFeaturesTest, AgreeWithTheOperatingSystem) {
 #if !defined(__x86_64__)
-  GTEST_SKIP() << "vector kernels exist for x86-64 only";
+  GTEST_SKIP() << "vector kernels exist for x86-64 and AArch64 only";
 #endif
   std::string flags;
   std::ifstream file("/proc/cpuinfo");
@@ -41,6 +65,8 @@ TEST(CpuFeaturesTest, AgreeWithTheOperatingSystem) {
   EXPECT_EQ(cpu::GetCpuFeatures().avx512_vnni, avx512 && has("avx512_vnni"));
   EXPECT_EQ(cpu::GetCpuFeatures().avx512_bf16, avx512 && has("avx512_bf16"));
 }
+
+#endif
 
 class FindOpsTest : public testing::Test {
  protected:

@@ -4,7 +4,7 @@
 # could be the copy that the linker keeps for everybody, and crash an older machine
 # (docs/reference/kernels.md, "The CPU's kernels").   usage: check_isa_objects.sh OBJECT...
 [ $# -gt 0 ] || { echo "no objects given"; exit 1; }
-if nm --demangle --defined-only "$@" | grep -E ' [WwVvu] '; then
+if "${NM:-nm}" --demangle --defined-only "$@" | grep -E ' [WwVvu] '; then
   echo "the symbols above may replace those of other files"
   exit 1
 fi

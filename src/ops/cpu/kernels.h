@@ -167,14 +167,21 @@ struct KernelSet {
   void (*expand)(const ExpandArgs&);
 };
 
-// VPDPBUSD, for the sets below that have it; the only kernels of their translation unit.
+// VPDPBUSD, and SDOT, for the sets below that have it; the only kernels of their translation units.
 void PanelInt8Vnni(const PanelArgs& args);
 void PanelInt4Vnni(const PanelArgs& args);
 void PanelFp4Vnni(const PanelArgs& args);
+void PanelInt8Dotprod(const PanelArgs& args);
+void PanelInt4Dotprod(const PanelArgs& args);
+void PanelFp4Dotprod(const PanelArgs& args);
 
+// Of x86-64:
 extern const KernelSet kAvx2;    // AVX2, FMA, F16C; integers by VPSIGNB and VPMADDUBSW
 extern const KernelSet kAvx512;  // AVX-512 F, BW, DQ, VL; bf16 by shift and FMA, integers as AVX2
 extern const KernelSet kAvx512Vnni;  // kAvx512 and VPDPBUSD
 extern const KernelSet kAvx512Bf16;  // and VDPBF16PS, which flushes denormals; with VPDPBUSD
+// Of AArch64:
+extern const KernelSet kNeon;         // Advanced SIMD; bf16 by shift and FMA, integers by SMULL
+extern const KernelSet kNeonDotprod;  // kNeon and SDOT
 
 }  // namespace inflight::ops::cpu

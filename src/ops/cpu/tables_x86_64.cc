@@ -7,30 +7,10 @@
 #include "base/log.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/cpu_features.h"
+#include "ops/cpu/table.h"
 
 namespace inflight::ops::cpu {
 namespace {
-
-#if defined(__x86_64__)
-
-template <const KernelSet& kernels>
-OpTable Table() {
-  return {
-      .embed = Embed,
-      .add_norm = [](const AddNormParams& p, Stream& s) { return AddNorm(kernels, p, s); },
-      .qkv_rope_kv = [](const QkvRopeKvParams& p, Stream& s) { return QkvRopeKv(kernels, p, s); },
-      .attention = [](const AttentionParams& p, Stream& s) { return Attention(kernels, p, s); },
-      .linear = [](const LinearParams& p, Stream& s) { return Linear(kernels, p, s); },
-      .gated_linear = [](const GatedLinearParams& p,
-                         Stream& s) { return GatedLinear(kernels, p, s); },
-      .lm_head = [](const LmHeadParams& p, Stream& s) { return LmHead(kernels, p, s); },
-      .route = Route,
-      .expert_gated_linear = [](const ExpertGatedLinearParams& p,
-                                Stream& s) { return ExpertGatedLinear(kernels, p, s); },
-      .expert_linear = [](const ExpertLinearParams& p,
-                          Stream& s) { return ExpertLinear(kernels, p, s); },
-      .name = kernels.name};
-}
 
 constexpr double kRivalMustWinBy = 1.3;
 constexpr int kTrialRows = 8;
@@ -64,11 +44,7 @@ const KernelSet& KernelsNamed(std::string_view name) {
   return kAvx2;
 }
 
-#endif
-
 }  // namespace
-
-#if defined(__x86_64__)
 
 std::vector<OpTable> OpTables(const ShapeClass& shape) {
   std::vector<OpTable> tables;
@@ -102,12 +78,5 @@ size_t FastestTable(const ShapeClass& shape) {
   }
   return best;
 }
-
-#else
-
-std::vector<OpTable> OpTables(const ShapeClass&) { return {}; }
-size_t FastestTable(const ShapeClass&) { return 0; }
-
-#endif
 
 }  // namespace inflight::ops::cpu

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/cpu/cpu_features.h"
+#include <cpuid.h>
 
 #include <cstdint>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
+#include "ops/cpu/cpu_features.h"
 
 namespace inflight::ops::cpu {
 namespace {
-
-#if defined(__x86_64__)
 
 struct Registers {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -46,12 +42,6 @@ CpuFeatures Detect() {
   features.avx512_bf16 = features.avx512 && All(Cpuid(7, 1).eax, bit_AVX512BF16);
   return features;
 }
-
-#else
-
-CpuFeatures Detect() { return {}; }
-
-#endif
 
 }  // namespace
 
