@@ -15,6 +15,7 @@ from checks import CPP, ROOT, files_in, verdict
 # folder -> folders it may include, besides itself, `base` and include/inflight.
 ARROWS = {
     "base": [],
+    "old_glibc": [],
     "config": [],
     "launch": [],
     "parameters": [],

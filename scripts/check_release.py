@@ -36,7 +36,7 @@ SIGNATURES = (f"{SUMS}.asc", f"{SUMS}.minisig")
 PACKAGES = {"tarball": r"inflight-(\d+\.\d+\.\d+)-linux-\w+\.tar\.gz", "deb": r"inflight_(\d+\.\d+\.\d+)_\w+\.deb",
             "wheel": r"inflight-(\d+\.\d+\.\d+)-py3-none-\w+\.whl"}  # fmt: skip
 REQUIRED_OF_BILL = ("spdxVersion", "dataLicense", "SPDXID", "name", "documentNamespace", "creationInfo", "packages")
-LOADED = re.compile(r"(libc|libm|ld-linux.*)\.so\b.*")
+LOADED = re.compile(r"(libc|libm|libpthread|libdl|librt|ld-linux.*)\.so\b.*")
 
 
 def sha256(content):

@@ -110,7 +110,7 @@ def least_glibc(program):
 def is_whole(program):
     """Whether it loads nothing but the C library and its loader, as releases do (INFLIGHT_STATIC)."""
     needed = re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "--dynamic", program))
-    return all(re.match(r"(libc|libm|ld-linux.*)\.so", name) for name in needed)
+    return all(re.match(r"(libc|libm|libpthread|libdl|librt|ld-linux.*)\.so", name) for name in needed)
 
 
 # ---- Tarball ----
