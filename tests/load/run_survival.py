@@ -31,6 +31,7 @@ BUDGET = 128 * MIB
 SLACK = 100 * MIB
 ADDED_S = 0.05
 NUM_ALONE = 100
+NO_ATTACK = "no attack"  # whose row says how quiet the machine is
 ROW = "{:<30} {:<5} {:>9} {:>9} {:>9} {:>6} {:>9} {:>11}  {}"
 HEAD = ROW.format("attack", "over", "alone ms", "worst ms", "bound ms", "asked", "peak MiB", "budget MiB", "")
 
@@ -73,7 +74,7 @@ def under(attack, server, running, seconds):
         if time.monotonic() >= until:
             break
     beats = {protocol: one.stop() for protocol, one in running.items()}
-    return beats, peak_rss_bytes(server.process.pid) - before, complaint
+    return beats, max(0, peak_rss_bytes(server.process.pid) - before), complaint
 
 
 def row_of(name, protocol, beats, alone_s, grown, complaint):
@@ -95,8 +96,8 @@ def run(server, attacks, beats, asked):
     with pulses(server, beats) as running:
         alone_s = alone(running)
         os.nice(asked.nice)  # of this process, which attacks: server and pulses are there
-        for name, attack in attacks.items():
-            if asked.only and name not in asked.only:
+        for name, attack in {NO_ATTACK: lambda server: time.sleep(asked.seconds), **attacks}.items():
+            if asked.only and name not in (*asked.only, NO_ATTACK):
                 continue
             found, grown, complaint = under(attack, server, running, asked.seconds)
             for protocol, one in found.items():

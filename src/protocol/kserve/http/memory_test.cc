@@ -119,7 +119,7 @@ TEST_F(HttpMemoryTest, ARunningRequestHoldsItsTensors) {
 }
 
 TEST_F(HttpMemoryTest, ARunningRequestHoldsItsParametersToo) {
-  StartWith(16 * kMib);
+  StartWith(64 * kMib);
   TestClient client(server_->port());
   client.Send(Post(
       "/v2/models/held/infer",
