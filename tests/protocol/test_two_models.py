@@ -113,14 +113,14 @@ def test_streams_join_to_the_answer(server):
     assert "Once upon a time" + "".join(c["text_output"] for c in chunks) == whole
 
 
-@pytest.mark.parametrize("by_bls", [True, False])
-def test_upstreams_tool_finds_no_difference(server, by_bls):
+# Its own loop, without BLS, is for repositories that are not decoupled (tests/compat).
+def test_upstreams_tool_finds_no_difference(server):
     tool = ROOT / "compat/layout/tools/inflight_batcher_llm/speculative_decoding_test.py"
     data = ROOT / "compat/layout/ci/L0_backend_trtllm/simple_data.json"
-    way = ["--execute-bls-speculative-decoding"] if by_bls else ["--url-draft", server.grpc]
     command = [
-        sys.executable, tool, "--url-target", server.grpc, *way, "--draft-tensorrt-llm-model-name", "draft",
-        "--dataset", data, "--max-input-len", "500", "-o", "12", "--num-draft-tokens", "4",
+        sys.executable, tool, "--url-target", server.grpc, "--execute-bls-speculative-decoding",
+        "--draft-tensorrt-llm-model-name", "draft", "--dataset", data, "--max-input-len", "500", "-o", "12",
+        "--num-draft-tokens", "4",
     ]  # fmt: skip
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
