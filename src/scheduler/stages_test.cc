@@ -32,7 +32,10 @@ TEST_F(SchedulerTest, ARowIsNotPlannedBeforeItsTokenIsKnown) {
 }
 
 TEST_F(SchedulerTest, EachStageDecodesOthers) {
-  Make(Stages(3));
+  SchedulerOptions options = Stages(3);
+  options.max_batch_size = 21;  // so that a step has room for seven rows
+  options.max_slots = 23;
+  Make(options);
   std::vector<SequenceState*> all;
   for (int i = 0; i < 7; ++i) all.push_back(Add(4, 9));
   Launch();
