@@ -296,7 +296,8 @@ Status Decoder::HeadLogits(const TensorView& x, const TensorView& logits, Stream
                                    .rows = {impl_->all_rows.data(), DType::kI32, {n}},
                                    .weight = m.weights().lm_head,
                                    .bias = m.weights().lm_head_bias,
-                                   .logits = own},
+                                   .logits = own,
+                                   .scratch = m.workspace.scratch},
                                   stream));
     if (part.tp_size > 1) RETURN_IF_ERROR(m.groups.tensor->GatherColumns(own, all, stream));
   }
