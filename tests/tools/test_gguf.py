@@ -77,6 +77,9 @@ def test_a_checkpoint_of_it_is_that_of_the_hugging_face_model(name, tmp_path):
     for key, values in of_hf.items():
         assert (of_gguf[key].view(np.uint32) == values.view(np.uint32)).all(), key
     texts = [json.loads((tmp_path / side / "config.json").read_text()) for side in "ab"]
+    # The file has the factor of logits in float32, so that its inverse may be the number beside.
+    scales = [text.pop("output_multiplier_scale", 1) for text in texts]
+    assert scales[0] == pytest.approx(scales[1], rel=2**-23)
     assert texts[0] == texts[1]
 
 
