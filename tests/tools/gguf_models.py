@@ -94,7 +94,7 @@ def of_classic(values, config):
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     out = {}
     for name, value in values.items():
-        if config["model_type"] == "gpt2" and name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+        if config.get("model_type") == "gpt2" and name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
             value = value.T
         if ".query_key_value." in name:
             groups = value.reshape(kv_heads, heads // kv_heads + 2, -1, *value.shape[1:])
@@ -119,7 +119,7 @@ def common(config):
     }  # fmt: skip
     config = {names.get(name, name): value for name, value in config.items()}
     heads = config["num_attention_heads"]
-    if config["model_type"] == "falcon":
+    if config.get("model_type") == "falcon":
         kv_heads = config["num_kv_heads"] if config["new_decoder_architecture"] else 1 if config["multi_query"] else heads
         config["num_key_value_heads"] = kv_heads
     config.setdefault("num_key_value_heads", heads)
@@ -151,9 +151,9 @@ def add_config(writer, config):
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
     scaling = scaling.get("full_attention", scaling)
-    if config["model_type"] != "gpt2":
+    if config.get("model_type") != "gpt2":
         writer.add_rope_freq_base(config.get("rope_theta") or scaling.get("rope_theta", 10000.0))
-    if config["model_type"] == "gpt_neox":
+    if config.get("model_type") == "gpt_neox":
         part = config.get("rotary_pct") or scaling["partial_rotary_factor"]
         writer.add_rope_dimension_count(int(part * config["head_dim"]))
         writer.add_parallel_residual(config["use_parallel_residual"])

@@ -56,7 +56,7 @@ def test_experts_are_those_of_the_file(tmp_path):
             assert (numbers_of(tensors, name) == expected).all(), name
     text = run("inspect", MODEL).stdout
     assert "MXFP4, blocks of 32, of experts; 6 weights, kept as they are stored" in text
-    assert "MXFP6 weights in groups of 32; the CPU rounds activations to int8" in text
+    assert "MXFP4 weights in groups of 32; the CPU rounds activations to int8" in text
 
 
 def test_a_gguf_file_keeps_the_numbers_of_the_package(tmp_path):
@@ -122,7 +122,7 @@ def test_checkpoints_that_do_not_fit_are_named(what, tmp_path):
     elif what == "groups":
         layers = {"transformer.layers.0.mlp.fc": {"quant_algo": "W4A16_MXFP8"}}
         quantization = {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
-        expected = "quant_algo: got W4A16_MXFP8"
+        expected = "quant_algo: got 'W4A16_MXFP8'"
     else:
         quantization = {"quant_algo": "W4A16_MXFP4"}
         expected = "quant_algo: got"
