@@ -74,17 +74,18 @@ class MeteredStage : public comm::Communicator {
 
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
-  Status AllReduce(const TensorView& values, Stream& stream) override {
+  Status AllReduce(const TensorView& values, inflight::Stream& stream) override {
     return inner_.AllReduce(values, stream);
   }
-  Status AllGather(const TensorView& mine, const TensorView& all, Stream& stream) override {
+  Status AllGather(const TensorView& mine, const TensorView& all,
+                   inflight::Stream& stream) override {
     return inner_.AllGather(mine, all, stream);
   }
-  Status Send(const TensorView& values, int to, Stream& stream) override {
+  Status Send(const TensorView& values, int to, inflight::Stream& stream) override {
     if (rank() == 0) meter_.End();
     return inner_.Send(values, to, stream);
   }
-  Status Receive(const TensorView& values, int from, Stream& stream) override {
+  Status Receive(const TensorView& values, int from, inflight::Stream& stream) override {
     Status received = inner_.Receive(values, from, stream);
     if (rank() > 0) meter_.Begin(/*is_first_stage=*/false);
     if (rank() == size() - 1) meter_.Hold(++num_received_);
@@ -184,7 +185,7 @@ class StagesTest : public testing::TestWithParam<int> {
                                  .limits = std::nullopt,
                                  .ranks = {.tp_size = 1, .pp_size = pp_size},
                                  .rank = rank});
-    CHECK(engine.ok()) << engine.status().ToString();
+    CHECK(engine.ok());
     return *std::move(engine);
   }
 
@@ -196,7 +197,7 @@ class StagesTest : public testing::TestWithParam<int> {
         auto follower =
             RankFollower::Create(Open(rank, num_stages()), *device_, FollowerShapeOf(plan), ops,
                                  {.pipeline = stages_[static_cast<size_t>(rank)].get()});
-        CHECK(follower.ok()) << follower.status().ToString();
+        CHECK(follower.ok());
         followers->Add(*std::move(follower));
       }
       RankMembership membership;
@@ -206,9 +207,9 @@ class StagesTest : public testing::TestWithParam<int> {
     };
     const auto sizing = device_->ledger().LockSizing();
     auto local = CreateLocalBackend(Open(0, num_stages()), *device_, options_, {}, {}, make);
-    CHECK(local.ok()) << local.status().ToString();
+    CHECK(local.ok());
     auto executor = CreateExecutor(std::move(local->backend), options_);
-    CHECK(executor.ok()) << executor.status().ToString();
+    CHECK(executor.ok());
     return *std::move(executor);
   }
 
