@@ -330,7 +330,7 @@ TEST(QuantizedFormsTest, TheMemoryPlanCountsWhatIsInMemory) {
     return builder::Describe(QuantizedDir(name)).value();
   };
   const builder::Description widened = describe("fp8_blocks");
-  EXPECT_THAT(widened.stored_quantization, HasSubstr("7 weights, widened to bfloat16"));
+  EXPECT_THAT(widened.stored_quantization, HasSubstr("6 weights, widened to bfloat16"));
   const builder::Description kept = describe("int8_channel");
   EXPECT_EQ(kept.stored_quantization,
             "compressed-tensors int8, a scale per channel, dynamic activations; 7 weights, kept as "
