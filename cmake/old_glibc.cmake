@@ -1,5 +1,5 @@
-# With INFLIGHT_GLIBC, a program starts with that version of the C library and later ones: it is linked with stubs that have
-# nothing newer (scripts/glibc_stubs.py), and with the functions of src/old_glibc.
+# With INFLIGHT_GLIBC, a program starts with that version of the C library and later ones: it is linked with stubs that
+# have nothing newer (scripts/glibc_stubs.py), and with the functions of src/old_glibc.
 if(NOT INFLIGHT_STATIC)
   message(FATAL_ERROR "INFLIGHT_GLIBC: shared libraries of this system need its own C library; set INFLIGHT_STATIC too")
 endif()

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that each promise of SECURITY.md has its tests in docs/production.md, and that they exist.
 
-A row of SECURITY.md's table of who is defended against needs a row of its own in the table of promises, which begins with
-the same words and names at least one test as `path::test_name` or `path::Suite.Name`. Prints FILE:LINE: what, exits 1 if
-there is anything to mend.
+A row of SECURITY.md's table of who is defended against needs a row of its own in the table of promises, which begins
+with the same words and names at least one test as `path::test_name` or `path::Suite.Name`. Prints FILE:LINE: what,
+exits 1 if there is anything to mend.
 
 usage: check_promises.py [ROOT]
 """

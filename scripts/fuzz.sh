@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the fuzzers and runs each for some seconds from its committed seeds, one on each core at a time.
-# usage: scripts/fuzz.sh [SECONDS [PRESET]]; the presets fuzz (nothing but what they need, optimized) and asan have fuzzers.
+# usage: scripts/fuzz.sh [SECONDS [PRESET]]; the presets fuzz (optimized, with what they need alone) and asan have them.
 # scripts/fuzz_inputs.py runs them for hours and counts.
 set -euo pipefail
 cd "$(dirname "$0")/.."

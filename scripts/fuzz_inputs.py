@@ -3,9 +3,9 @@
 """Runs the fuzzers of a build until they have executed so many inputs together, and counts them.
 
 Rounds give each fuzzer the same time, some at once, so that the fast ones bring most of the sum; those that are below
-their least go on alone at the end. Corpora and counts stay in FOLDER: the same command goes on where it was stopped, and
-counts of several machines are added up by `--sum FOLDER...`. A finding ends its fuzzer's turn, is named, and makes the
-exit status 1; the others go on.
+their least go on alone at the end. Corpora and counts stay in FOLDER: the same command goes on where it was stopped,
+and counts of several machines are added up by `--sum FOLDER...`. A finding ends its fuzzer's turn, is named, and makes
+the exit status 1; the others go on.
 
 usage: scripts/fuzz_inputs.py BUILD/bin FOLDER [--inputs N] [--least N] [--jobs N] [--seconds N] [--only NAME...]
        scripts/fuzz_inputs.py --sum FOLDER...

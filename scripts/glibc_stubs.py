@@ -56,8 +56,8 @@ def exported(library, newest):
 
 
 def assembly(symbols):
-    """Data of several names, as `environ`, is at one place, and weak where it is: a copy that the linker makes in a program
-    then has the other names too, by which the C library knows it.
+    """Data of several names, as `environ`, is at one place, and weak where it is: a copy that the linker makes in a
+    program then has the other names too, by which the C library knows it.
     """
     places = collections.defaultdict(list)
     for name, symbol in symbols.items():

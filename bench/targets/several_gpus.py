@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a decode step takes on T GPUs that share a model: the cost of one rank's part and of the collectives between ranks.
+"""What a decode step takes on T GPUs that share a model: one rank's part, and collectives.
 
 usage: bench/targets/several_gpus.py [--fit]
 
-Prints the table of bench/results/h200-several-gpus.md, "Expected": milliseconds of a decode step on 1, 2, 4 and 8 H200, beside
-those that were measured there. --fit fits the constants to the measured ones anew (needs numpy) and prints them.
+Prints the table of bench/results/h200-several-gpus.md, "Expected": milliseconds of a decode step on 1, 2, 4 and 8 H200,
+beside those that were measured there. --fit fits the constants to the measured ones anew (needs numpy) and prints them.
 
 A step of `rows` sequences with `context` tokens each takes
 
@@ -13,12 +13,12 @@ A step of `rows` sequences with `context` tokens each takes
   keys      bytes of K and V of all contexts, at a part of the rate of memory                                / T
   layers    what each layer takes beside that, however many ranks there are: a + b hidden_size
   sums      two all-reduces a layer of m = rows * hidden_size * 2 bytes, as src/ops/cuda/peers.cu chooses:
-            few bytes:  latency * (T - 1) + 2 m (T - 1) / rate        each word stands beside a number, to each other rank
-            many bytes: meet + meet_of_rank * (T - 1) + 2 m (T - 1) / T / rate_of_many      every byte crosses once each way
+            few bytes:  latency * (T - 1) + 2 m (T - 1) / rate      each word stands beside a number, to each other rank
+            many bytes: meet + meet_of_rank * (T - 1) + 2 m (T - 1) / T / rate_of_many  every byte crosses once each way
 
-The embedding's sum and the gather of logits, one each a step, are part of what layers take. All constants but the rates of
-the card come from the measured steps, so that the fit says how well the formula describes them, and only figures that were
-not measured are predictions.
+The embedding's sum and the gather of logits, one each a step, are part of what layers take. All constants but the rates
+of the card come from the measured steps, so that the fit says how well the formula describes them, and only figures
+that were not measured are predictions.
 """
 
 import argparse
@@ -111,7 +111,7 @@ def rows_and_context(scenario):
 
 
 def fit():
-    """Constants that make the sum of squared logarithms of ratios to what was measured smallest (Levenberg-Marquardt)."""
+    """Constants that make the sum of squared logarithms of ratios to the measured smallest (Levenberg-Marquardt)."""
     import numpy
 
     points = [(name, form, num_ranks, *rows_and_context(scenario), ms)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`preprocessing` for Triton's Python backend: text to token ids, beside our plug-in as `tensorrt_llm`.
 
-Inputs and outputs are those that the model's config.pbtxt declares, of any release. Our own server has this model built in
-and does not run this file.
+Inputs and outputs are those that the model's config.pbtxt declares, of any release. Our own server has this model built
+in and does not run this file.
 """
 
 import json

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: E501
-"""Templates in the shapes of functionary's, in words of our own: who speaks and who is spoken to in every turn, calls as tags
-with JSON, and functions in the notation of TypeScript, which macros write that call each other and themselves."""
+"""Templates in the shapes of functionary's, in words of our own: who speaks and who is spoken to in every turn, calls as
+tags with JSON, and functions in the notation of TypeScript, which macros write that call each other and themselves."""
 
 # A turn says from whom it is and to whom; what follows the last one begins with who speaks.
 FUNCTIONARY_2 = """\

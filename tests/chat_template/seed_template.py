@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A template in the shape of Seed-OSS's, in words of our own: a table by numbers that is sorted, functions as Python writes
-them, calls as tags in tags, and a budget of thinking that is said, and begun where it is 0."""
+"""A template in the shape of Seed-OSS's, in words of our own: a table by numbers that is sorted, functions as Python
+writes them, calls as tags in tags, and a budget of thinking that is said, and begun where it is 0."""
 
 SEED_OSS = """\
 {%- set open, close = '<seed:bos>', '<seed:eos>' -%}

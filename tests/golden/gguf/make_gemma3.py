@@ -5,10 +5,10 @@
     python tests/golden/gguf/make_gemma3.py FILE.gguf
     needs torch (CPU), transformers, accelerate, gguf, sentencepiece; scripts/fetch_gemma3.py gets the file
 
-The weights are those of the file in float32, widened by transformers with the gguf package. Ids of a prompt are those of the
-sentencepiece package with the file's pieces. For each prompt the ids of greedy decoding are kept up to the first place at
-which the two best logits are closer than MIN_GAP, where rounding may decide. The perplexity is that of gemma3_text.txt, of all
-its tokens but the first, which is BOS.
+The weights are those of the file in float32, widened by transformers with the gguf package. Ids of a prompt are those
+of the sentencepiece package with the file's pieces. For each prompt the ids of greedy decoding are kept up to the first
+place at which the two best logits are closer than MIN_GAP, where rounding may decide. The perplexity is that of
+gemma3_text.txt, of all its tokens but the first, which is BOS.
 """
 
 import json
