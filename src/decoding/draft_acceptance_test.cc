@@ -9,6 +9,8 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "decoding/list_guide.h"
 #include "decoding/sampler.h"
@@ -97,14 +99,22 @@ double ChiSquare(const std::vector<int>& counts, const Distribution& expected, i
   return sum;
 }
 
+// Logits of a target and of a draft model that is much like it.
+std::pair<std::vector<float>, std::vector<float>> AlikeLogits(int vocab_size, uint32_t seed,
+                                                              float deviation) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  const auto size = static_cast<size_t>(vocab_size);
+  std::vector<float> target(size), draft(size);
+  for (float& x : target) x = normal(random);
+  for (size_t i = 0; i < size; ++i) draft[i] = target[i] + 0.4F * normal(random);
+  return {target, draft};
+}
+
 // Drafts are drawn by the rule, seed and position of the target, from another model's logits.
 TEST(DraftAcceptanceTest, WhatComesIsDistributedAsPlainDraws) {
   constexpr int kVocab = 12, kDraws = 40000;
-  std::mt19937 random(2);
-  std::normal_distribution<float> normal(0, 1.5F);
-  std::vector<float> target(kVocab), draft(kVocab);
-  for (float& x : target) x = normal(random);
-  for (size_t i = 0; i < draft.size(); ++i) draft[i] = target[i] + 0.4F * normal(random);
+  const auto [target, draft] = AlikeLogits(kVocab, 2, 1.5F);
   const std::vector<TokenId> tokens = {3, 1, 3, 7};
   const std::vector<SamplingRule> rules = {
       {.greedy = false},
@@ -150,11 +160,7 @@ TEST(DraftAcceptanceTest, WhatComesIsDistributedAsPlainDraws) {
 // forbidden then.
 TEST(DraftAcceptanceTest, WhatComesIsDistributedAsPlainDrawsWhateverTheDraftModelIsForbidden) {
   constexpr int kVocab = 12, kDraws = 40000;
-  std::mt19937 random(5);
-  std::normal_distribution<float> normal(0, 1.0F);
-  std::vector<float> target(kVocab), draft(kVocab);
-  for (float& x : target) x = normal(random);
-  for (size_t i = 0; i < draft.size(); ++i) draft[i] = target[i] + 0.4F * normal(random);
+  const auto [target, draft] = AlikeLogits(kVocab, 5, 1.0F);
   const std::vector<TokenId> tokens = {3, 1};
   const auto guide = MakeListGuide(kVocab, {{2}, {4}, {5}, {8}, {9}});
   const SamplingRule guided{.greedy = false, .num_prompt_tokens = 2, .guide = guide};
