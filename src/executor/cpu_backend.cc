@@ -31,7 +31,7 @@ class CpuBackend : public Backend {
         groups_(membership.groups),
         leader_(std::move(membership.leader)),
         stream_(device),
-        rows_(plan.max_batch_size, engine_->config.vocab_size, /*device_draws=*/false,
+        rows_(plan.max_slots, engine_->config.vocab_size, /*device_draws=*/false,
               device.cpu_pool().num_threads()),
         tables_(device, plan.prompt_rows, plan.max_slots) {
     info_ = BackendInfoOf(plan, engine_->config.vocab_size, engine_->limits.max_beam_width);
@@ -184,13 +184,14 @@ class CpuBackend : public Backend {
       return Internal(fmt::format("step {} wants {} rows of logits, a stage has room for {}",
                                   plan.step_id, num_logits, step.logits.shape[0]));
     RETURN_IF_ERROR(leader_->Forward(batch, adapter_rows_));
-    AwaitLogits(step.logits.as<float>(), num_logits, &step);
     model::Batch own = batch;
     own.logit_rows = {};  // another stage has them
     if (const auto done = decoder_->Forward(own, kv_.view(), stream_); !done.ok()) {
       leader_->Abort(done.status());
       return done.status();
     }
+    // Nothing is awaited that the last stage cannot make: without this stage's part it never comes.
+    AwaitLogits(step.logits.as<float>(), num_logits, &step);
     rows_.FindContext(plan, &step.context);
     step.context_logits.resize(step.context.size());
     for (size_t i = 0; i < step.context.size(); ++i)

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <deque>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -260,6 +261,33 @@ TEST_P(StagesTest, AreBusyAtOnceWhileAPromptIsComputed) {
   EXPECT_EQ(meter_.num_met(), 3);
   EXPECT_GE(meter_.num_begun(), num_stages()) << "a chunk for each at least";
   EXPECT_EQ(meter_.most_busy(), num_stages());
+}
+
+// Its row in flight keeps the slot, and the next sequence gets another.
+TEST_P(StagesTest, WhoIsCancelledInFlightMakesRoomForTheNext) {
+  options_.max_batch_size = 1;
+  const auto stages = MakeStages();
+  for (int i = 0; i < 20; ++i) {
+    Request request;
+    request.input_ids = {static_cast<TokenId>(5 + i), 17, 3};
+    request.max_tokens = 400;
+    request.streaming = true;
+    const auto cancelled = std::make_shared<CollectingSink>();
+    const auto id = stages->Enqueue(request, cancelled);
+    ASSERT_TRUE(id.ok()) << id.status().ToString();
+    request.max_tokens = 3;
+    const auto next = std::make_shared<CollectingSink>();
+    ASSERT_TRUE(stages->Enqueue(request, next).ok());
+    {
+      std::unique_lock lock(cancelled->mutex);
+      cancelled->changed.wait(lock, [&] { return cancelled->num_responses > 0; });
+    }
+    stages->Cancel(*id);
+    cancelled->Wait();
+    next->Wait();
+    EXPECT_TRUE(next->last.status.ok()) << next->last.status.ToString();
+    EXPECT_EQ(next->ids.size(), 3U);
+  }
 }
 
 }  // namespace
