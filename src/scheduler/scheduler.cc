@@ -71,8 +71,14 @@ void Scheduler::PlanDecodeRows(PlannedStep* step) {
   const bool reserves = options_.policy == SchedulerPolicy::kMaxUtilization;
   int room_for_drafts = RoomForDrafts();
   const int stage_rows = StageRows();
+  // Steps of stages go on where the one before had no more room: those in front, in flight in
+  // turns, would fill each. Not where rows need blocks, for the last of all are paused for them.
+  const size_t first = options_.looks_ahead || reserves ? 0 : next_decode_;
+  const size_t num_running = running_.size();
+  next_decode_ = 0;
   // A pause shortens running_ at its end.
-  for (size_t i = 0; i < running_.size(); ++i) {
+  for (size_t turn = 0; turn < num_running && turn < running_.size(); ++turn) {
+    const size_t i = (first + turn) % num_running;
     SequenceState* sequence = running_[i];
     if (sequence->phase != Phase::kDecode) continue;
     const bool has_beams = sequence->num_beams > 1;
@@ -81,7 +87,10 @@ void Scheduler::PlanDecodeRows(PlannedStep* step) {
     const int room = sequence->max_seq_len - 1 - sequence->num_planned_tokens;
     if (room < 1) continue;
     const int num_rows = step->plan.num_rows;
-    if (num_rows > 0 && num_rows + sequence->num_beams > stage_rows) break;
+    if (num_rows > 0 && num_rows + sequence->num_beams > stage_rows) {
+      next_decode_ = i;
+      break;
+    }
     const int num_drafts = has_beams
                                ? 0
                                : std::min({options_.max_tokens_per_row - 1,

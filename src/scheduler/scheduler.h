@@ -185,7 +185,8 @@ class Scheduler {
   kv_cache::KvCache* kv_cache_;
   int max_running_;
   int max_step_rows_;
-  int chunk_unit_;  // the largest block size
+  size_t next_decode_ = 0;  // in running_, of a device of stages: who had no room in the last step
+  int chunk_unit_;          // the largest block size
   int max_chunk_;
   // MAX_UTILIZATION looks so many steps ahead: a newcomer is admitted when nobody who runs would
   // lack a block for it. A fraction of a block, so that hardly any memory lies idle.

@@ -100,6 +100,36 @@ TEST_F(SchedulerTest, ASearchThatIsMoreThanAShareHasAStepOfItsOwn) {
   EXPECT_THAT(step_.rows, ElementsAre(plain));
 }
 
+// Those before it fill each step, and are in flight in turns.
+TEST_F(SchedulerTest, ASearchComesToItsTurnAmongManyOthers) {
+  SchedulerOptions options = Stages(2);
+  options.max_batch_size = 18;
+  options.max_slots = 19;
+  Make(options, 256);
+  for (int i = 0; i < 10; ++i) Add(4, 40);
+  for (int step = 0; step < 3; ++step) {  // all have computed their prompts
+    Launch();
+    Collect();
+  }
+  Launch();
+  EXPECT_THAT(step_.rows, testing::SizeIs(5));
+  SequenceState* search = AddBeams(8, 4, 9);
+  const auto comes = [&](int num_steps) {
+    for (int step = 0; step < num_steps; ++step) {
+      Launch();
+      const bool is_there = testing::Value(step_.rows, testing::Contains(search));
+      Collect();
+      if (is_there) return true;
+    }
+    return false;
+  };
+  ASSERT_TRUE(comes(3)) << "its prompt";
+  Launch();  // five of the others, beside the five that are in flight with the prompt
+  Collect();
+  scheduler_->Reorder(search, std::vector<int32_t>(8, 0), 4);
+  EXPECT_TRUE(comes(6));
+}
+
 TEST_F(SchedulerTest, WhoLooksAheadIsNotSpread) {
   SchedulerOptions options = Stages(2);
   options.looks_ahead = true;
