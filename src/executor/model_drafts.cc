@@ -15,7 +15,7 @@ constexpr int kDraftBlockSize = 64;
 // Prompts are computed in portions, so that the workspace stays small.
 constexpr int kMaxDraftPortion = 512;
 
-int NumDraftLanes(int max_slots) { return std::min(max_slots, ModelDrafts::kMaxLanes); }
+int NumDraftLanes(int max_batch_size) { return std::min(max_batch_size, ModelDrafts::kMaxLanes); }
 int DraftPortion(int max_num_tokens) {
   return std::max(ModelDrafts::kMaxLanes, std::min(kMaxDraftPortion, max_num_tokens));
 }
@@ -55,7 +55,7 @@ Result<std::unique_ptr<ModelDrafts>> ModelDrafts::Create(
   made->vocab_size_ = vocab_size;
   made->blocks_per_lane_ = kv_cache::BlocksFor(plan.max_seq_len, kDraftBlockSize);
   made->max_num_tokens_ = DraftPortion(plan.max_num_tokens);
-  const int num_lanes = NumDraftLanes(plan.max_slots);
+  const int num_lanes = NumDraftLanes(plan.max_batch_size);
   made->lanes_.resize(static_cast<size_t>(num_lanes));
   for (Lane& lane : made->lanes_) lane.computed.reserve(static_cast<size_t>(plan.max_seq_len));
   ASSIGN_OR_RETURN(made->decoder_,

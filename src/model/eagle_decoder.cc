@@ -61,7 +61,7 @@ struct EagleDecoder::Workspace {
   TensorView head_x;     // [max_logits, hidden_size] operand
   TensorView all;        // [max_logits] int32: 0, 1, ...
   TensorView logits;     // [max_logits, draft_vocab_size] float32
-  TensorView scratch;    // of lm_head, where the model's is of integers; else empty
+  TensorView scratch;    // of the engine's lm_head, where it is of integers; else empty
   TensorView cos_sin;    // [max_seq_len, 2, RotaryDim / 2] float32
 };
 
@@ -113,7 +113,7 @@ Result<std::unique_ptr<EagleDecoder>> EagleDecoder::Create(std::shared_ptr<const
   made->workspace_ = std::make_unique<Workspace>();
   Workspace& w = *made->workspace_;
   const ops::Weight& model_head = engine->weights.lm_head;
-  if (config.version == 1 && ops::IsInteger(model_head.dtype)) {
+  if (target == nullptr && config.version == 1 && ops::IsInteger(model_head.dtype)) {
     const size_t num_bytes = ops::LinearScratchBytes(model_head.dtype, max_logits,
                                                      model_head.in_features, model_head.group_size);
     ASSIGN_OR_RETURN(made->scratch_, Buffer::Allocate(device, "EAGLE head", num_bytes));

@@ -20,8 +20,7 @@ class PeerGroup {
  public:
   // A rank on each of `devices`. kInvalidArgument where there are too many, or one more than once,
   // which DebugOptions::ranks_share_gpu allows; kFailedPrecondition where another group has one of
-  // them; kUnimplemented where one of two GPUs cannot reach
-  // the other's memory.
+  // them; kUnimplemented where one of two GPUs cannot reach the other's memory.
   static Result<std::unique_ptr<PeerGroup>> Create(std::span<Device* const> devices);
   ~PeerGroup();
   PeerGroup(const PeerGroup&) = delete;
