@@ -105,9 +105,9 @@ Result<int64_t> ClientUse::TakeTokens(const std::string& name, int64_t num_token
     return OverLimit(name, "has " + std::to_string(left) + " tokens left of tokens_per_period = " +
                                std::to_string(limits_.tokens_per_period) +
                                ", the request may take " + std::to_string(num_tokens) +
-                               " (prompt and max_tokens); ask for fewer, or try "
-                               "again in " +
-                               std::to_string(wait_s) + " s")
+                               " (prompt and max_tokens); ask for fewer" +
+                               (may_ever ? ", or try again in " + std::to_string(wait_s) + " s"
+                                         : std::string()))
         .WithRetryAfter(may_ever ? wait_s : 0);
   }
   tokens_taken_ += num_tokens;

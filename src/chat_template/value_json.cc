@@ -99,7 +99,8 @@ class JsonWriter {
     if (num_numbers != 0 && num_numbers != items.size())
       return InvalidArgument("tojson: keys that are texts and integers cannot be sorted together");
     std::sort(items.begin(), items.end(), [](const auto& a, const auto& b) {
-      return Less(a.first.AsValue(), b.first.AsValue()).value_or(false);
+      const auto& number = a.first.number();
+      return number ? *number < *b.first.number() : *a.first.text() < *b.first.text();
     });
     return Status::Ok();
   }

@@ -23,6 +23,8 @@ using http_listener::kDelete;
 using http_listener::kGet;
 using http_listener::kPost;
 using kserve::Api;
+using serving::kInlineTextBytes;
+using serving::kLongTextBytes;
 
 // clang-format off
 constexpr Route kRoutes[] = {
@@ -47,10 +49,8 @@ constexpr std::string_view kApiPaths = "/v1/";
 // Bodies from here on are read on threads of their own; what tokenizes does all its work there from
 // the size on that requests are tokenized elsewhere.
 constexpr size_t kLargeBodyBytes = 512 * 1024;
-constexpr size_t kInlineTextBytes = 4096;
 // From here on they go in turns by client, and keep a thread free for the others.
 constexpr size_t kLongBodyBytes = 4 * 1024 * 1024;
-constexpr size_t kLongTextBytes = 64 * 1024;
 constexpr int kBodyThreads = 2;
 
 // For the time in which the endpoint tokenizes all of its body at once.

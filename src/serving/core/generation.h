@@ -19,6 +19,13 @@
 
 namespace inflight::serving {
 
+// Texts up to this many bytes are tokenized on the caller's thread (tens of microseconds), longer
+// ones on a thread for that.
+inline constexpr size_t kInlineTextBytes = 4096;
+
+// Longer ones keep a thread free for others.
+inline constexpr size_t kLongTextBytes = 64 * 1024;
+
 // What tokenizing holds for a while, for each byte of its text: pieces, their ids and their merges.
 inline constexpr size_t kTokenizingBytesPerByte = 40;
 

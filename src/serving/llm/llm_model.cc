@@ -248,18 +248,21 @@ bool LlmModel::HasToRead(const Request& request) const {
   return std::ranges::find(loaded, use->id) == loaded.end();
 }
 
+void LlmModel::AnswerNow(LlmCall& call, contract::LlmRequest parsed, const Answer& answer) {
+  try {
+    // It may have waited for what others asked.
+    if (call.request().cancel->cancelled()) return call.Fail(Cancelled("request was cancelled"));
+    answer(std::move(parsed));
+  } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
+    call.Fail(Caught("unexpected error", e));
+  }
+}
+
 void LlmModel::AnswerLater(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed,
                            Answer answer) {
   const void* const owner = OwnerOf(call->request());
   auto task = [call, answer = std::move(answer), asked = std::move(parsed)]() mutable {
-    try {
-      // It may have waited for what others asked.
-      if (call->request().cancel->cancelled())
-        return call->Fail(Cancelled("request was cancelled"));
-      answer(std::move(asked));
-    } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
-      call->Fail(Caught("unexpected error", e));
-    }
+    AnswerNow(*call, std::move(asked), answer);
   };
   backend_.text_pool->Post(std::move(task), WorkerPool::Length::kLong, owner);
 }
@@ -282,7 +285,8 @@ void LlmModel::AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmReque
     asked.request.guide = *std::move(made);
     answer(std::move(asked));
   };
-  if (is_known && !HasToRead(call->request())) return make(std::move(parsed));
+  if (is_known && !HasToRead(call->request()))
+    return AnswerNow(*call, std::move(parsed), std::move(make));
   AnswerLater(call, std::move(parsed), std::move(make));
 }
 

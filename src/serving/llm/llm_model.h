@@ -132,6 +132,7 @@ class LlmModel : public Model {
  private:
   using Answer = std::function<void(contract::LlmRequest)>;
   void AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed, Answer answer);
+  static void AnswerNow(LlmCall& call, contract::LlmRequest parsed, const Answer& answer);
   // On a thread of the text pool, in turns with others.
   void AnswerLater(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed,
                    Answer answer);

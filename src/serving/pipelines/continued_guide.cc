@@ -2,37 +2,29 @@
 #include "serving/pipelines/continued_guide.h"
 
 #include <utility>
-#include <vector>
 
 namespace inflight::serving {
 namespace {
 
 class Continued final : public Guide {
  public:
-  Continued(std::shared_ptr<const Guide> guide, std::span<const TokenId> answered)
-      : guide_(std::move(guide)), answered_(answered.begin(), answered.end()) {}
+  Continued(std::shared_ptr<const Guide> guide, std::shared_ptr<const GuideState> place)
+      : guide_(std::move(guide)), place_(std::move(place)) {}
 
-  std::unique_ptr<GuideState> Begin() const override {
-    std::unique_ptr<GuideState> state = guide_->Begin();
-    for (const TokenId token : answered_) state->Accept(token);
-    return state;
-  }
+  std::unique_ptr<GuideState> Begin() const override { return place_->Clone(); }
   int num_tokens() const override { return guide_->num_tokens(); }
-  uint64_t bytes() const override {
-    return guide_->bytes() + answered_.capacity() * sizeof(TokenId);
-  }
+  uint64_t bytes() const override { return guide_->bytes(); }
 
  private:
   const std::shared_ptr<const Guide> guide_;
-  const std::vector<TokenId> answered_;
+  const std::shared_ptr<const GuideState> place_;  // which the guide outlives
 };
 
 }  // namespace
 
 std::shared_ptr<const Guide> ContinuedGuide(std::shared_ptr<const Guide> guide,
-                                            std::span<const TokenId> answered) {
-  if (guide == nullptr || answered.empty()) return guide;
-  return std::make_shared<const Continued>(std::move(guide), answered);
+                                            std::shared_ptr<const GuideState> place) {
+  return std::make_shared<const Continued>(std::move(guide), std::move(place));
 }
 
 }  // namespace inflight::serving

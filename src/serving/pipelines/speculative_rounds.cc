@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <span>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -83,8 +82,7 @@ inflight::Request SpeculativeRounds::Ask() const {
   ask.input_ids = tokens_;
   ask.streaming = false;
   ask.sampling.min_tokens = std::max(0, ask.sampling.min_tokens - num_generated);
-  ask.guide =
-      ContinuedGuide(request_.guide, std::span(tokens_).last(static_cast<size_t>(num_generated)));
+  if (place_ != nullptr) ask.guide = ContinuedGuide(request_.guide, place_);
   return ask;
 }
 
@@ -143,6 +141,12 @@ void SpeculativeRounds::OnResponse(inflight::Response response) {
 // What the LLM accepted, and its own token.
 void SpeculativeRounds::Take(inflight::Response response) {
   Append(std::vector<TokenId>(response.output_ids), &tokens_);
+  if (request_.guide != nullptr) {
+    std::unique_ptr<GuideState> place =
+        place_ == nullptr ? request_.guide->Begin() : place_->Clone();
+    for (const TokenId token : response.output_ids) place->Accept(token);
+    place_ = std::move(place);
+  }
   const bool is_over = response.finish_reason != FinishReason::kLength || NumLeft() <= 0;
   const bool is_first = answer_.request_id == 0;
   answer_.request_id = response.request_id;

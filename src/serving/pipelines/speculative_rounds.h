@@ -49,8 +49,10 @@ class SpeculativeRounds final : public ResponseSink,
   const std::shared_ptr<LlmModel> draft_;
   const Options options_;
   std::vector<TokenId> tokens_;  // prompt and answer so far
-  bool is_proposing_ = false;    // the draft model answers next
-  inflight::Response answer_;    // so far, or since the last one of a stream
+  // Where the answer so far stands in the guide; null: at its beginning, or there is no guide.
+  std::shared_ptr<const GuideState> place_;
+  bool is_proposing_ = false;  // the draft model answers next
+  inflight::Response answer_;  // so far, or since the last one of a stream
 };
 
 }  // namespace inflight::serving

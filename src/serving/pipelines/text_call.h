@@ -13,13 +13,6 @@
 
 namespace inflight::serving {
 
-// Texts up to this many bytes are tokenized on the caller's thread (tens of microseconds), longer
-// ones on the text pool.
-inline constexpr size_t kInlineTextBytes = 4096;
-
-// Longer ones keep a thread of the pool free for others.
-inline constexpr size_t kLongTextBytes = 64 * 1024;
-
 // Making a guide, or reading a file of the server, is work as of so long a text.
 inline constexpr size_t kLongWorkBytes = kLongTextBytes + 1;
 
