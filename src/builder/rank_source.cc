@@ -57,9 +57,11 @@ Result<Sharding> DivideOver(const artifact::RankMapping& ranks, WeightSource& so
   if (config.tied_embeddings && ranks.pp_size > 1) {
     model::DecoderWeights unused;
     Untie(config);
-    for (const model::WeightSlot& slot : model::WeightSlots(config, unused))
-      if (slot.name != TiedName(slot.name))
-        source.recipes[slot.name] = source.recipes.at(TiedName(slot.name));
+    for (const model::WeightSlot& slot : model::WeightSlots(config, unused)) {
+      const auto table = source.recipes.find(TiedName(slot.name));
+      if (table == source.recipes.end()) continue;  // scales that quantising makes
+      if (table->first != slot.name) source.recipes[slot.name] = WeightRecipe(table->second);
+    }
   }
   Sharding sharding{.ranks = ranks, .use_parallel_embedding = true};
   RETURN_IF_ERROR(CheckSharding(config, sharding));

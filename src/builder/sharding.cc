@@ -192,8 +192,7 @@ Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
     if (FormOfTable(config, model::kEmbeddingStem).is_quantized())
       return Unimplemented(
           "embedding_sharding_dim: got 1, a table of integers is cut by rows alone; give 0, or "
-          "widen "
-          "the weights (--quant-algo none)");
+          "widen the weights (--quant-algo none)");
     RETURN_IF_ERROR(
         CheckDivides("hidden_size (embedding_sharding_dim 1)", config.hidden_size, tp_size));
   }

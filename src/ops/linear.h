@@ -44,8 +44,9 @@ enum class ActivationKind : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 // A group of zeros, and one so small that r overflows, adds nothing; one that holds infinity or NaN
 // makes the row NaN. With an order (Weight::order) x[t, k] here is x[t, order[k]].
 //
-// On CUDA activations are not rounded. Of few tokens, at most 32, products are of the codes
-// themselves, where the shape allows it (ops/cuda/skinny_integers.h), with sums in float32:
+// On CUDA activations are not rounded. Of few tokens, at most 256 on sm_90a and 32 elsewhere,
+// products are of the codes themselves, where the shape allows it (ops/cuda/skinny_integers.h,
+// ops/cuda/streamed_integers.h), with sums in float32:
 //
 //   y[t, n] = (sum_k x[t, k] w[n, k]) * s_w[n] + bias[n]
 //

@@ -119,7 +119,8 @@ std::vector<Way> WaysOf(const Form& form, void* widened) {
 
 void IntegerCases(CudaBench& bench, int64_t n, int64_t k, const Form& form) {
   const int64_t num_groups = form.group_size == 0 ? 1 : k / form.group_size;
-  const bool is_integer = ops::IsInteger(form.dtype);
+  const int64_t scale_bytes =
+      ops::IsInteger(form.dtype) ? n * num_groups * (form.has_offsets ? 8 : 4) : 0;
   const Rotation w(bench.device(), form.dtype, {n, k});
   const Rotation scales(bench.device(), DType::kF32, {n, num_groups});
   const ops::DeviceTensor widened(bench.device(), DType::kBF16, {n, k});
@@ -153,8 +154,7 @@ void IntegerCases(CudaBench& bench, int64_t n, int64_t k, const Form& form) {
                   .shape = fmt::format("{} {}x{}x{}", form.name, m, n, k),
                   .dtype = DType::kBF16,
                   .bytes = static_cast<double>(BytesOf(form.dtype, n * k)) +
-                           static_cast<double>(is_integer ? n * num_groups * 4 : 0) +
-                           static_cast<double>((k + n) * m * 2),
+                           static_cast<double>(scale_bytes) + static_cast<double>((k + n) * m * 2),
                   .flop = 2.0 * static_cast<double>(m * n * k),
                   .launch = launch});
     }

@@ -41,10 +41,6 @@ struct Layout {
   static constexpr int CopiedBytes(int slab_groups, int parts) {
     return kCodeBytes + kTokenBytes + parts * ScaleBytes(slab_groups);
   }
-  static constexpr int StageBytes(int slab_groups, int parts) {
-    const int sums = parts == 2 ? slab_groups * kTokens * 4 : 0;
-    return (CopiedBytes(slab_groups, parts) + sums + 1023) / 1024 * 1024;
-  }
 };
 
 // The thread that copies.
@@ -321,6 +317,7 @@ __global__ void __launch_bounds__(kThreads, CtasPerSm(kTokens))
       multiplier.Add(codes, stage_of(i), summed + 8 * slot, (i / args.stages) & 1, [&] {
         if (kLoadsAhead) load(i + 1);
       });
+      if constexpr (kGroups > 0) __syncwarp();  // all lanes have read the scales, and sums of x
       if (threadIdx.x % 32 == 0) Arrive(empty + 8 * slot);
     }
     SyncThreads(1, kConsumers);  // nobody reads the ring any more
