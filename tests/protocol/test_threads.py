@@ -57,7 +57,10 @@ def servers(tmp_path_factory):
                 *("--allow-http=true", "--allow-grpc=true", "--allow-sagemaker=true", "--sagemaker-port=0", "--admin-port=0"),
                 *("--vertex-ai-default-model=queued", "--trace-config", f"triton,file={first / 'trace'}"),
                 *("--trace-config", "level=TIMESTAMPS", "--cog-port=0", f"--kv-events-endpoint=ipc://{first / 'events'}"),
-                "--tensor-parallel-size=2", "--openai-port=0", f"--record={first / 'journal'}",
+                "--tensor-parallel-size=2",
+                "--pipeline-parallel-size=2",
+                "--openai-port=0",
+                f"--record={first / 'journal'}",
             )
         ]
     try:
