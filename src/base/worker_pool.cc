@@ -67,16 +67,17 @@ bool WorkerPool::IsOwnThread() const {
 }
 
 void WorkerPool::Post(Task task, Length length, const void* owner) {
+  std::list<Task> posted;
+  posted.push_back(std::move(task));
   {
     const std::lock_guard lock(mutex_);
     const auto line = std::ranges::find(long_lines_, owner, &Line::owner);
     if (length == Length::kShort) {
-      tasks_.push_back(std::move(task));
+      tasks_.splice(tasks_.end(), posted);
     } else if (line != long_lines_.end()) {
-      line->tasks.push_back(std::move(task));
+      line->tasks.splice(line->tasks.end(), posted);
     } else {
-      long_lines_.push_back({.owner = owner, .tasks = {}});
-      long_lines_.back().tasks.push_back(std::move(task));
+      long_lines_.push_back({.owner = owner, .tasks = std::move(posted)});
     }
   }
   wake_.notify_one();
@@ -92,11 +93,14 @@ WorkerPool::Task WorkerPool::TakeShort() {
 WorkerPool::Task WorkerPool::TakeLong() {
   short_in_a_row_ = 0;
   ++num_long_running_;
-  Line line = std::move(long_lines_.front());
-  long_lines_.pop_front();
-  Task task = std::move(line.tasks.front());
-  line.tasks.pop_front();
-  if (!line.tasks.empty()) long_lines_.push_back(std::move(line));
+  const auto line = long_lines_.begin();
+  Task task = std::move(line->tasks.front());
+  line->tasks.pop_front();
+  if (line->tasks.empty()) {
+    long_lines_.erase(line);
+  } else {
+    long_lines_.splice(long_lines_.end(), long_lines_, line);
+  }
   return task;
 }
 

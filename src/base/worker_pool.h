@@ -9,12 +9,13 @@
 // Threads: Post is thread-safe. Tasks of one pool run in parallel. Destruction
 // runs what was posted, then joins. What a task throws is logged, and the thread goes on. Not for
 // kernels: those run on tensor/cpu_pool.h, whose regions are fork-join.
+// Memory: Post alone allocates; where it throws bad_alloc, nothing was posted.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -51,7 +52,7 @@ class WorkerPool {
   using Task = std::function<void()>;
   struct Line {
     const void* owner;
-    std::deque<Task> tasks;  // never empty
+    std::list<Task> tasks;  // never empty
   };
 
   bool IsOwnThread() const;
@@ -64,8 +65,9 @@ class WorkerPool {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Task> tasks_;
-  std::deque<Line> long_lines_;  // whose turn it is first
+  // Lists, whose elements change places without memory (libstdc++'s deque takes some to be moved).
+  std::list<Task> tasks_;
+  std::list<Line> long_lines_;  // whose turn it is first
   int short_in_a_row_ = 0;       // while a long one could have run
   const int max_long_running_;
   int num_long_running_ = 0;
