@@ -35,8 +35,10 @@ WorkerPool::WorkerPool(int num_threads, const std::string& thread_name)
 
 WorkerPool::~WorkerPool() {
   if (pump_ != nullptr) {
-    std::unique_lock lock(mutex_);
-    while (HasNext()) RunNext(lock);
+    {
+      std::unique_lock lock(mutex_);
+      while (HasNext()) RunNext(lock);
+    }
     const std::lock_guard pump_lock(pump_->mutex_);
     std::erase(pump_->pools_, this);
     return;
