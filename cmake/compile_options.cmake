@@ -11,6 +11,9 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 find_program(CCACHE ccache)
 if(CCACHE)
   set(compiler_launcher env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${CCACHE}")
+  if(INFLIGHT_SANITIZERS)  # sources with a precompiled header (parse_once.cmake), which may hide __DATE__ and -D from ccache
+    list(INSERT compiler_launcher 1 CCACHE_SLOPPINESS=pch_defines,time_macros)
+  endif()
   set(CMAKE_CXX_COMPILER_LAUNCHER ${compiler_launcher})
 endif()
 
@@ -62,6 +65,9 @@ endif()
 if(INFLIGHT_SANITIZERS)
   add_compile_options(-fsanitize=${INFLIGHT_SANITIZERS} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${INFLIGHT_SANITIZERS})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")  # without their time, two precompiled headers are the same for ccache
+    add_compile_options("$<${host_only}:SHELL:-Xclang -fno-pch-timestamp>")
+  endif()
 endif()
 
 # For code that runs once, of builds that are made to be tested. The C library's checks (hardening.cmake) need an optimizer.

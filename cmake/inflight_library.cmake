@@ -1,7 +1,7 @@
 # Builds that run once, and with sanitizers, optimize only what computes: that takes half of their time.
-set(computing_libraries base decoding executor fake_backend kv_cache ops ops_backends ops_cpu ops_reference scheduler tensor)
+set(computing_libraries decoding executor fake_backend kv_cache ops ops_backends ops_cpu ops_reference scheduler tensor)
 if(NOT INFLIGHT_SANITIZERS)  # whose checks make these three times as slow to optimize
-  list(APPEND computing_libraries model tokenizer)
+  list(APPEND computing_libraries base model tokenizer)
 endif()
 
 # One folder of src/ is one library `inflight_<name>`, with its unit tests in one binary `<name>_test`.
