@@ -72,3 +72,9 @@ endif()
 
 # For code that runs once, of builds that are made to be tested. The C library's checks (hardening.cmake) need an optimizer.
 set(unoptimized "$<${host_only}:-O0;-U_FORTIFY_SOURCE>")
+
+# For sources of tests and generated ones, a sixth of whose compilation UBSan's checks would be.
+set(unchecked "")
+if(INFLIGHT_SANITIZERS MATCHES "undefined")
+  set(unchecked "$<${host_only}:-fno-sanitize=undefined>")
+endif()

@@ -30,7 +30,7 @@ function(inflight_library name)
     list(TRANSFORM ARG_TEST_DEPS PREPEND inflight_)
     add_executable(${name}_test ${ARG_TESTS})
     # Half the time of a compilation, for code that runs once.
-    target_compile_options(${name}_test PRIVATE "${unoptimized}")
+    target_compile_options(${name}_test PRIVATE "${unoptimized}" "${unchecked}")
     target_link_libraries(${name}_test PRIVATE ${target} ${ARG_TEST_DEPS} ${ARG_TEST_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
     add_test(NAME ${name}_test COMMAND ${name}_test)
   endif()

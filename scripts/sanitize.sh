@@ -30,12 +30,10 @@ else
     grep -vxE '(sagemaker|shadow|vertex_ai)_test|serving_(configuration|statistics|trace)_test'))
   export GTEST_FILTER="-DistributionTest.AMillionDraws*"
   roads="http-bls-stream-3 or http-tensorrt_llm-whole-1 or grpc-ensemble-stream-1"
-  export INFLIGHT_PYTHON_TESTS="tests/demo tests/load tests/object_store tests/protocol"
-  export PYTEST_ADDOPTS="-m 'not arithmetic' -k 'not test_matrix or $roads' --ignore=tests/protocol/test_rank_engines.py
-    --ignore=tests/protocol/test_ranks.py --ignore=tests/protocol/test_medusa.py --ignore=tests/protocol/test_page.py
-    --ignore=tests/protocol/test_openai_programs.py --ignore=tests/protocol/recorded/test_record.py
-    --ignore=tests/protocol/test_bans.py --ignore=tests/protocol/test_file_keys.py --ignore=tests/protocol/test_orchestrator.py
-    --ignore=tests/protocol/test_release_profiles.py --ignore=tests/protocol/test_two_models.py"
+  others=$(printf -- ' --ignore=tests/protocol/test_%s.py' bans effects_of_flags file_keys medusa openai_programs orchestrator page \
+    rank_engines ranks rate_limiter release_profiles sagemaker server_names threads tritonserver two_models vertex_ai web_pages)
+  export INFLIGHT_PYTHON_TESTS="tests/demo tests/load tests/protocol"
+  export PYTEST_ADDOPTS="-m 'not arithmetic' -k 'not test_matrix or $roads' --ignore=tests/protocol/recorded$others"
 fi
 started=$SECONDS
 scripts/build.sh "build/$preset" "${targets[@]}"
