@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/memory_account.h"
 #include "base/request_bucket.h"
 #include "inflight/status.h"
 
@@ -75,6 +76,14 @@ struct Client {
 
 inline Identity IdentityOf(const std::shared_ptr<const Client>& client) {
   return client != nullptr ? client->identity : Identity{};
+}
+
+// Whose long work goes in turns with that of others (WorkerPool::Post): the client's, by its key or
+// by the address that `memory` counts for. Both may be null.
+inline const void* OwnerOf(const std::shared_ptr<const Client>& client,
+                           const std::shared_ptr<AccountShare>& memory) {
+  if (client != nullptr) return client.get();
+  return memory == nullptr ? nullptr : memory->client();
 }
 
 // Whether a client, which may be null, may send another request on a stream that it began before.

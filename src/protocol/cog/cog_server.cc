@@ -18,6 +18,7 @@
 #include "protocol/cog/openapi.h"
 #include "protocol/cog/predictions.h"
 #include "protocol/cog/timestamp.h"
+#include "protocol/http_listener/large_bodies.h"
 #include "protocol/http_listener/router.h"
 #include "protocol/kserve/http/generate_json.h"
 #include "protocol/kserve/http/only_ready_model.h"
@@ -36,9 +37,6 @@ using http_listener::kPost;
 using http_listener::kPut;
 using kserve_http::Answer;
 using kserve_http::kJson;
-
-// Bodies from here on are parsed on a thread of their own.
-constexpr size_t kLargeBodyBytes = 512 * 1024;
 
 HttpResponse Detail(int status, std::string_view text) {
   std::string body;
@@ -116,7 +114,8 @@ class CogServer::Handler : public http_listener::HttpHandler {
     if (auto refusal = kserve_http::Admit(options_.access, row.api, request))
       return responder->Send(*std::move(refusal));
     const std::string id = PercentDecode(match->values.Of("prediction_id"));
-    if (request.body->size() < kLargeBodyBytes) return Run(row, id, request, responder);
+    if (request.body->size() < http_listener::kLargeBodyBytes)
+      return Run(row, id, request, responder);
     large_bodies_.Post([this, &row, id, request = std::move(request),
                         responder = std::move(responder)] { Run(row, id, request, responder); });
   }

@@ -15,11 +15,6 @@ std::string_view HttpRequest::path() const {
   return path.substr(0, path.find('?'));
 }
 
-const void* OwnerOf(const HttpRequest& request) {
-  if (request.caller != nullptr) return request.caller.get();
-  return request.memory == nullptr ? nullptr : request.memory->client();
-}
-
 std::string_view MediaType(std::string_view content_type) {
   std::string_view type = content_type.substr(0, content_type.find(';'));
   while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);

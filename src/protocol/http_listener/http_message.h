@@ -52,9 +52,6 @@ struct HttpRequest {
   const std::string* FindHeader(std::string_view name) const;
 };
 
-// Whose long work goes in turns with that of others: the client's, by its key or its address.
-const void* OwnerOf(const HttpRequest& request);
-
 // Of the value of Content-Type: without parameters such as the charset.
 std::string_view MediaType(std::string_view content_type);
 

@@ -7,10 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/client.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/worker_pool.h"
 #include "protocol/http_listener/cross_origin.h"
+#include "protocol/http_listener/large_bodies.h"
 #include "protocol/openai/error.h"
 
 namespace inflight::openai {
@@ -46,12 +48,15 @@ constexpr Route kRoutes[] = {
 // clang-format on
 constexpr std::string_view kApiPaths = "/v1/";
 
-// Bodies from here on are read on threads of their own; what tokenizes does all its work there from
-// the size on that requests are tokenized elsewhere.
-constexpr size_t kLargeBodyBytes = 512 * 1024;
-// From here on they go in turns by client, and keep a thread free for the others.
-constexpr size_t kLongBodyBytes = 4 * 1024 * 1024;
-constexpr int kBodyThreads = 2;
+// From this size on the body is read on a thread for that (large_bodies.h); what tokenizes does all
+// its work there from the size on that requests are tokenized elsewhere.
+size_t LeastBytesElsewhere(const Route& route) {
+  return route.tokenizes ? kInlineTextBytes : http_listener::kLargeBodyBytes;
+}
+WorkerPool::Length LengthOf(const Route& route, size_t body_bytes) {
+  if (!route.tokenizes) return http_listener::LengthOfBody(body_bytes);
+  return body_bytes >= kLongTextBytes ? WorkerPool::Length::kLong : WorkerPool::Length::kShort;
+}
 
 // For the time in which the endpoint tokenizes all of its body at once.
 Result<MemoryCharge> ChargeTokenizing(const Route& route, const HttpRequest& request) {
@@ -123,13 +128,11 @@ class Handler final : public http_listener::PathHandler {
     name += match->values.Of("model");
     name += match->values.Of("response");
     const size_t size = request.body->size();
-    if (size < (route.tokenizes ? kInlineTextBytes : kLargeBodyBytes))
-      return Run(route, name, request, responder);
-    const void* const owner = http_listener::OwnerOf(request);
-    const bool is_long = size >= (route.tokenizes ? kLongTextBytes : kLongBodyBytes);
+    if (size < LeastBytesElsewhere(route)) return Run(route, name, request, responder);
+    const void* const owner = OwnerOf(request.caller, request.memory);
     large_bodies_.Post([this, &route, name = std::move(name), request = std::move(request),
                         responder = std::move(responder)] { Run(route, name, request, responder); },
-                       is_long ? WorkerPool::Length::kLong : WorkerPool::Length::kShort, owner);
+                       LengthOf(route, size), owner);
   }
 
  private:
@@ -184,7 +187,8 @@ class Handler final : public http_listener::PathHandler {
   const Context context_;
   const std::vector<Route> routes_;
   const http_listener::Router router_ = http_listener::Router::Of(routes_);
-  WorkerPool large_bodies_{kBodyThreads, "http-body"};  // last: its tasks use the members above
+  WorkerPool large_bodies_{http_listener::kBodyThreads,
+                           "http-body"};  // last: its tasks use the members above
 };
 
 }  // namespace

@@ -47,11 +47,6 @@ void CancelToken::RunListener(std::function<void()> listener) {
   runs();
 }
 
-const void* OwnerOf(const Request& request) {
-  if (request.client != nullptr) return request.client.get();
-  return request.memory == nullptr ? nullptr : request.memory->client();
-}
-
 Status SetSequenceName(std::string name, Request& request) {
   constexpr size_t kMaxLength = 128;
   if (name.size() > kMaxLength) {

@@ -102,10 +102,6 @@ struct Request {
   int64_t batch_size(int max_batch_size) const;  // 1 for models that do not batch
 };
 
-// Whose long work goes in turns with that of others on the text pool: the client's, by its key or
-// its address.
-const void* OwnerOf(const Request& request);
-
 // The sequence by a text. kUnimplemented for one that is too long.
 Status SetSequenceName(std::string name, Request& request);
 

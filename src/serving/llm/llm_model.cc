@@ -260,7 +260,7 @@ void LlmModel::AnswerNow(LlmCall& call, contract::LlmRequest parsed, const Answe
 
 void LlmModel::AnswerLater(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed,
                            Answer answer) {
-  const void* const owner = OwnerOf(call->request());
+  const void* const owner = OwnerOf(call->request().client, call->request().memory);
   auto task = [call, answer = std::move(answer), asked = std::move(parsed)]() mutable {
     AnswerNow(*call, std::move(asked), answer);
   };

@@ -293,7 +293,7 @@ void Generate(Model& pipeline, const PipelineMembers& members, Request request,
   auto call =
       std::make_shared<GenerationCall>(pipeline, members, std::move(request), std::move(handler));
   if (text_bytes <= kInlineTextBytes) return call->Run(call);
-  const void* const owner = OwnerOf(call->request());
+  const void* const owner = OwnerOf(call->request().client, call->request().memory);
   auto task = [call = std::move(call), text_bytes] {
     try {
       const auto tokenizing = ChargeTokenizing(call->request(), text_bytes);

@@ -379,7 +379,7 @@ void PipelineModel::Infer(Request request, ResponseHandler handler) {
   const size_t text_bytes = TextBytes(*members, request);
   auto call = std::make_shared<Call>(*this, *members, std::move(request), std::move(handler));
   if (text_bytes <= kInlineTextBytes) return Run(call);
-  const void* const owner = OwnerOf(call->request());
+  const void* const owner = OwnerOf(call->request().client, call->request().memory);
   auto task = [this, call = std::move(call), text_bytes] {
     try {
       const auto tokenizing = ChargeTokenizing(call->request(), text_bytes);

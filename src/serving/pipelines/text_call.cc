@@ -66,7 +66,7 @@ void RunTextCall(Model& model, WorkerPool* pool, Clock& clock, Request request,
   if (request.received_ns == 0) request.received_ns = clock.NowNs();
   model.statistics().RequestPending();
   if (pool == nullptr) return Run(model, clock, request, handler, work);
-  const void* const owner = OwnerOf(request);
+  const void* const owner = OwnerOf(request.client, request.memory);
   pool->Post([&model, &clock, request = std::move(request), handler = std::move(handler),
               work = std::move(work)] { Run(model, clock, request, handler, work); },
              length, owner);

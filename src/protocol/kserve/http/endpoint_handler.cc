@@ -6,7 +6,9 @@
 #include <utility>
 #include <variant>
 
+#include "base/client.h"
 #include "base/log.h"
+#include "protocol/http_listener/large_bodies.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/kserve/http/tensor_json.h"
 
@@ -17,13 +19,6 @@ using http_listener::HttpResponder;
 using http_listener::HttpResponse;
 
 namespace {
-
-// Bodies from here on are parsed on a thread of their own: a second of JSON must not hold up the
-// streams of an I/O thread.
-constexpr size_t kLargeBodyBytes = 512 * 1024;
-// From here on they go in turns by client, and keep a thread free for the others.
-constexpr size_t kLongBodyBytes = 4 * 1024 * 1024;
-constexpr int kBodyThreads = 2;
 
 // A compressed body may unpack to a thousand times as much.
 size_t MostBytes(const HttpRequest& request) {
@@ -38,7 +33,7 @@ EndpointHandler::EndpointHandler(serving::Server& server, EndpointOptions option
     : options_(std::move(options)),
       context_{server,           options_.max_input_bytes,  options_.header_forward,
                options_.framing, options_.with_compression, options_.strict_parameters},
-      large_bodies_(kBodyThreads, "http-body"),
+      large_bodies_(http_listener::kBodyThreads, "http-body"),
       model_control_(server.model_load_threads(), "http-control") {}
 
 size_t EndpointHandler::MaxBodyBytes(const HttpRequest& head) const {
@@ -76,14 +71,13 @@ void EndpointHandler::Run(Route route, HttpRequest request,
     return responder->Send(*std::move(refusal));
   const bool waits = route.endpoint->Has(kWaits);
   const size_t most_bytes = MostBytes(request);
-  if (!waits && most_bytes < kLargeBodyBytes) return Dispatch(route, request, responder);
-  const void* const owner = http_listener::OwnerOf(request);
+  if (!waits && most_bytes < http_listener::kLargeBodyBytes)
+    return Dispatch(route, request, responder);
+  const void* const owner = OwnerOf(request.caller, request.memory);
   auto task = [this, route = std::move(route), request = std::move(request),
                responder = std::move(responder)] { Dispatch(route, request, responder); };
   if (waits) return model_control_.Post(std::move(task));
-  const bool is_long = most_bytes >= kLongBodyBytes;
-  large_bodies_.Post(std::move(task),
-                     is_long ? WorkerPool::Length::kLong : WorkerPool::Length::kShort, owner);
+  large_bodies_.Post(std::move(task), http_listener::LengthOfBody(most_bytes), owner);
 }
 
 void EndpointHandler::Dispatch(const Route& route, const HttpRequest& request,
