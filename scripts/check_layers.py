@@ -119,6 +119,7 @@ TEST_ARROWS = {
     "serving/server": ["serving/testing"],
     "protocol/kserve/http": ["serving/testing"],
     "protocol/kserve/grpc": ["serving/testing"],
+    "protocol/openai": ["serving/testing"],
     "protocol/metrics": ["protocol/kserve/http"],
     "protocol/page": ["protocol/anthropic", "protocol/openai"],
 }

@@ -81,8 +81,8 @@ using kserve::Api;
 
 // clang-format off
 constexpr openai::Route kRoutes[] = {
-    {"/v1/messages", kPost, Api::kInference, HandleMessages, /*tokenizes=*/false, Error},
-    {"/v1/messages/count_tokens", kPost, Api::kInference, HandleCountTokens, /*tokenizes=*/true, Error},
+    {"/v1/messages", kPost, Api::kInference, HandleMessages, openai::Work::kReadBody, Error},
+    {"/v1/messages/count_tokens", kPost, Api::kInference, HandleCountTokens, openai::Work::kTokenize, Error},
 };
 // clang-format on
 

@@ -30,7 +30,7 @@ using serving::kLongTextBytes;
 
 // clang-format off
 constexpr Route kRoutes[] = {
-    {"/v1/models", kGet, Api::kMetadata, HandleModels},
+    {"/v1/models", kGet, Api::kMetadata, HandleModels, Work::kLookAtDir},
     {"/v1/models/{model}", kGet, Api::kMetadata, HandleModel},
     {"/v1/models/{owner}/{model}", kGet, Api::kMetadata, HandleModel},
     {"/v1/chat/completions", kPost, Api::kInference, HandleChatCompletions},
@@ -40,21 +40,22 @@ constexpr Route kRoutes[] = {
     {"/v1/responses/{response}", kDelete, Api::kInference, HandleDeleteResponse},
     {"/v1/responses/{response}/input_items", kGet, Api::kInference, HandleInputItems},
     {"/v1/embeddings", kPost, Api::kInference, HandleEmbeddings},
-    {"/tokenize", kPost, Api::kInference, HandleTokenize, /*tokenizes=*/true},
-    {"/detokenize", kPost, Api::kInference, HandleDetokenize, /*tokenizes=*/true},
+    {"/tokenize", kPost, Api::kInference, HandleTokenize, Work::kTokenize},
+    {"/detokenize", kPost, Api::kInference, HandleDetokenize, Work::kTokenize},
     {"/health", kGet, Api::kHealth, HandleHealth},
     {"/version", kGet, Api::kMetadata, HandleVersion},
 };
 // clang-format on
 constexpr std::string_view kApiPaths = "/v1/";
 
-// From this size on the body is read on a thread for that (large_bodies.h); what tokenizes does all
-// its work there from the size on that requests are tokenized elsewhere.
+// From this size of the body on its work is done on a thread for large bodies (large_bodies.h);
+// what tokenizes does so from the size on that requests are tokenized elsewhere.
 size_t LeastBytesElsewhere(const Route& route) {
-  return route.tokenizes ? kInlineTextBytes : http_listener::kLargeBodyBytes;
+  if (route.work == Work::kLookAtDir) return 0;
+  return route.work == Work::kTokenize ? kInlineTextBytes : http_listener::kLargeBodyBytes;
 }
 WorkerPool::Length LengthOf(const Route& route, size_t body_bytes) {
-  if (!route.tokenizes) return http_listener::LengthOfBody(body_bytes);
+  if (route.work != Work::kTokenize) return http_listener::LengthOfBody(body_bytes);
   return body_bytes >= kLongTextBytes ? WorkerPool::Length::kLong : WorkerPool::Length::kShort;
 }
 
@@ -62,7 +63,7 @@ WorkerPool::Length LengthOf(const Route& route, size_t body_bytes) {
 Result<MemoryCharge> ChargeTokenizing(const Route& route, const HttpRequest& request) {
   MemoryCharge charge(request.memory);
   const size_t size = request.body->size();
-  if (!route.tokenizes || size < kInlineTextBytes) return charge;
+  if (route.work != Work::kTokenize || size < kInlineTextBytes) return charge;
   RETURN_IF_ERROR(charge.Resize(size * serving::kTokenizingBytesPerByte));
   return charge;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -21,13 +22,20 @@
 
 namespace inflight::openai {
 
+// What an endpoint does before it returns, by which it has a thread of its own or none.
+enum class Work : uint8_t {
+  kReadBody,   // reads its body, which may be large
+  kTokenize,   // tokenizes all of it, or the reverse
+  kLookAtDir,  // looks at a folder of the server: a disk may keep it waiting
+};
+
 // docs/reference/protocol/openai.md lists the rows, and anthropic.md those of that API.
 struct Route {
   std::string_view path;  // a template (router.h)
   http_listener::Methods methods;
   kserve::Api api;  // by which the policy of access knows it
   Endpoint* handle;
-  bool tokenizes = false;  // it does all its work at once, so that a long text needs a thread
+  Work work = Work::kReadBody;
   // In the form of its API: `status`, to be answered with this status of HTTP.
   http_listener::HttpResponse (*error)(const Status& status, int http_status) = ErrorWith;
 };

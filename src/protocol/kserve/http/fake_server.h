@@ -31,11 +31,13 @@ class FakeModel : public serving::Model {
       : Model(std::move(config), "1"), behaviour_(std::move(behaviour)) {}
 
   bool ready() const override { return is_ready; }
+  std::shared_ptr<const serving::TextModel> text() const override { return text_model; }
   void Infer(serving::Request request, serving::ResponseHandler handler) override {
     behaviour_(std::move(request), std::move(handler));
   }
 
   bool is_ready = true;
+  std::shared_ptr<const serving::TextModel> text_model;
 
  private:
   Behaviour behaviour_;

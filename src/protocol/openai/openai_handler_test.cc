@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// On which threads endpoints do their work, and what of it is charged.
+#include "protocol/openai/openai_handler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "protocol/http_listener/test_client.h"
+#include "protocol/kserve/http/fake_server.h"
+#include "serving/testing/fake_executor.h"
+
+namespace inflight::openai {
+namespace {
+
+using http_listener::Get;
+using http_listener::TestResponse;
+using testing::HasSubstr;
+
+// Says on which thread it was asked for all names, as which a folder is walked.
+class WatchedAdapters final : public serving::AdapterNames {
+ public:
+  std::vector<std::string> Names() const override {
+    std::array<char, 16> name{};
+    pthread_getname_np(pthread_self(), name.data(), name.size());
+    thread = name.data();
+    return {"adapter"};
+  }
+  bool Has(const std::string& name) const override { return name == "adapter"; }
+
+  mutable std::string thread;
+};
+
+class OpenAiHandlerTest : public testing::Test {
+ protected:
+  void Start(std::shared_ptr<MemoryAccount> memory = nullptr) {
+    auto text = std::make_shared<serving::TextModel>();
+    text->tokenizer = *Tokenizer::FromJson(serving::ByteTokenizerJson());
+    text->limits = serving::FakeExecutor::SmallLimits();
+    text->adapters = adapters_;
+    fake_.Add(R"(name: "words")").text_model = std::move(text);
+    http_listener::ListenerOptions listener;
+    listener.address = "127.0.0.1";
+    listener.port = 0;
+    listener.memory = std::move(memory);
+    auto server = OpenAiServer::Start(fake_, listener, {});
+    ASSERT_TRUE(server.ok()) << server.status().ToString();
+    server_ = *std::move(server);
+  }
+  TestResponse Ask(std::string_view request) const {
+    return http_listener::RoundTrip(server_->port(), request);
+  }
+
+  kserve_http::FakeServer fake_;
+  std::shared_ptr<WatchedAdapters> adapters_ = std::make_shared<WatchedAdapters>();
+  std::unique_ptr<OpenAiServer> server_;
+};
+
+TEST_F(OpenAiHandlerTest, TheListOfModelsLooksAtFilesOffTheIoThreads) {
+  Start();
+  const TestResponse response = Ask(Get("/v1/models"));
+  EXPECT_EQ(response.status, 200);
+  EXPECT_THAT(response.body, HasSubstr(R"("id":"adapter")"));
+  EXPECT_EQ(adapters_->thread, "http-body");
+}
+
+}  // namespace
+}  // namespace inflight::openai
