@@ -15,10 +15,26 @@
 // side.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
 #include "ops/weight.h"
 #include "tensor/device.h"
 
 namespace inflight::ops {
+
+inline constexpr int kSlabBytes = 64;       // of a row of codes
+inline constexpr int kScalePanelRows = 64;  // of a panel of scales or offsets
+
+constexpr int SlabElements(int bits) { return kSlabBytes * 8 / bits; }
+
+// Of an int8 or int4 weight: bits of a code, and groups that a slab has scales of, at least 1.
+inline int CodeBits(const Weight& weight) { return weight.dtype == DType::kI4 ? 4 : 8; }
+inline int SlabGroups(const Weight& weight) {
+  if (weight.group_size == 0) return 1;
+  const int64_t slab = SlabElements(CodeBits(weight));
+  return static_cast<int>(std::max<int64_t>(1, slab / weight.group_size));
+}
 
 // Whether OrderForTensorCores takes the weight: row-major int8 or int4 in device or pinned memory,
 // in whole panels and slabs, whose groups are of 16, 32, ... elements of a slab or of whole slabs.

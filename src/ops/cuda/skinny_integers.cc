@@ -16,24 +16,16 @@ constexpr int kRingStages = 3;  // that x as a whole must leave room for
 
 constexpr int HalfOf(int limit) { return (limit + 1024) / 2 - 1024; }
 
-int BitsOf(const Weight& weight) { return weight.dtype == DType::kI4 ? 4 : 8; }
-
-// Groups that a slab has scales of.
-int SlabGroups(const Weight& weight) {
-  if (weight.group_size == 0) return 0;
-  const int64_t slab = SlabElements(BitsOf(weight));
-  return static_cast<int>(std::max<int64_t>(1, slab / weight.group_size));
-}
-
 // Slabs that a group has, where it has several.
 int GroupSlabs(const Weight& weight) {
-  const int64_t slab = SlabElements(BitsOf(weight));
+  const int64_t slab = SlabElements(CodeBits(weight));
   return weight.group_size > slab ? static_cast<int>(weight.group_size / slab) : 0;
 }
 
 int StageBytes(const Weight& weight, int row_tiles, int num_tokens) {
-  const int bits = BitsOf(weight);
-  const int scales = SlabsPerStage(row_tiles) * row_tiles * 16 * SlabGroups(weight) * 4;
+  const int bits = CodeBits(weight);
+  const int groups = weight.group_size == 0 ? 0 : SlabGroups(weight);
+  const int scales = SlabsPerStage(row_tiles) * row_tiles * 16 * groups * 4;
   const int tokens = num_tokens * (StageElements(bits, row_tiles) * 2 + kTokenPadding);
   const int bytes =
       StageWeightBytes(row_tiles) + (weight.offsets == nullptr ? 1 : 2) * scales + tokens;
@@ -75,7 +67,7 @@ void LayOut(const Weight& weight, const MmaCut& cut, bool has_several_tiles, int
   args.stage_bytes = args.is_x_resident ? stage : StageBytes(weight, cut.row_tiles, args.m);
   const int rest = args.is_x_resident ? static_cast<int>(x_bytes) : 0;
   args.stages = std::clamp((limit - sums - rest) / (kWarps * args.stage_bytes), 2, wanted);
-  const int bits = BitsOf(weight);
+  const int bits = CodeBits(weight);
   args.x_stride = args.is_x_resident ? static_cast<int>(ResidentBytes(weight))
                                      : StageElements(bits, cut.row_tiles) * 2 + kTokenPadding;
   args.sums_at = kWarps * args.stages * args.stage_bytes + rest;
@@ -159,7 +151,7 @@ Status SkinnyIntegers(const GemmParams& p, const Weight& weight, const MmaCut& c
                                 .m = static_cast<int>(p.m),
                                 .group_size = static_cast<int>(weight.group_size),
                                 .num_groups = static_cast<int>(weight.num_groups()),
-                                .slab_groups = std::max(skinny_integers::SlabGroups(weight), 1),
+                                .slab_groups = SlabGroups(weight),
                                 .group_slabs = skinny_integers::GroupSlabs(weight),
                                 .num_tiles = static_cast<int>(num_tiles),
                                 .out = OutputOf(p)};

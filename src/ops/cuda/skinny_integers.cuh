@@ -114,7 +114,8 @@ struct Product {
       const int group = args.group_slabs == 0 ? slab * groups + (of_stage & (groups - 1))
                                               : slab / args.group_slabs;
       const int64_t at =
-          (int64_t{row / kPanelRows} * args.num_groups + group) * kPanelRows + row % kPanelRows;
+          (int64_t{row / kScalePanelRows} * args.num_groups + group) * kScalePanelRows +
+          row % kScalePanelRows;
       CopyFour(to + i * 16, args.scales + at);
       if (args.offsets != nullptr) CopyFour(to + ScaleBytes() + i * 16, args.offsets + at);
     }

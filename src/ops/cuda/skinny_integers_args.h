@@ -3,18 +3,16 @@
 #pragma once
 
 #include "ops/cuda/product_output.h"
+#include "ops/tensor_core_order.h"
 
 namespace inflight::ops::cuda::skinny_integers {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kSlabBytes = 64;  // of a row of weights
-constexpr int kPanelRows = 64;  // of scales
 constexpr int kMaxTokens = 16;
 constexpr int kMaxRowTiles = 3;
 constexpr int kMaxStages = 8;
 
-constexpr int SlabElements(int bits) { return kSlabBytes * 8 / bits; }
 constexpr int SlabsPerStage(int row_tiles) { return row_tiles == 1 ? 2 : 1; }
 constexpr int StageElements(int bits, int row_tiles) {
   return SlabsPerStage(row_tiles) * SlabElements(bits);

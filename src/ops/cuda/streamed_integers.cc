@@ -14,27 +14,21 @@ namespace inflight::ops::cuda {
 namespace {
 
 using streamed_integers::kRows;
-using streamed_integers::kSlabBytes;
 
 // Tokens from which on the kernel was faster than SkinnyIntegers, and up to which it was than
 // widening (bench/results/h200-llama-3-8b.md).
 constexpr int64_t kFewestTokens = 5;
 constexpr int64_t kMostTokens = 256;
 
-int BitsOf(const Weight& weight) { return weight.dtype == DType::kI4 ? 4 : 8; }
-int64_t SlabOf(const Weight& weight) { return streamed_integers::SlabElements(BitsOf(weight)); }
+int SlabOf(const Weight& weight) { return SlabElements(CodeBits(weight)); }
 int TileTokens(int64_t m) { return m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : 128; }
-int SlabGroups(const Weight& weight) {
-  if (weight.group_size == 0) return 1;
-  return static_cast<int>(std::max<int64_t>(1, SlabOf(weight) / weight.group_size));
-}
 int NumParts(const Weight& weight) {
   if (weight.group_size == 0) return 0;
   return weight.offsets == nullptr ? 1 : 2;
 }
 
 int StageBytes(const Weight& weight, int tokens) {
-  const int x_bytes = static_cast<int>(SlabOf(weight)) * 2 * tokens;
+  const int x_bytes = SlabOf(weight) * 2 * tokens;
   const int parts = NumParts(weight);
   const int sums = parts == 2 ? SlabGroups(weight) * tokens * 4 : 0;
   const int bytes = kRows * kSlabBytes + x_bytes + parts * SlabGroups(weight) * kRows * 4 + sums;
@@ -59,13 +53,12 @@ Status DescribeAll(const GemmParams& p, const Weight& weight, int tokens,
                             .box_columns = streamed_integers::kBoxBytes / 2},
                            &maps->x));
   if (weight.group_size == 0) return Status::Ok();
-  constexpr int kPanelRows = streamed_integers::kPanelRows;
   BoxedMatrix scales = {.data = weight.scales,
                         .dtype = DType::kF32,
-                        .rows = p.n / kPanelRows,
-                        .columns = weight.num_groups() * kPanelRows,
-                        .box_rows = kRows / kPanelRows,
-                        .box_columns = SlabGroups(weight) * kPanelRows,
+                        .rows = p.n / kScalePanelRows,
+                        .columns = weight.num_groups() * kScalePanelRows,
+                        .box_rows = kRows / kScalePanelRows,
+                        .box_columns = SlabGroups(weight) * kScalePanelRows,
                         .is_swizzled = false};
   RETURN_IF_ERROR(Describe(scales, &maps->scales));
   if (weight.offsets == nullptr) return Status::Ok();

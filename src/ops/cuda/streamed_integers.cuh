@@ -62,10 +62,11 @@ __device__ void CopySlabs(const Maps& maps, const Args& args, uint32_t ring, uin
     if (parts == 0) return;
     const int group = (begin + i) * args.slab_groups / args.group_slabs;
     const uint32_t scales = to + L::kCodeBytes + L::kTokenBytes;
-    CopyBox(scales, &maps.scales, group * kPanelRows, first_row / kPanelRows, barrier, w_policy);
+    CopyBox(scales, &maps.scales, group * kScalePanelRows, first_row / kScalePanelRows, barrier,
+            w_policy);
     if (parts == 2)
-      CopyBox(scales + scale_bytes, &maps.offsets, group * kPanelRows, first_row / kPanelRows,
-              barrier, w_policy);
+      CopyBox(scales + scale_bytes, &maps.offsets, group * kScalePanelRows,
+              first_row / kScalePanelRows, barrier, w_policy);
   };
   const auto copy_x = [&](int i) {
     const int slot = i % args.stages;
@@ -224,7 +225,7 @@ struct Multiplier {
     // [panel][slab_groups][64]
     const uint32_t scales =
         stage + L::kCodeBytes + L::kTokenBytes +
-        ((row / kPanelRows * kGroups + group) * kPanelRows + row % kPanelRows) * 4;
+        ((row / kScalePanelRows * kGroups + group) * kScalePanelRows + row % kScalePanelRows) * 4;
     const float scale[2] = {LoadSharedFloat(scales), LoadSharedFloat(scales + 32)};
 #pragma unroll
     for (int i = 0; i < kNum; ++i) sum[i] = fmaf(part[i], scale[i % 4 / 2], sum[i]);

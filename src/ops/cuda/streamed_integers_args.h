@@ -5,16 +5,14 @@
 #include <cuda.h>
 
 #include "ops/cuda/product_output.h"
+#include "ops/tensor_core_order.h"
 
 namespace inflight::ops::cuda::streamed_integers {
 
-constexpr int kSlabBytes = 64;  // of a row
 constexpr int kBoxBytes = 128;  // of x, along k
-constexpr int kPanelRows = 64;  // of scales
 constexpr int kMaxSlabGroups = 4;
 constexpr int kMaxStages = 16;
 
-constexpr int SlabElements(int bits) { return kSlabBytes * 8 / bits; }
 constexpr int kRows = 128;       // of a tile, half of them a warpgroup's
 constexpr int kConsumers = 256;  // threads
 constexpr int kThreads = kConsumers + 64;

@@ -11,8 +11,6 @@ namespace inflight::ops {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPanelRows = 64;
-constexpr int64_t kSlabBytes = 64;
 // Scales of a panel that a CTA turns at a time; 16 KiB and a column of padding.
 constexpr int kTurnGroups = 64;
 
@@ -59,29 +57,26 @@ __device__ void OrderSlab(uint8_t* slab) {
 template <int kBits>
 __global__ void __launch_bounds__(kThreads) OrderKernel(const Args args) {
   const int64_t panel = blockIdx.x;
-  const int64_t num_slabs = kPanelRows * args.row_slabs;
+  const int64_t num_slabs = kScalePanelRows * args.row_slabs;
   for (int64_t i = threadIdx.x; i < num_slabs; i += kThreads)
     OrderSlab<kBits>(args.codes + (panel * num_slabs + i) * kSlabBytes);
 }
 
 // Of scales, or offsets, into memory of their own.
 __global__ void __launch_bounds__(kThreads) TurnKernel(const Args args) {
-  __shared__ float tile[kTurnGroups][kPanelRows + 1];
-  const int64_t panel = int64_t{blockIdx.x} * kPanelRows * args.num_groups;
+  __shared__ float tile[kTurnGroups][kScalePanelRows + 1];
+  const int64_t panel = int64_t{blockIdx.x} * kScalePanelRows * args.num_groups;
   for (int begin = 0; begin < args.num_groups; begin += kTurnGroups) {
     const int count = min(kTurnGroups, args.num_groups - begin);
-    for (int i = static_cast<int>(threadIdx.x); i < kPanelRows * count; i += kThreads)
+    for (int i = static_cast<int>(threadIdx.x); i < kScalePanelRows * count; i += kThreads)
       tile[i % count][i / count] =
           args.scales[panel + int64_t{i / count} * args.num_groups + begin + i % count];
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kPanelRows * count; i += kThreads)
-      args.turned[panel + int64_t{begin} * kPanelRows + i] = tile[i / kPanelRows][i % kPanelRows];
+    for (int i = static_cast<int>(threadIdx.x); i < kScalePanelRows * count; i += kThreads)
+      args.turned[panel + int64_t{begin} * kScalePanelRows + i] =
+          tile[i / kScalePanelRows][i % kScalePanelRows];
     __syncthreads();
   }
-}
-
-int64_t SlabElements(const Weight& weight) {
-  return kSlabBytes * 8 / (weight.dtype == DType::kI4 ? 4 : 8);
 }
 
 // Memory for as long as the scales of one weight turn.
@@ -101,7 +96,7 @@ Status Turn(const Weight& weight, const float* values, float* scratch) {
   auto* const mine = const_cast<float*>(values);  // the weight's owner gave them to be turned
   const Args args = {
       .scales = mine, .turned = scratch, .num_groups = static_cast<int>(weight.num_groups())};
-  TurnKernel<<<static_cast<unsigned>(weight.out_features / kPanelRows), kThreads>>>(args);
+  TurnKernel<<<static_cast<unsigned>(weight.out_features / kScalePanelRows), kThreads>>>(args);
   RETURN_IF_ERROR(cuda::LaunchStatus("order_for_tensor_cores"));
   const auto num_bytes = static_cast<size_t>(weight.out_features * weight.num_groups()) * 4;
   return cuda::ToStatus(cudaMemcpyAsync(mine, scratch, num_bytes, cudaMemcpyDefault, nullptr),
@@ -113,8 +108,8 @@ Status Turn(const Weight& weight, const float* values, float* scratch) {
 bool CanOrderForTensorCores(const Weight& weight) {
   const bool is_ours = weight.dtype == DType::kI8 || weight.dtype == DType::kI4;
   if (!is_ours || weight.layout != WeightLayout::kRowMajor) return false;
-  const int64_t slab = SlabElements(weight);
-  if (weight.out_features % kPanelRows != 0 || weight.in_features % slab != 0) return false;
+  const int64_t slab = SlabElements(CodeBits(weight));
+  if (weight.out_features % kScalePanelRows != 0 || weight.in_features % slab != 0) return false;
   const int64_t group = weight.group_size;
   return group == 0 || group % slab == 0 || (slab % group == 0 && group % kGroupStep == 0);
 }
@@ -124,8 +119,8 @@ Status OrderForTensorCores(Device& device, Weight* weight) {
   cudaSetDevice(device.cuda().index);
   const Args args = {
       .codes = static_cast<uint8_t*>(const_cast<void*>(weight->data)),  // as of scales
-      .row_slabs = weight->in_features / SlabElements(*weight)};
-  const auto num_panels = static_cast<unsigned>(weight->out_features / kPanelRows);
+      .row_slabs = weight->in_features / SlabElements(CodeBits(*weight))};
+  const auto num_panels = static_cast<unsigned>(weight->out_features / kScalePanelRows);
   if (weight->dtype == DType::kI4)
     OrderKernel<4><<<num_panels, kThreads>>>(args);
   else
