@@ -313,6 +313,12 @@ class Schema {
     return Status::Ok();
   }
 
+  // The option that Set would set by `name`; null where it is unknown. Of this schema.
+  const OptionInfo* InfoOf(std::string_view name) const {
+    const Entry* const entry = Find(KeyOf(name));
+    return entry == nullptr ? nullptr : &entry->info;
+  }
+
   std::vector<OptionInfo> options() const {
     std::vector<OptionInfo> infos;
     for (const Entry& entry : entries_) infos.push_back(entry.info);

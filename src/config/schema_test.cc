@@ -187,6 +187,15 @@ TEST(SchemaTest, OptionsWithoutEffectHaveATypeAndMayBeKeptForLater) {
   EXPECT_EQ(options.without_effect[0].reason, "there is no pool");
 }
 
+TEST(SchemaTest, AnOptionIsFoundByEachOfItsNames) {
+  const Schema<Options> schema = MakeSchema();
+  for (const char* name : {"http_port", "http-port", "model_repository", "model-store"})
+    ASSERT_NE(schema.InfoOf(name), nullptr) << name;
+  EXPECT_EQ(schema.InfoOf("http-port")->name, "http_port");
+  EXPECT_EQ(schema.InfoOf("model-store")->name, "model_repository");
+  EXPECT_EQ(schema.InfoOf("http-ports"), nullptr);
+}
+
 TEST(SchemaTest, AliasesAreDocumented) {
   const std::string markdown = ToMarkdown(MakeSchema().options());
   EXPECT_NE(markdown.find("also --model-store"), std::string::npos);

@@ -5,8 +5,6 @@
 #include <array>
 #include <charconv>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "command_line.h"
 
@@ -14,7 +12,6 @@ namespace inflight::tool {
 namespace {
 
 using config::OptionInfo;
-using Infos = std::vector<OptionInfo>;
 
 bool IsInteger(std::string_view text) {
   int64_t value = 0;
@@ -35,27 +32,19 @@ std::string OfValue(const OptionInfo& info, const std::string& value) {
   return said.empty() ? said : "Bad option: \"" + info.flag() + "\".\n" + said;
 }
 
+constexpr std::string_view kDashes = "--";
+
 // Null: no flag, or one that is not known.
-const OptionInfo* FlagAt(std::string_view word, const config::Schema<ServeOptions>& schema,
-                         const Infos& infos) {
-  const std::string flag(word.substr(0, word.find('=')));
-  for (const OptionInfo& info : infos)
-    if (info.flag() == flag || "--" + info.name == flag) return &info;
-  for (const auto& [alias, name] : schema.aliases()) {
-    if (config::FlagOf(alias) != flag) continue;
-    const auto found = std::ranges::find(infos, name, &OptionInfo::name);
-    return found == infos.end() ? nullptr : &*found;
-  }
-  return nullptr;
+const OptionInfo* FlagAt(std::string_view word, const config::Schema<ServeOptions>& schema) {
+  if (!word.starts_with(kDashes)) return nullptr;
+  return schema.InfoOf(word.substr(0, word.find('=')).substr(kDashes.size()));
 }
 
-bool IsKnown(std::string_view word, const config::Schema<ServeOptions>& schema,
-             const Infos& infos) {
+bool IsKnown(std::string_view word, const config::Schema<ServeOptions>& schema) {
   constexpr std::array<std::string_view, 3> kOfEveryCommand = {"--help", "--help-all", "--config"};
   constexpr std::string_view kNegation = "--no-";
-  if (!word.starts_with("--") || FlagAt(word, schema, infos) != nullptr) return true;
-  if (word.starts_with(kNegation) &&
-      FlagAt("--" + std::string(word.substr(kNegation.size())), schema, infos) != nullptr)
+  if (!word.starts_with(kDashes) || FlagAt(word, schema) != nullptr) return true;
+  if (word.starts_with(kNegation) && schema.InfoOf(word.substr(kNegation.size())) != nullptr)
     return true;
   return std::ranges::find(kOfEveryCommand, word.substr(0, word.find('='))) !=
          kOfEveryCommand.end();
@@ -64,18 +53,17 @@ bool IsKnown(std::string_view word, const config::Schema<ServeOptions>& schema,
 }  // namespace
 
 std::string TritonserverWords(Args args, const config::Schema<ServeOptions>& schema) {
-  const Infos infos = schema.options();
   if (!args.empty()) {
     const std::string_view last = args.back();
-    const OptionInfo* const info = FlagAt(last, schema, infos);
+    const OptionInfo* const info = FlagAt(last, schema);
     if (info != nullptr && info->type != "boolean" && !info->constraint.is_value_optional &&
         last.find('=') == std::string_view::npos)
       return "tritonserver: option '" + std::string(last) + "' requires an argument";
   }
-  const auto parsed = ParseArguments(args, infos, schema.aliases());
+  const auto parsed = ParseArguments(args, schema.options(), schema.aliases());
   if (!parsed.ok()) {
-    const auto unknown = std::ranges::find_if(
-        args, [&](std::string_view word) { return !IsKnown(word, schema, infos); });
+    const auto unknown =
+        std::ranges::find_if(args, [&](std::string_view word) { return !IsKnown(word, schema); });
     return unknown == args.end()
                ? std::string()
                : "tritonserver: unrecognized option '" + std::string(*unknown) + "'";
@@ -83,7 +71,7 @@ std::string TritonserverWords(Args args, const config::Schema<ServeOptions>& sch
   ServeOptions scratch;
   for (const auto& [name, value] : parsed->options) {
     if (name == "config" || schema.Set(scratch, name, value).ok()) continue;
-    const OptionInfo* const info = FlagAt(config::FlagOf(name), schema, infos);
+    const OptionInfo* const info = schema.InfoOf(name);
     return info == nullptr ? std::string() : OfValue(*info, value);
   }
   return {};
