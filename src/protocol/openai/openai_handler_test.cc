@@ -20,6 +20,7 @@ namespace inflight::openai {
 namespace {
 
 using http_listener::Get;
+using http_listener::Post;
 using http_listener::TestResponse;
 using testing::HasSubstr;
 
@@ -32,9 +33,14 @@ class WatchedAdapters final : public serving::AdapterNames {
     thread = name.data();
     return {"adapter"};
   }
-  bool Has(const std::string& name) const override { return name == "adapter"; }
+  Result<serving::FoundAdapter> Find(const std::string& name) override {
+    ++num_found;
+    if (name != "adapter") return NotFound(name);
+    return serving::FoundAdapter{.use = {.id = 7, .is_own = true}};
+  }
 
   mutable std::string thread;
+  int num_found = 0;
 };
 
 class OpenAiHandlerTest : public testing::Test {
@@ -44,7 +50,13 @@ class OpenAiHandlerTest : public testing::Test {
     text->tokenizer = *Tokenizer::FromJson(serving::ByteTokenizerJson());
     text->limits = serving::FakeExecutor::SmallLimits();
     text->adapters = adapters_;
-    fake_.Add(R"(name: "words")").text_model = std::move(text);
+    fake_
+        .Add(R"(name: "words")",
+             [this](const serving::Request& request, const serving::ResponseHandler& handler) {
+               asked_ = request.adapter;
+               handler({.status = InvalidArgument("enough"), .is_final = true});
+             })
+        .text_model = std::move(text);
     http_listener::ListenerOptions listener;
     listener.address = "127.0.0.1";
     listener.port = 0;
@@ -59,6 +71,7 @@ class OpenAiHandlerTest : public testing::Test {
 
   kserve_http::FakeServer fake_;
   std::shared_ptr<WatchedAdapters> adapters_ = std::make_shared<WatchedAdapters>();
+  std::shared_ptr<const serving::FoundAdapter> asked_;  // of the last request
   std::unique_ptr<OpenAiServer> server_;
 };
 
@@ -68,6 +81,16 @@ TEST_F(OpenAiHandlerTest, TheListOfModelsLooksAtFilesOffTheIoThreads) {
   EXPECT_EQ(response.status, 200);
   EXPECT_THAT(response.body, HasSubstr(R"("id":"adapter")"));
   EXPECT_EQ(adapters_->thread, "http-body");
+}
+
+TEST_F(OpenAiHandlerTest, ARequestBringsTheAdapterThatItsNameWasFoundToBe) {
+  Start();
+  Ask(Post("/v1/completions", R"({"model": "adapter", "prompt": "a"})"));
+  ASSERT_NE(asked_, nullptr);
+  EXPECT_EQ(asked_->use.id, 7U);
+  EXPECT_EQ(adapters_->num_found, 1);
+  Ask(Post("/v1/completions", R"({"model": "words", "prompt": "a"})"));
+  EXPECT_EQ(asked_, nullptr);
 }
 
 }  // namespace

@@ -53,10 +53,17 @@ Result<ServedModel> ServedModels::Find(const std::string& name) const {
   }
   std::vector<ServedModel> list = List();
   if (name.empty() && list.size() == 1) return std::move(list.front());
-  for (ServedModel& served : list)
-    if (!name.empty() && served.text->adapters != nullptr && served.text->adapters->Has(name))
-      return ServedModel{name, std::move(served.model), std::move(served.text), name,
-                         std::move(served.name)};
+  for (ServedModel& served : list) {
+    if (name.empty() || served.text->adapters == nullptr) continue;
+    auto found = served.text->adapters->Find(name);
+    if (found.ok())
+      return ServedModel{.name = name,
+                         .model = std::move(served.model),
+                         .text = std::move(served.text),
+                         .adapter = name,
+                         .parent = std::move(served.name),
+                         .found = std::make_shared<const serving::FoundAdapter>(*std::move(found))};
+  }
   std::string names;
   for (const ServedModel& served : list) names += (names.empty() ? "'" : ", '") + served.name + "'";
   if (name.empty())

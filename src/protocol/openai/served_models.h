@@ -23,9 +23,10 @@ struct ModelAlias {
 struct ServedModel {
   std::string name;  // that the list has
   std::shared_ptr<serving::Model> model;
-  std::shared_ptr<const serving::TextModel> text;  // never null
-  std::string adapter = {};                        // by name; "": the model itself
-  std::string parent = {};                         // of an adapter: the name of its model
+  std::shared_ptr<const serving::TextModel> text;           // never null
+  std::string adapter = {};                                 // by name; "": the model itself
+  std::string parent = {};                                  // of an adapter: the name of its model
+  std::shared_ptr<const serving::FoundAdapter> found = {};  // of an adapter that was looked for
 };
 
 // Threads: all methods are thread-safe.

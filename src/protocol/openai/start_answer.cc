@@ -111,6 +111,7 @@ Result<std::vector<serving::Request>> MakeRequests(const Context& context,
       made.parameters.emplace(std::string(serving::kCacheSalt), asked.cache_salt);
     if (!served.adapter.empty())
       made.parameters.emplace(std::string(serving::kLoraName), served.adapter);
+    made.adapter = served.found;
     made.received_ns = received_ns;
     made.memory = request.memory;
     made.client = request.caller;

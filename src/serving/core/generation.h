@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "inflight/adapter.h"
 #include "inflight/chat_template.h"
 #include "inflight/executor.h"
 #include "inflight/guide.h"
@@ -93,12 +94,18 @@ struct Generated {
 // The parameter of a request that names an adapter (LoRA), and that of its responses.
 inline constexpr std::string_view kLoraName = "lora_name";
 
-// Adapters of a model by name. Threads: all methods are thread-safe.
+// What a name of an adapter stands for, as its files were when it was looked for.
+struct FoundAdapter {
+  LoraUse use;
+};
+
+// Adapters of a model by name. Threads: all methods are thread-safe. Both look at files.
 class AdapterNames {
  public:
   virtual ~AdapterNames() = default;
   virtual std::vector<std::string> Names() const = 0;  // that there are now, by the alphabet
-  virtual bool Has(const std::string& name) const = 0;
+  // kNotFound where nobody has the name.
+  virtual Result<FoundAdapter> Find(const std::string& name) = 0;
 };
 
 // What such front ends know of a model.
@@ -108,7 +115,7 @@ struct TextModel {
   std::optional<ChatTemplate> chat_template;
   Status no_chat_template;  // why there is none
   parameters::ModelDefaults defaults;
-  std::shared_ptr<const AdapterNames> adapters;  // null: none has a name
+  std::shared_ptr<AdapterNames> adapters;  // null: none has a name
 };
 
 }  // namespace inflight::serving

@@ -54,8 +54,9 @@ class CancelToken {
 using SequenceKey = std::tuple<Identity, uint64_t, std::string>;
 
 class RowCounts;
-struct Generated;   // generation.h
-struct Generation;  // the same
+struct FoundAdapter;  // generation.h
+struct Generated;     // the same
+struct Generation;    // the same
 
 // One row of a batched request, which runs as a request of its own.
 struct BatchRow {
@@ -72,6 +73,8 @@ struct Request {
   std::vector<std::string> requested_outputs;  // empty = all
   OutputRules output_rules;  // of outputs that go out otherwise than the model made them
   Parameters parameters;     // custom ones; the reserved ones are the fields below
+  // That kLoraName of the parameters names (generation.h); null: nobody has looked for it yet.
+  std::shared_ptr<const FoundAdapter> adapter;
   uint64_t priority = 0;
   uint64_t timeout_us = 0;  // 0 = none
   // The sequence that the request belongs to, as a number or as text; 0 and "" are none.

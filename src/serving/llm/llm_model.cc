@@ -205,6 +205,7 @@ void LlmModel::Infer(Request request, ResponseHandler handler) {
   auto parsed = contract::ParseLlmRequest(inputs, defaults_, request.memory);
   if (parsed.ok() && parsed->is_stop) return Stop(request, handler);
   request.trace.AddTensors("TENSOR_BACKEND_INPUT", request.inputs);
+  const bool has_to_read = parsed.ok() && backend_.text_pool != nullptr && HasToRead(request);
 
   auto call = std::make_shared<TokenCall>(*this, *this, std::move(request), std::move(handler));
   call->llm_started_ns = started_ns;
@@ -229,23 +230,25 @@ void LlmModel::Infer(Request request, ResponseHandler handler) {
     if (const Status status = Start(std::move(asked.request), call); !status.ok())
       call->Fail(status);
   };
-  if (parsed->guide) return AddGuide(call, *std::move(parsed), std::move(answer));
-  if (backend_.text_pool != nullptr && HasToRead(call->request()))
-    return AnswerLater(call, *std::move(parsed), std::move(answer));
+  if (parsed->guide) return AddGuide(call, *std::move(parsed), has_to_read, std::move(answer));
+  if (has_to_read) return AnswerLater(call, *std::move(parsed), std::move(answer));
   answer(*std::move(parsed));
 }
 
-bool LlmModel::HasToRead(const Request& request) const {
+bool LlmModel::HasToRead(Request& request) const {
   const auto task = PromptTaskOf(request);
   if (task.ok() && *task && backend_.prompt_tables != nullptr &&
       backend_.prompt_tables->HasToRead(**task))
     return true;
   const auto name = LoraNameOf(request);
   if (!name.ok() || name->empty() || backend_.adapters == nullptr) return false;
-  const auto use = backend_.adapters->Find(*name);
-  if (!use.ok()) return false;
+  if (request.adapter == nullptr) {
+    auto found = backend_.adapters->Find(*name);
+    if (!found.ok()) return false;
+    request.adapter = std::make_shared<const FoundAdapter>(*std::move(found));
+  }
   const std::vector<uint64_t> loaded = backend_.executor->adapter_stats().own_ids;
-  return std::ranges::find(loaded, use->id) == loaded.end();
+  return std::ranges::find(loaded, request.adapter->use.id) == loaded.end();
 }
 
 void LlmModel::AnswerNow(LlmCall& call, contract::LlmRequest parsed, const Answer& answer) {
@@ -269,7 +272,7 @@ void LlmModel::AnswerLater(const std::shared_ptr<LlmCall>& call, contract::LlmRe
 
 // One that is new is made by the threads that tokenize.
 void LlmModel::AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed,
-                        Answer answer) {
+                        bool has_to_read, Answer answer) {
   if (backend_.guides == nullptr)
     return call->Fail(
         Unimplemented(parsed.guide->field,
@@ -285,8 +288,7 @@ void LlmModel::AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmReque
     asked.request.guide = *std::move(made);
     answer(std::move(asked));
   };
-  if (is_known && !HasToRead(call->request()))
-    return AnswerNow(*call, std::move(parsed), std::move(make));
+  if (is_known && !has_to_read) return AnswerNow(*call, std::move(parsed), std::move(make));
   AnswerLater(call, std::move(parsed), std::move(make));
 }
 
@@ -401,7 +403,12 @@ Status LlmModel::ChooseAdapter(const Request& asked, inflight::Request& request,
                     ": this model has no adapters with names (start the server with "
                     "--lora-modules or --lora-dir)")
         .WithField(std::string(kLoraName));
-  ASSIGN_OR_RETURN(request.lora, backend_.adapters->Find(*name));
+  if (asked.adapter != nullptr) {
+    request.lora = asked.adapter->use;
+  } else {
+    ASSIGN_OR_RETURN(FoundAdapter found, backend_.adapters->Find(*name));
+    request.lora = std::move(found.use);
+  }
   return Status::Ok();
 }
 

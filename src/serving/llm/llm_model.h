@@ -105,7 +105,7 @@ class LlmModel : public Model {
   IterationReporter::Newest newest_iteration() { return iterations_.Check(); }
   std::vector<MemoryUsage> memory_usage() const override;
   std::optional<LoadedAdapters> loaded_adapters() const;  // none where none has a name
-  std::shared_ptr<const AdapterNames> adapter_names() const { return backend_.adapters; }
+  std::shared_ptr<AdapterNames> adapter_names() const { return backend_.adapters; }
 
   // True after a device fault: the executor has failed requests and is no longer healthy. Requests
   // go on failing until the process is restarted.
@@ -113,8 +113,9 @@ class LlmModel : public Model {
   void NoteExecutorError();  // a request failed in the executor, or was not accepted
 
   // Whether the request would read files of the server, a prompt table or an adapter that it is the
-  // first to name: no work for an I/O thread.
-  bool HasToRead(const Request& request) const;
+  // first to name: no work for an I/O thread. An adapter that it names is looked for once:
+  // request.adapter has it from here on.
+  bool HasToRead(Request& request) const;
 
   // What the prompt has besides ids: the table that the request brings, or names by its parameter
   // (prompt_task.h), and its rows among the ids. Before contract::FitToEngine.
@@ -131,7 +132,8 @@ class LlmModel : public Model {
 
  private:
   using Answer = std::function<void(contract::LlmRequest)>;
-  void AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed, Answer answer);
+  void AddGuide(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed, bool has_to_read,
+                Answer answer);
   static void AnswerNow(LlmCall& call, contract::LlmRequest parsed, const Answer& answer);
   // On a thread of the text pool, in turns with others.
   void AnswerLater(const std::shared_ptr<LlmCall>& call, contract::LlmRequest parsed,

@@ -69,11 +69,6 @@ fs::path NamedAdapters::FolderOf(const std::string& name) const {
   return dir_.empty() || !IsName(name) ? fs::path() : dir_ / name;
 }
 
-bool NamedAdapters::Has(const std::string& name) const {
-  const fs::path folder = FolderOf(name);
-  return !folder.empty() && IsAdapter(FilesOf(folder));
-}
-
 std::vector<std::string> NamedAdapters::Names() const {
   std::set<std::string> names;
   for (const auto& [name, folder] : modules_)
@@ -88,7 +83,7 @@ std::vector<std::string> NamedAdapters::Names() const {
   return {names.begin(), names.end()};
 }
 
-Result<LoraUse> NamedAdapters::Find(const std::string& name) {
+Result<FoundAdapter> NamedAdapters::Find(const std::string& name) {
   const fs::path folder = FolderOf(name);
   Files files;
   if (!folder.empty()) files = FilesOf(folder);
@@ -112,7 +107,7 @@ Result<LoraUse> NamedAdapters::Find(const std::string& name) {
                               "' cannot be read (the server's log says why)")
         .WithField(std::string(kLoraName));
   };
-  return use;
+  return FoundAdapter{.use = std::move(use)};
 }
 
 std::vector<std::string> NamedAdapters::NamesOf(std::span<const uint64_t> ids) {

@@ -38,11 +38,8 @@ class NamedAdapters final : public AdapterNames {
   static Result<std::shared_ptr<NamedAdapters>> Make(const std::vector<std::string>& modules,
                                                      const std::string& dir, Reader reader);
 
-  // What to run a request with that names `name`: kNotFound where nobody has the name.
-  Result<LoraUse> Find(const std::string& name);
-
   std::vector<std::string> Names() const override;
-  bool Has(const std::string& name) const override;
+  Result<FoundAdapter> Find(const std::string& name) override;
 
   // Whose ids these are, in their order; an id of files that have changed since is nobody's.
   std::vector<std::string> NamesOf(std::span<const uint64_t> ids);

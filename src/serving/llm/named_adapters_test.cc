@@ -46,14 +46,14 @@ class NamedAdaptersTest : public testing::Test {
 
 TEST_F(NamedAdaptersTest, AFolderIsReadWhenTheExecutorAsks) {
   const auto adapters = Make({"first=" + (dir_ / "a").string()}, dir_.string());
-  const auto use = adapters->Find("first");
-  ASSERT_TRUE(use.ok()) << use.status().ToString();
-  EXPECT_TRUE(use->is_own);
+  const auto found = adapters->Find("first");
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  EXPECT_TRUE(found->use.is_own);
   EXPECT_TRUE(read_.empty());
-  EXPECT_EQ((*use->read())->width, 7);
+  EXPECT_EQ((*found->use.read())->width, 7);
   EXPECT_EQ(read_, std::vector<std::string>{"a"});
-  EXPECT_EQ(adapters->Find("first")->id, use->id);
-  EXPECT_NE(adapters->Find("b")->id, use->id);
+  EXPECT_EQ(adapters->Find("first")->use.id, found->use.id);
+  EXPECT_NE(adapters->Find("b")->use.id, found->use.id);
 }
 
 TEST_F(NamedAdaptersTest, NamesAreThoseThatAreThereNow) {
@@ -63,29 +63,29 @@ TEST_F(NamedAdaptersTest, NamesAreThoseThatAreThereNow) {
   Write(".hidden", "1");
   fs::remove(dir_ / "b" / "adapter_config.json");
   EXPECT_EQ(adapters->Names(), (std::vector<std::string>{"a", "first", "late"}));
-  for (const char* name : {"a", "first", "late"}) EXPECT_TRUE(adapters->Has(name)) << name;
+  for (const char* name : {"a", "first", "late"}) EXPECT_TRUE(adapters->Find(name).ok()) << name;
   for (const char* name : {"b", "empty", ".hidden", "..", ""})
-    EXPECT_FALSE(adapters->Has(name)) << name;
+    EXPECT_FALSE(adapters->Find(name).ok()) << name;
   EXPECT_EQ(Make({"first=" + (dir_ / "a").string()}, "")->Names(),
             std::vector<std::string>{"first"});
 }
 
 TEST_F(NamedAdaptersTest, ChangedFilesAreAnotherAdapter) {
   const auto adapters = Make({}, dir_.string());
-  const uint64_t id = adapters->Find("a")->id;
+  const uint64_t id = adapters->Find("a")->use.id;
   Write("a", "longer");
-  EXPECT_NE(adapters->Find("a")->id, id);
+  EXPECT_NE(adapters->Find("a")->use.id, id);
 }
 
 TEST_F(NamedAdaptersTest, NamesStandInTheOrderOfTheirIds) {
   const auto adapters = Make({}, dir_.string());
-  const uint64_t a = adapters->Find("a")->id;
-  const uint64_t b = adapters->Find("b")->id;
+  const uint64_t a = adapters->Find("a")->use.id;
+  const uint64_t b = adapters->Find("b")->use.id;
   const auto names = [&](std::vector<uint64_t> ids) { return adapters->NamesOf(ids); };
   EXPECT_EQ(names({b, 999, a}), (std::vector<std::string>{"b", "a"}));
   Write("a", "longer");
   EXPECT_EQ(names({a}), std::vector<std::string>{"a"}) << "nobody has asked for the new files";
-  const uint64_t changed = adapters->Find("a")->id;
+  const uint64_t changed = adapters->Find("a")->use.id;
   EXPECT_EQ(names({a}), std::vector<std::string>());
   EXPECT_EQ(names({changed}), std::vector<std::string>{"a"});
 }
@@ -120,7 +120,7 @@ TEST_F(NamedAdaptersTest, AFolderThatCannotBeReadTellsNoPath) {
   auto adapters = NamedAdapters::Make({}, dir_.string(), [](const fs::path& folder) {
     return Result<LoraTensors>(InvalidArgument(folder.string() + ": bad"));
   });
-  const Status status = (*adapters)->Find("a")->read().status();
+  const Status status = (*adapters)->Find("a")->use.read().status();
   EXPECT_EQ(status.message(), "lora_name: adapter 'a' cannot be read (the server's log says why)");
 }
 

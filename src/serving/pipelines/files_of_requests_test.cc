@@ -122,6 +122,18 @@ TEST_F(FilesOfRequestsTest, AnAdapterThatTheExecutorHasNotIsReadThereToo) {
   ExpectAnswer();
 }
 
+TEST_F(FilesOfRequestsTest, AnAdapterIsLookedForOnce) {
+  const auto look = [this](Model& model, std::vector<Tensor> inputs) {
+    ASSERT_FALSE(RunsHere(model, Asking(std::move(inputs), "lora_name", "a")));
+    fs::rename(dir_ / "a", dir_ / "gone");
+    ASSERT_TRUE(pump_.RunOne(0));
+    ExpectAnswer();
+    fs::rename(dir_ / "gone", dir_ / "a");
+  };
+  look(*llm_, ForLlm());
+  look(*ensemble_, ForEnsemble());
+}
+
 TEST_F(FilesOfRequestsTest, WhatIsNotThereIsToldAtOnce) {
   for (const char* parameter : {"prompt_task", "lora_name"}) {
     EXPECT_FALSE(RunsHere(*llm_, Asking(ForLlm(), parameter, "none")));
@@ -138,7 +150,8 @@ TEST_F(FilesOfRequestsTest, ARequestThatIsCancelledMeanwhileReadsNothing) {
   cancel->Cancel();
   ASSERT_TRUE(pump_.RunOne(0));
   EXPECT_EQ(got_.back().status().code(), StatusCode::kCancelled);
-  EXPECT_TRUE(llm_->HasToRead(Asking({}, "prompt_task", "table")));
+  Request again = Asking({}, "prompt_task", "table");
+  EXPECT_TRUE(llm_->HasToRead(again));
 }
 
 }  // namespace

@@ -393,7 +393,7 @@ void PipelineModel::Infer(Request request, ResponseHandler handler) {
 
 // To be looked at: for bad words a byte of every token and more, for a new guide or a file of the
 // server much more.
-size_t PipelineModel::TextBytes(const PipelineMembers& members, const Request& request) const {
+size_t PipelineModel::TextBytes(const PipelineMembers& members, Request& request) const {
   size_t text_bytes = 0;
   const Tensor* guide_type = nullptr;
   const Tensor* guide = nullptr;
