@@ -41,21 +41,25 @@ constexpr Route kRoutes[] = {
     {"/v1/responses/{response}/input_items", kGet, Api::kInference, HandleInputItems},
     {"/v1/embeddings", kPost, Api::kInference, HandleEmbeddings},
     {"/tokenize", kPost, Api::kInference, HandleTokenize, Work::kTokenize},
-    {"/detokenize", kPost, Api::kInference, HandleDetokenize, Work::kTokenize},
+    {"/detokenize", kPost, Api::kInference, HandleDetokenize, Work::kDetokenize},
     {"/health", kGet, Api::kHealth, HandleHealth},
     {"/version", kGet, Api::kMetadata, HandleVersion},
 };
 // clang-format on
 constexpr std::string_view kApiPaths = "/v1/";
 
+bool IsOfTokens(const Route& route) {
+  return route.work == Work::kTokenize || route.work == Work::kDetokenize;
+}
+
 // From this size of the body on its work is done on a thread for large bodies (large_bodies.h);
 // what tokenizes does so from the size on that requests are tokenized elsewhere.
 size_t LeastBytesElsewhere(const Route& route) {
   if (route.work == Work::kLookAtDir) return 0;
-  return route.work == Work::kTokenize ? kInlineTextBytes : http_listener::kLargeBodyBytes;
+  return IsOfTokens(route) ? kInlineTextBytes : http_listener::kLargeBodyBytes;
 }
 WorkerPool::Length LengthOf(const Route& route, size_t body_bytes) {
-  if (route.work != Work::kTokenize) return http_listener::LengthOfBody(body_bytes);
+  if (!IsOfTokens(route)) return http_listener::LengthOfBody(body_bytes);
   return body_bytes >= kLongTextBytes ? WorkerPool::Length::kLong : WorkerPool::Length::kShort;
 }
 

@@ -24,9 +24,10 @@ namespace inflight::openai {
 
 // What an endpoint does before it returns, by which it has a thread of its own or none.
 enum class Work : uint8_t {
-  kReadBody,   // reads its body, which may be large
-  kTokenize,   // tokenizes all of it, or the reverse
-  kLookAtDir,  // looks at a folder of the server: a disk may keep it waiting
+  kReadBody,    // reads its body, which may be large
+  kTokenize,    // tokenizes all of it, which is charged to the request
+  kDetokenize,  // the reverse, and charges that itself
+  kLookAtDir,   // looks at a folder of the server: a disk may keep it waiting
 };
 
 // docs/reference/protocol/openai.md lists the rows, and anthropic.md those of that API.

@@ -93,5 +93,17 @@ TEST_F(OpenAiHandlerTest, ARequestBringsTheAdapterThatItsNameWasFoundToBe) {
   EXPECT_EQ(asked_, nullptr);
 }
 
+// Half a MiB of ids: a connection may hold 8 MiB, and tokenizing so much text takes 20.
+TEST_F(OpenAiHandlerTest, DetokenizingIsChargedByItsIdsAndItsText) {
+  const auto memory = MemoryAccount::Make(MemoryLimits::Of(size_t{16} << 20));
+  Start(memory);
+  std::string ids = R"({"tokens": [97)";
+  while (ids.size() < 512 * 1024) ids += ",97";
+  const TestResponse response = Ask(Post("/detokenize", ids + "]}"));
+  EXPECT_EQ(response.status, 200) << response.body;
+  const std::string text = R"({"prompt": ")" + std::string(512 * 1024, 'a') + R"("})";
+  EXPECT_EQ(Ask(Post("/tokenize", text)).status, 503);
+}
+
 }  // namespace
 }  // namespace inflight::openai

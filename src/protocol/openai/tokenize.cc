@@ -56,16 +56,20 @@ size_t MostTextBytes(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
   return bytes;
 }
 constexpr size_t kCopiesOfText = 3;  // the text, and the JSON of it while that grows
+// Of ids while their vector grows: 12 bytes of each, which has 2 and more of the body.
+constexpr size_t kIdBytesPerByte = 6;
 
 Result<std::string> Detokenize(const Context& context, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const Asked asked, ParseBody(*request.body, kDetokenize));
   ASSIGN_OR_RETURN(const ServedModel served, context.models.Find(asked.model));
   if (!asked.tokens) return InvalidArgument("tokens", "is missing");
+  MemoryCharge charge(request.memory);
+  const size_t id_bytes = request.body->size() * kIdBytesPerByte;
+  RETURN_IF_ERROR(charge.Resize(id_bytes));
   ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
                    ReadIds("tokens", *asked.tokens, served.text->limits.vocab_size));
   const Tokenizer& tokenizer = *served.text->tokenizer;
-  MemoryCharge charge(request.memory);
-  RETURN_IF_ERROR(charge.Resize(MostTextBytes(tokenizer, ids) * kCopiesOfText));
+  RETURN_IF_ERROR(charge.Resize(id_bytes + MostTextBytes(tokenizer, ids) * kCopiesOfText));
   std::string body;
   json::Writer out(body);
   out.BeginObject().Key("prompt");

@@ -97,6 +97,7 @@ inline constexpr std::string_view kLoraName = "lora_name";
 // What a name of an adapter stands for, as its files were when it was looked for.
 struct FoundAdapter {
   LoraUse use;
+  uint64_t file_bytes = 0;
 };
 
 // Adapters of a model by name. Threads: all methods are thread-safe. Both look at files.

@@ -324,7 +324,8 @@ Status LlmModel::PlacePrompt(LlmCall& call, contract::LlmRequest& parsed) {
     if (backend_.prompt_tables == nullptr)
       return InvalidArgument(kPromptTask,
                              "the server has no tables; start it with --prompt-table-dir");
-    ASSIGN_OR_RETURN(contract::KnownTable known, backend_.prompt_tables->Get(*task));
+    ASSIGN_OR_RETURN(contract::KnownTable known,
+                     backend_.prompt_tables->Get(*task, call.request().memory));
     parsed.request.prompt_table = std::move(known.table);
     parsed.prompt_tuning.digest = std::move(known.digest);
   }
@@ -404,10 +405,10 @@ Status LlmModel::ChooseAdapter(const Request& asked, inflight::Request& request,
                     "--lora-modules or --lora-dir)")
         .WithField(std::string(kLoraName));
   if (asked.adapter != nullptr) {
-    request.lora = asked.adapter->use;
+    request.lora = ChargedUse(*asked.adapter, asked.memory);
   } else {
-    ASSIGN_OR_RETURN(FoundAdapter found, backend_.adapters->Find(*name));
-    request.lora = std::move(found.use);
+    ASSIGN_OR_RETURN(const FoundAdapter found, backend_.adapters->Find(*name));
+    request.lora = ChargedUse(found, asked.memory);
   }
   return Status::Ok();
 }

@@ -92,6 +92,8 @@ Result<FoundAdapter> NamedAdapters::Find(const std::string& name) {
                     name.substr(0, kMaxNameBytes) + "'")
         .WithField(std::string(kLoraName));
   LoraUse use = {.is_own = true};
+  uint64_t file_bytes = 0;
+  for (const auto& [written, size] : files) file_bytes += size;
   {
     const std::lock_guard lock(mutex_);
     Version& version = versions_[name];
@@ -107,7 +109,23 @@ Result<FoundAdapter> NamedAdapters::Find(const std::string& name) {
                               "' cannot be read (the server's log says why)")
         .WithField(std::string(kLoraName));
   };
-  return FoundAdapter{.use = std::move(use)};
+  return FoundAdapter{.use = std::move(use), .file_bytes = file_bytes};
+}
+
+LoraUse ChargedUse(const FoundAdapter& found, const std::shared_ptr<AccountShare>& memory) {
+  constexpr uint64_t kFloatsPerFileByte =
+      2;  // bytes of float32, of files of 16 bits; those are mapped
+  LoraUse use = found.use;
+  use.read = [read = std::move(use.read), most = found.file_bytes * kFloatsPerFileByte,
+              memory]() -> Result<std::shared_ptr<const LoraTensors>> {
+    MemoryCharge charge(memory);
+    RETURN_IF_ERROR(charge.Resize(most));
+    ASSIGN_OR_RETURN(auto tensors, read());
+    RETURN_IF_ERROR(charge.Resize(tensors->weights.size()));
+    const auto held = Charged(std::move(tensors), std::move(charge));
+    return std::shared_ptr<const LoraTensors>(held, held->get());
+  };
+  return use;
 }
 
 std::vector<std::string> NamedAdapters::NamesOf(std::span<const uint64_t> ids) {

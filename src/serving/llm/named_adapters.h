@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/memory_account.h"
 #include "inflight/adapter.h"
 #include "serving/core/generation.h"
 #include "serving/core/request.h"
@@ -62,6 +63,10 @@ class NamedAdapters final : public AdapterNames {
   std::map<std::string, Version, std::less<>> versions_;
   uint64_t last_id_ = 0;
 };
+
+// What it reads is charged to `memory`, which may be null, while somebody has it.
+// kResourceExhausted of the read where that has no room.
+LoraUse ChargedUse(const FoundAdapter& found, const std::shared_ptr<AccountShare>& memory);
 
 // The name that a request gives; "" where it gives none. kInvalidArgument where it is no text.
 Result<std::string> LoraNameOf(const Request& request);

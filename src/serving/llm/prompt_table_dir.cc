@@ -20,6 +20,8 @@ namespace inflight::serving {
 namespace {
 
 constexpr size_t kMaxTableNameBytes = 128;
+// While a file is read: itself, and its numbers, of 16 bits or 32, as float32.
+constexpr uint64_t kHeldPerFileByte = 3;
 constexpr char kPeftName[] = "prompt_embeddings";  // peft/src/peft/utils/save_and_load.py
 
 Status BadTask(const std::string& what) { return InvalidArgument(kPromptTask, what); }
@@ -101,7 +103,8 @@ bool PromptTableDir::HasToRead(const std::string& name) const {
   return kept == entries_.end() || kept->version != located->version;
 }
 
-Result<contract::KnownTable> PromptTableDir::Get(const std::string& name) {
+Result<contract::KnownTable> PromptTableDir::Get(const std::string& name,
+                                                 const std::shared_ptr<AccountShare>& memory) {
   ASSIGN_OR_RETURN(const Located located, Locate(name));
   {
     const std::lock_guard lock(mutex_);
@@ -111,6 +114,8 @@ Result<contract::KnownTable> PromptTableDir::Get(const std::string& name) {
       return kept->known;
     }
   }
+  MemoryCharge charge(memory);
+  RETURN_IF_ERROR(charge.Resize(located.version.size * kHeldPerFileByte));
   Result<contract::KnownTable> read = Read(located.path);
   if (!read.ok()) return read.status().WithPrefix(kPromptTask);
   Keep({.name = name,

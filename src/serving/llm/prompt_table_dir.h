@@ -19,6 +19,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/memory_account.h"
 #include "contract/prompt_table.h"
 
 namespace inflight::serving {
@@ -33,8 +34,10 @@ class PromptTableDir {
   // kNotFound where `dir` is no directory.
   static Result<std::shared_ptr<PromptTableDir>> Open(const std::filesystem::path& dir);
 
-  // `name` is of letters, digits, '-', '_' and '.', and does not begin with '.'.
-  Result<contract::KnownTable> Get(const std::string& name);
+  // `name` is of letters, digits, '-', '_' and '.', and does not begin with '.'. What reading its
+  // file takes is charged to `memory` meanwhile: kResourceExhausted where that has no room.
+  Result<contract::KnownTable> Get(const std::string& name,
+                                   const std::shared_ptr<AccountShare>& memory = nullptr);
   // Whether Get would read a file, of up to kMaxFileBytes: no work for an I/O thread.
   bool HasToRead(const std::string& name) const;
 

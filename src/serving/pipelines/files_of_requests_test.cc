@@ -134,6 +134,46 @@ TEST_F(FilesOfRequestsTest, AnAdapterIsLookedForOnce) {
   look(*ensemble_, ForEnsemble());
 }
 
+// By their sizes, a few hundred bytes.
+TEST_F(FilesOfRequestsTest, FilesAreChargedWhileTheyAreRead) {
+  const auto account = MemoryAccount::Make({.hard_bytes = size_t{1} << 20});
+  const auto share = account->NewConnection("someone", [] {});
+  const auto ask = [&](const char* parameter, const char* value) {
+    Request request = Asking(ForEnsemble(), parameter, value);
+    request.memory = share;
+    ASSERT_FALSE(RunsHere(*ensemble_, std::move(request)));
+    ASSERT_TRUE(pump_.RunOne(0));
+  };
+  ask("prompt_task", "table");
+  ExpectAnswer();
+  ask("lora_name", "a");
+  ExpectAnswer();
+  const auto& read = models_.executor->last_request.lora->read;
+  EXPECT_TRUE(read().ok());
+  models_.executor->last_request = {};
+  EXPECT_EQ(account->used_bytes(), 0U);
+}
+
+TEST_F(FilesOfRequestsTest, AFileForWhichItsClientHasNoRoomIsNotRead) {
+  const auto account = MemoryAccount::Make({.hard_bytes = 500});
+  const auto share = account->NewConnection("someone", [] {});
+  Request request = Asking(ForEnsemble(), "prompt_task", "large");
+  EXPECT_TRUE(WriteFile(dir_ / "large.npy", ZeroRow() + std::string(1000, '\0')).ok());
+  request.memory = share;
+  ASSERT_FALSE(RunsHere(*ensemble_, std::move(request)));
+  ASSERT_TRUE(pump_.RunOne(0));
+  EXPECT_EQ(got_.back().status().code(), StatusCode::kResourceExhausted);
+  // Of an adapter the executor reads, by what the request brings.
+  EXPECT_TRUE(WriteFile(dir_ / "a" / "adapter_model.safetensors", std::string(1000, ' ')).ok());
+  Request adapted = Asking(ForLlm(), "lora_name", "a");
+  adapted.memory = share;
+  ASSERT_FALSE(RunsHere(*llm_, std::move(adapted)));
+  ASSERT_TRUE(pump_.RunOne(0));
+  ExpectAnswer();
+  EXPECT_EQ(models_.executor->last_request.lora->read().status().code(),
+            StatusCode::kResourceExhausted);
+}
+
 TEST_F(FilesOfRequestsTest, WhatIsNotThereIsToldAtOnce) {
   for (const char* parameter : {"prompt_task", "lora_name"}) {
     EXPECT_FALSE(RunsHere(*llm_, Asking(ForLlm(), parameter, "none")));

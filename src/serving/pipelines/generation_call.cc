@@ -289,10 +289,10 @@ void Generate(Model& pipeline, const PipelineMembers& members, Request request,
       guided && (guided->may_begin_later ||
                  IsNewGuide(members, guided->spec, request.generation->shown_special_tokens)))
     text_bytes += kLongWorkBytes;
-  if (members.llm->HasToRead(request)) text_bytes += kLongWorkBytes;
+  const bool has_to_read = members.llm->HasToRead(request);
   auto call =
       std::make_shared<GenerationCall>(pipeline, members, std::move(request), std::move(handler));
-  if (text_bytes <= kInlineTextBytes) return call->Run(call);
+  if (text_bytes <= kInlineTextBytes && !has_to_read) return call->Run(call);
   const void* const owner = OwnerOf(call->request().client, call->request().memory);
   auto task = [call = std::move(call), text_bytes] {
     try {
@@ -302,7 +302,8 @@ void Generate(Model& pipeline, const PipelineMembers& members, Request request,
       call->Fail(Caught("unexpected error", e));
     }
   };
-  members.preprocessing->text_pool().Post(std::move(task), LengthOf(text_bytes), owner);
+  const auto length = has_to_read ? WorkerPool::Length::kLong : LengthOf(text_bytes);
+  members.preprocessing->text_pool().Post(std::move(task), length, owner);
 }
 
 }  // namespace inflight::serving

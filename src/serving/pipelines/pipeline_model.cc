@@ -377,8 +377,9 @@ void PipelineModel::Infer(Request request, ResponseHandler handler) {
   if (!members.ok()) return Refuse(request, handler, members.status());
   if (request.received_ns == 0) request.received_ns = members->llm->clock().NowNs();
   const size_t text_bytes = TextBytes(*members, request);
+  const bool has_to_read = members->llm->HasToRead(request);
   auto call = std::make_shared<Call>(*this, *members, std::move(request), std::move(handler));
-  if (text_bytes <= kInlineTextBytes) return Run(call);
+  if (text_bytes <= kInlineTextBytes && !has_to_read) return Run(call);
   const void* const owner = OwnerOf(call->request().client, call->request().memory);
   auto task = [this, call = std::move(call), text_bytes] {
     try {
@@ -388,12 +389,12 @@ void PipelineModel::Infer(Request request, ResponseHandler handler) {
       call->Fail(Caught("unexpected error", e));
     }
   };
-  members->preprocessing->text_pool().Post(std::move(task), LengthOf(text_bytes), owner);
+  const auto length = has_to_read ? WorkerPool::Length::kLong : LengthOf(text_bytes);
+  members->preprocessing->text_pool().Post(std::move(task), length, owner);
 }
 
-// To be looked at: for bad words a byte of every token and more, for a new guide or a file of the
-// server much more.
-size_t PipelineModel::TextBytes(const PipelineMembers& members, Request& request) const {
+// To be looked at: for bad words a byte of every token and more, for a new guide much more.
+size_t PipelineModel::TextBytes(const PipelineMembers& members, const Request& request) const {
   size_t text_bytes = 0;
   const Tensor* guide_type = nullptr;
   const Tensor* guide = nullptr;
@@ -409,7 +410,6 @@ size_t PipelineModel::TextBytes(const PipelineMembers& members, Request& request
   }
   const auto asked = contract::ReadGuide(guide_type, guide);
   if (asked.ok() && *asked && IsNewGuide(members, (*asked)->spec, {})) text_bytes += kLongWorkBytes;
-  if (members.llm->HasToRead(request)) text_bytes += kLongWorkBytes;
   return text_bytes;
 }
 

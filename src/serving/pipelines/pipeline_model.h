@@ -60,7 +60,7 @@ class PipelineModel : public Model {
   bool HasDefaultEndId(const PipelineMembers& members) const;
   void Refuse(const Request& request, const ResponseHandler& handler, const Status& status);
   void Stop(LlmModel& llm, const Request& request, const ResponseHandler& handler) const;
-  size_t TextBytes(const PipelineMembers& members, Request& request) const;
+  size_t TextBytes(const PipelineMembers& members, const Request& request) const;
   void Run(const std::shared_ptr<Call>& call);
   Status ReadInput(const PipelineMembers& members, const Tensor& input, const InputRoute& route,
                    Inputs& inputs) const;

@@ -13,7 +13,7 @@
 
 namespace inflight::serving {
 
-// Making a guide, or reading a file of the server, is work as of so long a text.
+// Making a guide is work as of so long a text.
 inline constexpr size_t kLongWorkBytes = kLongTextBytes + 1;
 
 inline WorkerPool::Length LengthOf(size_t text_bytes) {
