@@ -35,12 +35,12 @@ struct GuideSpec {
   bool operator==(const GuideSpec&) const = default;
 };
 
-// Where one sequence stands in its guide. Threads: one at a time per object.
+// Where one sequence stands in its guide. Threads: one at a time per object, but for Clone.
 class GuideState {
  public:
   virtual ~GuideState() = default;
 
-  // The same place, for a beam that forks.
+  // The same place, for a beam that forks. Threads call it side by side while nobody changes this.
   virtual std::unique_ptr<GuideState> Clone() const = 0;
 
   // Sets the bit of each token that may come next and clears the others; `mask`
