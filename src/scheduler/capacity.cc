@@ -41,12 +41,17 @@ void Scheduler::TakeSlots(SequenceState* sequence) {
   }
 }
 
-bool Scheduler::MayAdmit(const SequenceState& sequence) const {
-  if (num_running_rows_ + sequence.num_beams > max_running_) return false;
-  if (std::ssize(free_slots_) < sequence.num_beams) return false;
+bool Scheduler::HasPlace(const SequenceState& sequence, int num_rows_before) const {
+  const int num_rows = num_rows_before + sequence.num_beams;
+  if (num_running_rows_ + num_rows > max_running_) return false;
+  if (std::ssize(free_slots_) < num_rows) return false;
   if (!may_start_ && sequence.num_pauses == 0) return false;
   // One that is pausing will stand in line before those that are there now.
-  if (is_short_of_blocks_ || !pausing_.empty()) return false;
+  return !is_short_of_blocks_ && pausing_.empty();
+}
+
+bool Scheduler::MayAdmit(const SequenceState& sequence) const {
+  if (!HasPlace(sequence, 0)) return false;
   // A batch is formed at once: one that waited for a twin would miss it.
   if (options_.policy == SchedulerPolicy::kStaticBatch) return true;
   return !PrefixIsBeingComputed(sequence);

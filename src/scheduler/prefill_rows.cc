@@ -8,19 +8,19 @@
 namespace inflight::scheduler {
 
 // Prompt tokens of a step: one stage's share of the prompts that are being computed, with what of
-// them is planned or in flight, and of those that are next.
+// them is planned or in flight, and of those that are next and have a place.
 int Scheduler::StageTokens() const {
   if (options_.looks_ahead) return options_.max_num_tokens;
   const int64_t most = int64_t{options_.depth} * options_.max_num_tokens;
   int64_t num_tokens = 0;
-  int num_sequences = 0;
+  int num_rows = 0;  // of those that are next
   for (const SequenceState* sequence : running_)
     if (sequence->num_kv_tokens < sequence->num_prefill_tokens)
       num_tokens += sequence->num_prefill_tokens - sequence->num_cached_tokens;
   for (const SequenceState& sequence : waiting_) {
-    if (num_tokens >= most || num_sequences == max_running_) break;
+    if (num_tokens >= most || !HasPlace(sequence, num_rows)) break;
     num_tokens += std::ssize(*sequence.tokens);
-    ++num_sequences;
+    num_rows += sequence.num_beams;
   }
   const int64_t share = (std::min(num_tokens, most) + options_.depth - 1) / options_.depth;
   const auto in_units = static_cast<int>((share + chunk_unit_ - 1) / chunk_unit_ * chunk_unit_);

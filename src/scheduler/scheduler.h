@@ -172,6 +172,8 @@ class Scheduler {
   void FormBatch(PlannedStep* step);
   void TakeSlots(SequenceState* sequence);
   bool MayAdmit(const SequenceState& sequence) const;
+  // Whether it may start in this step behind others of so many rows, where it finds blocks.
+  bool HasPlace(const SequenceState& sequence, int num_rows_before) const;
   bool StartBlocks(SequenceState* sequence);
   bool PrefixIsBeingComputed(const SequenceState& sequence) const;
   int NumSpareBlocks() const;

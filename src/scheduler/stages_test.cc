@@ -77,6 +77,20 @@ TEST_F(SchedulerTest, AShortPromptIsNotCutForStages) {
   EXPECT_THAT(QueryTokens(), ElementsAre(Scheduler::kLeastStageTokens));
 }
 
+TEST_F(SchedulerTest, APromptThatHasNoPlaceHasNoPartInTheShare) {
+  SchedulerOptions options = Stages(4);
+  options.max_batch_size = 1;
+  options.max_slots = 4;
+  Make(options, /*num_blocks=*/256);
+  SequenceState* prompt = Add(400, 9);
+  Add(400, 9);
+  for (int i = 0; i < 4; ++i) {
+    Launch();
+    EXPECT_THAT(step_.rows, ElementsAre(prompt));
+    EXPECT_THAT(QueryTokens(), ElementsAre(100)) << i;
+  }
+}
+
 TEST_F(SchedulerTest, ManyPromptsAreSpreadOverStages) {
   Make(Stages(2), 256);
   for (int i = 0; i < 10; ++i) Add(20, 9);
