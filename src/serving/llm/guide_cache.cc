@@ -2,6 +2,8 @@
 #include "serving/llm/guide_cache.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <span>
 #include <string>
 #include <utility>
@@ -92,7 +94,7 @@ GuideCache::GuideCache(std::function<Result<std::shared_ptr<const Tokenizer>>()>
 
 bool GuideCache::Has(const GuideSpec& spec, const GuideTokens& tokens) {
   const std::lock_guard lock(mutex_);
-  return Find(spec, tokens).has_value();
+  return Find(spec, tokens) != entries_.end();
 }
 
 Result<std::shared_ptr<const Guide>> GuideCache::Get(const GuideSpec& spec,
@@ -119,10 +121,14 @@ Result<std::shared_ptr<const Guide>> GuideCache::GetOne(
                                 [&](const Making* making) { return making->IsOf(spec, tokens); });
   });
   // It is not kept where the client that had it made had no room.
-  if (auto found = Find(spec, tokens)) {
-    const std::list<Entry> forgotten = Trim();
+  if (const auto found = Find(spec, tokens); found != entries_.end()) {
+    auto kept = found->made;
+    Entries forgotten;
+    Look(found, forgotten);
+    LookAtNext(forgotten);
+    DropOldest(forgotten);
     lock.unlock();  // before these end
-    return *std::move(found);
+    return kept;
   }
   const Making making(*this, spec, tokens);
   lock.unlock();
@@ -142,38 +148,63 @@ Result<std::shared_ptr<const Guide>> GuideCache::GetOne(
   return result;
 }
 
-std::optional<Result<std::shared_ptr<const Guide>>> GuideCache::Find(const GuideSpec& spec,
-                                                                     const GuideTokens& tokens) {
-  const auto found = std::ranges::find_if(
-      entries_, [&](const Entry& entry) { return entry.tokens == tokens && entry.spec == spec; });
-  if (found == entries_.end()) return std::nullopt;
-  entries_.splice(entries_.begin(), entries_, found);
-  return entries_.front().made;
+size_t GuideCache::HashOf(const GuideSpec& spec, const GuideTokens& tokens) {
+  size_t hash = static_cast<size_t>(spec.kind);
+  const auto add = [&hash](size_t more) { hash = hash * 31 + more; };
+  add(std::hash<std::string>()(spec.text));
+  add(std::hash<std::string>()(spec.begins_after));
+  add(static_cast<size_t>(tokens.num_tokens));
+  return hash;
+}
+
+GuideCache::Entries::iterator GuideCache::Find(const GuideSpec& spec, const GuideTokens& tokens) {
+  const auto [begin, end] = by_hash_.equal_range(HashOf(spec, tokens));
+  const auto found = std::find_if(begin, end, [&](const auto& hashed) {
+    return hashed.second->tokens == tokens && hashed.second->spec == spec;
+  });
+  if (found == end) return entries_.end();
+  const auto entry = found->second;
+  if (entry == next_look_) ++next_look_;
+  entries_.splice(entries_.begin(), entries_, entry);
+  return entry;
 }
 
 void GuideCache::Keep(Entry entry) {
-  std::list<Entry> forgotten;  // ends without the lock
+  Entries forgotten;  // ends without the lock
   const std::lock_guard lock(mutex_);
   entries_.push_front(std::move(entry));
-  forgotten = Trim();
+  const Entry& kept = entries_.front();
+  by_hash_.emplace(HashOf(kept.spec, kept.tokens), entries_.begin());
+  for (auto at = entries_.begin(); at != entries_.end();) Look(at++, forgotten);
+  DropOldest(forgotten);
 }
 
-std::list<GuideCache::Entry> GuideCache::Trim() {
-  std::list<Entry> forgotten;
-  uint64_t bytes = 0;
-  for (auto at = entries_.begin(); at != entries_.end();) {
-    const auto entry = at++;
-    if (IsCharged(*entry)) {
-      bytes += BytesOf(*entry);
-    } else {
-      forgotten.splice(forgotten.begin(), entries_, entry);
-    }
-  }
-  while (!entries_.empty() && (entries_.size() > kMaxEntries || bytes > kMaxBytes)) {
-    bytes -= std::min(bytes, BytesOf(entries_.back()));  // it may have grown meanwhile
-    forgotten.splice(forgotten.begin(), entries_, std::prev(entries_.end()));
-  }
-  return forgotten;
+void GuideCache::Look(Entries::iterator entry, Entries& forgotten) {
+  if (!IsCharged(*entry)) return Forget(entry, forgotten);
+  bytes_ -= entry->counted_bytes;
+  entry->counted_bytes = BytesOf(*entry);
+  bytes_ += entry->counted_bytes;
+}
+
+// The first was just looked at.
+void GuideCache::LookAtNext(Entries& forgotten) {
+  if (entries_.empty()) return;
+  if (next_look_ == entries_.end()) next_look_ = std::next(entries_.begin());
+  if (next_look_ != entries_.end()) Look(next_look_++, forgotten);
+}
+
+void GuideCache::DropOldest(Entries& forgotten) {
+  while (!entries_.empty() && (entries_.size() > kMaxEntries || bytes_ > kMaxBytes))
+    Forget(std::prev(entries_.end()), forgotten);
+}
+
+void GuideCache::Forget(Entries::iterator entry, Entries& forgotten) {
+  auto hashed = by_hash_.find(HashOf(entry->spec, entry->tokens));
+  while (hashed->second != entry) ++hashed;
+  by_hash_.erase(hashed);
+  bytes_ -= entry->counted_bytes;
+  if (entry == next_look_) ++next_look_;
+  forgotten.splice(forgotten.begin(), entries_, entry);
 }
 
 bool GuideCache::IsCharged(const Entry& entry) {

@@ -5,7 +5,8 @@
 //
 // What a guide holds is charged to the client that had it made, for as long as it is kept or used.
 // It grows as it is used: what it has grown by is charged, and counts for the bounds of what is
-// kept, when the next request asks for any guide.
+// kept, when a request asks for it again or a new guide is kept. A request for one that is kept
+// also looks at one of the others, each in its turn.
 //
 // Threads: any.
 #pragma once
@@ -16,8 +17,8 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/memory_account.h"
@@ -65,7 +66,9 @@ class GuideCache {
     GuideTokens tokens;
     Result<std::shared_ptr<const Guide>> made;  // or why it could not be
     uint64_t own_bytes = 0;                     // beside the guide, which may grow
+    uint64_t counted_bytes = 0;                 // of bytes_: of both, when it was last looked at
   };
+  using Entries = std::list<Entry>;
   struct Vocabulary {
     GuideTokens tokens;
     std::shared_ptr<const TokenTexts> texts;
@@ -73,23 +76,29 @@ class GuideCache {
 
   Result<std::shared_ptr<const Guide>> GetOne(const GuideSpec& spec, const GuideTokens& tokens,
                                               const std::shared_ptr<AccountShare>& memory);
-  // Under `mutex_`.
-  std::optional<Result<std::shared_ptr<const Guide>>> Find(const GuideSpec& spec,
-                                                           const GuideTokens& tokens);
   Result<std::shared_ptr<const TokenTexts>> TextsOf(const GuideTokens& tokens);
   void Keep(Entry entry);
-  // Under `mutex_`: takes out what is past the bounds, or what its client has no room for. What it
-  // returns should end without the lock.
-  std::list<Entry> Trim();
+  // Under `mutex_`. What they put into `forgotten` should end without the lock.
+  Entries::iterator Find(const GuideSpec& spec, const GuideTokens& tokens);  // now the first
+  // Charges and counts what the guide holds by now, or forgets it: its client has no room for it.
+  void Look(Entries::iterator entry, Entries& forgotten);
+  void LookAtNext(Entries& forgotten);
+  void DropOldest(Entries& forgotten);  // what is past the bounds
+  void Forget(Entries::iterator entry, Entries& forgotten);
+
+  static size_t HashOf(const GuideSpec& spec, const GuideTokens& tokens);
   static bool IsCharged(const Entry& entry);
   static uint64_t BytesOf(const Entry& entry);
 
   const std::function<Result<std::shared_ptr<const Tokenizer>>()> load_tokenizer_;
   Maker* const make_;
   std::mutex mutex_;
-  std::list<Entry> entries_;            // the latest used first
-  std::vector<const Making*> makings_;  // of threads that make a guide
-  std::condition_variable has_made_;    // one of these, or failed to
+  Entries entries_;  // the latest used first
+  std::unordered_multimap<size_t, Entries::iterator> by_hash_;
+  uint64_t bytes_ = 0;                            // counted of all entries
+  Entries::iterator next_look_ = entries_.end();  // of LookAtNext
+  std::vector<const Making*> makings_;            // of threads that make a guide
+  std::condition_variable has_made_;              // one of these, or failed to
   std::mutex vocabularies_mutex_;
   std::shared_ptr<const Tokenizer> tokenizer_;  // null: not loaded yet
   std::list<Vocabulary> vocabularies_;          // the latest used first

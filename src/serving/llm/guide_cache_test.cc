@@ -15,17 +15,25 @@ constexpr int kMany = 100000;  // more than the tokenizer has
 constexpr uint64_t kGuideBytes = uint64_t{80} << 20;
 
 std::atomic<uint64_t> grown_bytes = 0;  // of the guide whose text is `grows`
+std::atomic<int> num_looks = 0;         // at the bytes of any
 
-// Of so many bytes; `refuse` in its text is none.
-class LargeGuide final : public Guide {
+// Of so many bytes, or of few where its text begins with `small`; `refuse` is none.
+class FakeGuide final : public Guide {
  public:
-  LargeGuide(int num_tokens, bool grows) : num_tokens_(num_tokens), grows_(grows) {}
+  FakeGuide(int num_tokens, const std::string& text)
+      : num_tokens_(num_tokens),
+        bytes_(text.starts_with("small") ? 1 : kGuideBytes),
+        grows_(text == "grows") {}
   std::unique_ptr<GuideState> Begin() const override { return nullptr; }
   int num_tokens() const override { return num_tokens_; }
-  uint64_t bytes() const override { return kGuideBytes + (grows_ ? grown_bytes.load() : 0); }
+  uint64_t bytes() const override {
+    ++num_looks;
+    return bytes_ + (grows_ ? grown_bytes.load() : 0);
+  }
 
  private:
   const int num_tokens_;
+  const uint64_t bytes_;
   const bool grows_;
 };
 
@@ -38,7 +46,7 @@ Result<std::shared_ptr<const Guide>> Make(const GuideSpec& spec,
   if (spec.text == "refuse") return Status(StatusCode::kResourceExhausted, "too large");
   last_tokens = std::move(tokens);
   return std::shared_ptr<const Guide>(
-      std::make_shared<LargeGuide>(last_tokens->num_tokens(), spec.text == "grows"));
+      std::make_shared<FakeGuide>(last_tokens->num_tokens(), spec.text));
 }
 
 constexpr int kAskers = 4;
@@ -159,12 +167,29 @@ TEST_F(GuideCacheTest, WhatAGuideHasGrownByIsChargedAndCounts) {
   Get(Regex("1"));
   Get(Regex("2"));
   grown_bytes = kGuideBytes;  // 320 MiB of 256
+  Get(Regex("2"));            // each looks at one of the others
   Get(Regex("2"));
   EXPECT_FALSE(cache_.Has(Regex("grows"), {.num_tokens = kMany}));
   EXPECT_TRUE(cache_.Has(Regex("1"), {.num_tokens = kMany}));
   EXPECT_GE(account->used_bytes(), 2 * kGuideBytes);
   used.reset();
   EXPECT_EQ(account->used_bytes(), 0U);
+}
+
+TEST_F(GuideCacheTest, ARequestForOneThatIsKeptLooksAtFewOthers) {
+  for (int i = 0; i < 100; ++i) Get(Regex("small" + std::to_string(i)));
+  num_looks = 0;
+  Get(Regex("small50"));
+  EXPECT_LT(num_looks, 10);
+  EXPECT_EQ(num_made, 100);
+}
+
+TEST_F(GuideCacheTest, WhatOthersGrowByIsSeenHoweverRequestsAlternate) {
+  Get(Regex("grows"));
+  for (const char* other : {"small0", "small1", "small2", "small3"}) Get(Regex(other));
+  grown_bytes = 3 * kGuideBytes;
+  for (int i = 0; i < 6; ++i) Get(Regex("small" + std::to_string(i % 2)));
+  EXPECT_FALSE(cache_.Has(Regex("grows"), {.num_tokens = kMany}));
 }
 
 TEST_F(GuideCacheTest, AGuideIsNotKeptThatHasGrownPastItsClientsRoom) {
