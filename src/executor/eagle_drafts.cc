@@ -70,12 +70,13 @@ class EagleDrafts::RankedTarget : public model::EagleTarget {
 EagleDrafts::EagleDrafts(decoding::DraftTree tree) : tree_(std::move(tree)) {}
 EagleDrafts::~EagleDrafts() = default;
 
-uint64_t EagleDrafts::Bytes(const model::EagleConfig& config, int max_seq_len, int max_num_tokens,
-                            int max_slots) {
+uint64_t EagleDrafts::Bytes(const model::EagleConfig& config, const model::ModelConfig& model,
+                            int max_seq_len, int max_num_tokens, int max_slots) {
   model::KeptResiduals kept;
   TensorView states;
   return PlaceStates(config, max_num_tokens, max_slots, nullptr, &kept, &states) +
-         model::EagleDecoder::Bytes(config, max_seq_len, NumPairs(max_num_tokens), kMaxEagleLogits);
+         model::EagleDecoder::Bytes(config, model, max_seq_len, NumPairs(max_num_tokens),
+                                    kMaxEagleLogits);
 }
 
 uint64_t EagleDrafts::KvBytesPerBlock(const model::EagleConfig& config, int block_size) {

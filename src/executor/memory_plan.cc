@@ -212,7 +212,8 @@ uint64_t DraftBytes(const model::ModelConfig& config, const MemoryPlan& plan,
     case DraftSource::kMedusa:
       return MedusaDrafts::Bytes(config, plan.max_batch_size);
     case DraftSource::kEagle:
-      return EagleDrafts::Bytes(*eagle, plan.max_seq_len, plan.max_num_tokens, plan.max_batch_size);
+      return EagleDrafts::Bytes(*eagle, config, plan.max_seq_len, plan.max_num_tokens,
+                                plan.max_batch_size);
     case DraftSource::kSuffix:
       if (plan.device == DeviceKind::kCuda) return 0;  // the host's
       return decoding::SuffixDrafts::Bytes(MemoryPlan::kKeptOutputTokens);

@@ -303,6 +303,32 @@ TEST(MemoryPlanTest, AHeadOfEagleHasKeysInEachBlock) {
               HasSubstr("speculation: got eagle, there is no head of EAGLE"));
 }
 
+// Rows of 32 nodes in int8, with a scale and a sum each.
+TEST(MemoryPlanTest, AHeadOfEagleRoundsWhatAnLmHeadOfIntegersReads) {
+  model::EagleConfig head;
+  head.layer = Config();
+  head.layer.num_layers = 1;
+  head.draft_vocab_size = head.layer.vocab_size;
+  model::ModelConfig config = Config();
+  config.quant_algo = model::QuantAlgo::kW8A16;
+  const auto bytes = [&] {
+    const auto plan = [&](DraftSource drafts) {
+      return PlanMemory(config, kLimits, DeviceKind::kCpu, 0, true, {.drafts = drafts},
+                        uint64_t{1} << 34, {.eagle = &head});
+    };
+    return plan(DraftSource::kEagle)->workspace_bytes - plan(DraftSource::kNone)->workspace_bytes;
+  };
+  const uint64_t of_floats = bytes();
+  config.quantize_lm_head = true;
+  const auto row_bytes = static_cast<uint64_t>((config.hidden_size + 63) / 64 * 64) + 8;
+  EXPECT_EQ(bytes() - of_floats, (32 * row_bytes + 63) / 64 * 64);
+  head.version = 3;  // has an lm_head of its own
+  head.target_layers = {0, 1};
+  const uint64_t with = bytes();
+  config.quantize_lm_head = false;
+  EXPECT_EQ(bytes(), with);
+}
+
 TEST(MemoryPlanTest, HeadsOfAModelProposeTreesUnlessToldOtherwise) {
   model::ModelConfig config = Config();
   config.num_medusa_heads = 4;

@@ -37,6 +37,14 @@ void Gather(const TensorView& from, const int32_t* rows, const TensorView& to, i
   });
 }
 
+// Of the model's own head, which the head's first version multiplies by, in int8 where it is of
+// integers. A part of a model leaves that to its target.
+size_t HeadScratchBytes(const EagleConfig& config, const ModelConfig& model, int max_logits) {
+  if (config.version != 1 || !model.part.is_whole()) return 0;
+  const LinearForm form = FormOfTable(model, model.tied_embeddings ? kEmbeddingStem : kHeadStem);
+  return ops::LinearScratchBytes(form.dtype, max_logits, model.hidden_size, form.group_size);
+}
+
 // `view`, whose rows have room for more, as `num_rows` rows of `width`.
 TensorView As(TensorView view, int64_t num_rows, int64_t width) {
   CHECK_LE(num_rows * width, view.num_elements());
@@ -68,8 +76,8 @@ struct EagleDecoder::Workspace {
 EagleDecoder::~EagleDecoder() = default;
 
 // Places the workspace from `base` on and returns its size; a null base only measures.
-uint64_t EagleDecoder::LayOut(const EagleConfig& config, int max_seq_len, int max_num_tokens,
-                              int max_logits, std::byte* base, Workspace& out) {
+uint64_t EagleDecoder::LayOut(const EagleConfig& config, const ModelConfig& model, int max_seq_len,
+                              int max_num_tokens, int max_logits, std::byte* base, Workspace& out) {
   TensorLayout layout(base);
   const ModelConfig& layer = config.layer;
   const DType operand = ActivationDType(layer, DeviceKind::kCpu);
@@ -89,14 +97,16 @@ uint64_t EagleDecoder::LayOut(const EagleConfig& config, int max_seq_len, int ma
   out.head_x = layout.Place(operand, {max_logits, layer.hidden_size});
   out.all = layout.Place(DType::kI32, {max_logits});
   out.logits = layout.Place(DType::kF32, {max_logits, config.draft_vocab_size});
+  if (const size_t num_bytes = HeadScratchBytes(config, model, max_logits); num_bytes > 0)
+    out.scratch = layout.Place(DType::kU8, {static_cast<int64_t>(num_bytes)});
   out.cos_sin = layout.Place(DType::kF32, {max_seq_len, 2, RotaryDim(layer) / 2});
   return layout.num_bytes();
 }
 
-uint64_t EagleDecoder::Bytes(const EagleConfig& config, int max_seq_len, int max_num_tokens,
-                             int max_logits) {
+uint64_t EagleDecoder::Bytes(const EagleConfig& config, const ModelConfig& model, int max_seq_len,
+                             int max_num_tokens, int max_logits) {
   Workspace unused;
-  return LayOut(config, max_seq_len, max_num_tokens, max_logits, nullptr, unused);
+  return LayOut(config, model, max_seq_len, max_num_tokens, max_logits, nullptr, unused);
 }
 
 Result<std::unique_ptr<EagleDecoder>> EagleDecoder::Create(std::shared_ptr<const EagleHead> head,
@@ -107,19 +117,12 @@ Result<std::unique_ptr<EagleDecoder>> EagleDecoder::Create(std::shared_ptr<const
   CHECK(target != nullptr || engine->config.part.is_whole());
   const EagleConfig& config = head->config;
   std::unique_ptr<EagleDecoder> made(new EagleDecoder());
-  ASSIGN_OR_RETURN(made->buffer_,
-                   Buffer::Allocate(device, "EAGLE head",
-                                    Bytes(config, max_seq_len, max_num_tokens, max_logits)));
+  ASSIGN_OR_RETURN(made->buffer_, Buffer::Allocate(device, "EAGLE head",
+                                                   Bytes(config, engine->config, max_seq_len,
+                                                         max_num_tokens, max_logits)));
   made->workspace_ = std::make_unique<Workspace>();
   Workspace& w = *made->workspace_;
-  const ops::Weight& model_head = engine->weights.lm_head;
-  if (target == nullptr && config.version == 1 && ops::IsInteger(model_head.dtype)) {
-    const size_t num_bytes = ops::LinearScratchBytes(model_head.dtype, max_logits,
-                                                     model_head.in_features, model_head.group_size);
-    ASSIGN_OR_RETURN(made->scratch_, Buffer::Allocate(device, "EAGLE head", num_bytes));
-    w.scratch = {made->scratch_.data(), DType::kU8, {static_cast<int64_t>(num_bytes)}};
-  }
-  LayOut(config, max_seq_len, max_num_tokens, max_logits, made->buffer_.data(), w);
+  LayOut(config, engine->config, max_seq_len, max_num_tokens, max_logits, made->buffer_.data(), w);
   std::iota(w.all.as<int32_t>(), w.all.as<int32_t>() + max_logits, 0);
   RETURN_IF_ERROR(FillRopeTable(config.layer, w.cos_sin, device));
   made->rope_ = {ops::RopeStyle::kNeox, RotaryDim(config.layer), w.cos_sin};

@@ -61,9 +61,10 @@ class EagleDecoder {
                                                       EagleTarget* target = nullptr);
   ~EagleDecoder();
 
-  // What Create takes, of a model whose sequences have at most `max_seq_len` tokens.
-  static uint64_t Bytes(const EagleConfig& config, int max_seq_len, int max_num_tokens,
-                        int max_logits);
+  // What Create takes, of a model whose sequences have at most `max_seq_len` tokens; without a
+  // `target` where an engine has all of that.
+  static uint64_t Bytes(const EagleConfig& config, const ModelConfig& model, int max_seq_len,
+                        int max_num_tokens, int max_logits);
 
   // Writes keys and values of the pairs into layer 0 of `kv`. Returns the states [num_tokens,
   // hidden_size] float32, valid until the next Forward; `batch.features` may be those of the last.
@@ -80,8 +81,8 @@ class EagleDecoder {
  private:
   struct Workspace;
   EagleDecoder() = default;
-  static uint64_t LayOut(const EagleConfig& config, int max_seq_len, int max_num_tokens,
-                         int max_logits, std::byte* base, Workspace& out);
+  static uint64_t LayOut(const EagleConfig& config, const ModelConfig& model, int max_seq_len,
+                         int max_num_tokens, int max_logits, std::byte* base, Workspace& out);
   Status Enter(const EagleBatch& batch, const Workspace& w, Stream& stream) const;
   ops::Norm NormOf(const TensorView& weight) const;
 
@@ -90,7 +91,6 @@ class EagleDecoder {
   EagleTarget* target_ = nullptr;  // null: the engine has all of it
   ops::OpTable ops_;
   Buffer buffer_;
-  Buffer scratch_;  // of lm_head
   std::unique_ptr<Workspace> workspace_;
   ops::Rope rope_;
   float attention_scale_ = 1;
