@@ -22,6 +22,7 @@ MAX_FILE, MAX_FUNCTION = 600, 80
 LONGER = {
     "src/artifact/pickle.cc Step": "a row for each opcode",
     "src/ops/cuda/attention_decode.cuh": "one kernel, whose phases share the registers of a warp",
+    "src/tokenizer/char_ranges.h": "a run of characters for each row",
     "tests/simulation/worlds.cc Worlds": "a row for each world",
     "tests/tools/test_torch_files.py exploits": "a row for each exploit",
     "tools/inflight/bench_load_tensors.h AddTensorLoad": "a schema of options",

@@ -4,8 +4,9 @@
 
     .venv/bin/python scripts/make_unicode_tables.py [--check]
 
-The package classes characters in two ways, by Oniguruma's properties in the patterns of models and by the `\\w` of Rust's
-regex crate in its Whitespace pre-tokenizer; both are asked about every character. Two files come of it:
+The package classes characters in several ways, by Oniguruma's properties in the patterns of models, by the `\\w` of Rust's
+regex crate in its Whitespace pre-tokenizer, and by older tables in components of their own; all are asked about every
+character. Two files come of it:
 
     src/tokenizer/char_ranges.h      runs of characters with the same flags, for CharTable
     src/tokenizer/pcre2_sets.h       Oniguruma's classes as those of this machine's libpcre2-8 (10.42 in Debian 12: Unicode
@@ -17,11 +18,12 @@ regex crate in its Whitespace pre-tokenizer; both are asked about every characte
 import argparse
 import ctypes
 import ctypes.util
+import functools
 import pathlib
 import sys
 import textwrap
 
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import Regex, normalizers, pre_tokenizers
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "src/tokenizer"
 NO_SURROGATES = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -69,6 +71,24 @@ def rust_words_and_blanks():
             elif middle not in starts:
                 words.add(code)
     return words, blanks
+
+
+def dropped_by(normalizer):
+    """The characters that a text loses to `normalizer`."""
+    return {code for code in NO_SURROGATES if not normalizer.normalize_str(chr(code))}
+
+
+def punctuation():
+    """The characters that the Punctuation pre-tokenizer drops: "aCa" is two pieces."""
+    pieces = pre_tokenizers.Punctuation("removed")
+    found = set()
+    for at in range(0, len(NO_SURROGATES), BLOCK):
+        codes = NO_SURROGATES[at : at + BLOCK]
+        covered = set()
+        for _, (begin, end) in pieces.pre_tokenize_str("".join(f"a{chr(c)}" for c in codes)):
+            covered.update(range(begin, end))
+        found.update(code for i, code in enumerate(codes) if 2 * i + 1 not in covered)
+    return found
 
 
 class Pcre2:
@@ -119,7 +139,17 @@ def runs(codes):
 
 def char_ranges():
     words, blanks = rust_words_and_blanks()
-    classes = {"kLetter": onig(r"\p{L}"), "kNumber": onig(r"\p{N}"), "kSpace": blanks, "kMark": onig(r"\p{M}"), "kWord": words}
+    bert = functools.partial(normalizers.BertNormalizer, handle_chinese_chars=False, lowercase=False)
+    classes = {
+        "kLetter": onig(r"\p{L}"),
+        "kNumber": onig(r"\p{N}"),
+        "kSpace": blanks,
+        "kMark": dropped_by(normalizers.StripAccents()),
+        "kWord": words,
+        "kPunctuation": punctuation(),
+        "kControl": dropped_by(bert(clean_text=True, strip_accents=False)),
+        "kNonspacing": dropped_by(bert(clean_text=False, strip_accents=True)),
+    }
     assert classes["kSpace"] == onig(r"\s"), "Rust and Oniguruma agree on blanks"
     by_flags = {}
     for code in set().union(*classes.values()):

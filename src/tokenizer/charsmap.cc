@@ -24,13 +24,12 @@ bool ContinuesCharacter(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x8
 }  // namespace
 
 Result<Charsmap> Charsmap::Parse(std::string_view file) {
-  const std::string name = "normalizer_spec.precompiled_charsmap: ";
   uint32_t trie_bytes = 0;
-  if (file.size() < sizeof trie_bytes) return InvalidArgument(name + "ends within its header");
+  if (file.size() < sizeof trie_bytes) return InvalidArgument("ends within its header");
   std::memcpy(&trie_bytes, file.data(), sizeof trie_bytes);
   file.remove_prefix(sizeof trie_bytes);
   if (trie_bytes == 0 || trie_bytes % sizeof(uint32_t) != 0 || trie_bytes >= file.size()) {
-    return InvalidArgument(name + "says " + std::to_string(trie_bytes) + " bytes of trie, has " +
+    return InvalidArgument("says " + std::to_string(trie_bytes) + " bytes of trie, has " +
                            std::to_string(file.size()) + " bytes");
   }
   Charsmap map;
@@ -38,7 +37,7 @@ Result<Charsmap> Charsmap::Parse(std::string_view file) {
   std::memcpy(map.units_.data(), file.data(), trie_bytes);
   map.replacements_ = std::string(file.substr(trie_bytes));
   if (map.replacements_.back() != '\0' || FindInvalidUtf8(map.replacements_)) {
-    return InvalidArgument(name + "replacements must be valid UTF-8, each ended by a zero byte");
+    return InvalidArgument("replacements must be valid UTF-8, each ended by a zero byte");
   }
   return map;
 }
@@ -61,6 +60,22 @@ Charsmap::Match Charsmap::Longest(std::string_view text) const {
     match = {static_cast<uint32_t>(i + 1), std::string_view(replacements_.data() + value)};
   }
   return match;
+}
+
+std::optional<std::string_view> Charsmap::Shortest(std::string_view text) const {
+  size_t node = Offset(units_[0]);
+  for (const char c : text) {
+    const auto byte = static_cast<uint8_t>(c);
+    node ^= byte;
+    if (byte == 0 || node >= units_.size() || Label(units_[node]) != byte) return std::nullopt;
+    const uint32_t unit = units_[node];
+    node ^= Offset(unit);
+    if (!HasValue(unit)) continue;
+    const uint32_t value = node < units_.size() ? Value(units_[node]) : UINT32_MAX;
+    if (value >= replacements_.size() || ContinuesCharacter(replacements_[value])) break;
+    return std::string_view(replacements_.data() + value);
+  }
+  return std::nullopt;
 }
 
 bool Charsmap::MayBeginWith(std::string_view prefix) const {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@ namespace inflight::tokenizer {
 
 class Charsmap {
  public:
+  // kInvalidArgument says what is wrong.
   static Result<Charsmap> Parse(std::string_view file);
 
   struct Match {
@@ -26,6 +28,9 @@ class Charsmap {
   };
   // The longest rule for text that begins with `text` (valid UTF-8).
   Match Longest(std::string_view text) const;
+  // What the shortest rule that `text` begins with makes of it; none if there is none. A rule does
+  // not go beyond a zero byte.
+  std::optional<std::string_view> Shortest(std::string_view text) const;
   // Some rule may begin with `prefix`.
   bool MayBeginWith(std::string_view prefix) const;
 

@@ -4,7 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "base/base64.h"
 #include "base/status_macros.h"
+#include "tokenizer/charsmap.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {
@@ -13,21 +15,37 @@ namespace {
 constexpr int kMaxNesting = 16;  // of Sequence within Sequence
 constexpr size_t kMaxTemplateParts = 64;
 
-Status UnknownKind(const JsonObject& json, std::string_view what, std::string_view type) {
+// A kind of component by its name in the file, and what reads its object.
+template <typename Step>
+struct KindReader {
+  std::string_view name;
+  Status (*read)(const JsonObject& json, std::vector<Step>& steps);
+};
+
+template <typename Step, size_t kNumKinds>
+Status ReadByKind(const JsonObject& json, std::string_view what, std::string_view type,
+                  const KindReader<Step> (&kinds)[kNumKinds], std::vector<Step>& steps) {
+  std::string names;
+  for (const KindReader<Step>& kind : kinds) {
+    if (type == kind.name) return kind.read(json, steps);
+    names += std::string(kind.name) + ", ";
+  }
   return Unimplemented(json.PathOf("type") + ": " + std::string(what) + " \"" +
-                       std::string(type.substr(0, 100)) + "\" is not supported");
+                       std::string(type.substr(0, 100)) + "\" is not supported, only " + names +
+                       "Sequence");
 }
 
-// Reads `json`, or each part of it if it is a Sequence, by `read_one(object, type, steps)`.
-template <typename Step, typename ReadOne>
-Status ReadSteps(const JsonObject& json, std::string_view list_key, const ReadOne& read_one,
-                 std::vector<Step>& steps, int depth = 0) {
+// Reads `json`, or each part of it if it is a Sequence.
+template <typename Step, size_t kNumKinds>
+Status ReadSteps(const JsonObject& json, std::string_view list_key, std::string_view what,
+                 const KindReader<Step> (&kinds)[kNumKinds], std::vector<Step>& steps,
+                 int depth = 0) {
   if (depth > kMaxNesting) return InvalidArgument(json.path() + ": nested too deeply");
   ASSIGN_OR_RETURN(const std::string_view type, json.String("type"));
-  if (type != "Sequence") return read_one(json, type, steps);
+  if (type != "Sequence") return ReadByKind(json, what, type, kinds, steps);
   ASSIGN_OR_RETURN(const auto parts, json.Objects(list_key));
   for (const JsonObject& part : parts) {
-    RETURN_IF_ERROR(ReadSteps(part, list_key, read_one, steps, depth + 1));
+    RETURN_IF_ERROR(ReadSteps(part, list_key, what, kinds, steps, depth + 1));
   }
   return Status::Ok();
 }
@@ -66,40 +84,82 @@ Result<std::string> ReadCharacter(const JsonObject& json, std::string_view key) 
   return std::string(text);
 }
 
-Status ReadNormalizerStep(const JsonObject& json, std::string_view type,
-                          std::vector<NormalizerStep>& steps) {
-  using Kind = NormalizerStep::Kind;
-  constexpr std::pair<std::string_view, Kind> kPlain[] = {{"NFC", Kind::kNfc},
-                                                          {"NFD", Kind::kNfd},
-                                                          {"NFKC", Kind::kNfkc},
-                                                          {"NFKD", Kind::kNfkd},
-                                                          {"Lowercase", Kind::kLowercase},
-                                                          {"StripAccents", Kind::kStripAccents}};
-  NormalizerStep step;
-  if (type == "Prepend") {
-    step.kind = Kind::kPrepend;
-    ASSIGN_OR_RETURN(step.content, json.String("prepend"));
-  } else if (type == "Replace") {
-    step.kind = Kind::kReplace;
-    ASSIGN_OR_RETURN(const PatternField pattern, ReadPattern(json));
-    ASSIGN_OR_RETURN(step.pattern, Compile(json, pattern));
-    ASSIGN_OR_RETURN(step.content, json.String("content"));
-  } else if (type == "Strip") {
-    step.kind = Kind::kStrip;
-    ASSIGN_OR_RETURN(step.strip_left, json.Bool("strip_left"));
-    ASSIGN_OR_RETURN(step.strip_right, json.Bool("strip_right"));
-  } else {
-    bool known = false;
-    for (const auto& [name, kind] : kPlain) {
-      if (type != name) continue;
-      step.kind = kind;
-      known = true;
-    }
-    if (!known) return UnknownKind(json, "normalizer", type);
-  }
+template <NormalizerStep::Kind kKind>
+Status ReadPlainNormalizer(const JsonObject&, std::vector<NormalizerStep>& steps) {
+  steps.push_back({.kind = kKind});
+  return Status::Ok();
+}
+
+Status ReadPrepend(const JsonObject& json, std::vector<NormalizerStep>& steps) {
+  NormalizerStep step{.kind = NormalizerStep::Kind::kPrepend};
+  ASSIGN_OR_RETURN(step.content, json.String("prepend"));
   steps.push_back(std::move(step));
   return Status::Ok();
 }
+
+Status ReadReplaceNormalizer(const JsonObject& json, std::vector<NormalizerStep>& steps) {
+  NormalizerStep step{.kind = NormalizerStep::Kind::kReplace};
+  ASSIGN_OR_RETURN(const PatternField pattern, ReadPattern(json));
+  ASSIGN_OR_RETURN(step.pattern, Compile(json, pattern));
+  ASSIGN_OR_RETURN(step.content, json.String("content"));
+  steps.push_back(std::move(step));
+  return Status::Ok();
+}
+
+Status ReadStripNormalizer(const JsonObject& json, std::vector<NormalizerStep>& steps) {
+  NormalizerStep step{.kind = NormalizerStep::Kind::kStrip};
+  ASSIGN_OR_RETURN(step.strip_left, json.Bool("strip_left"));
+  ASSIGN_OR_RETURN(step.strip_right, json.Bool("strip_right"));
+  steps.push_back(std::move(step));
+  return Status::Ok();
+}
+
+Status ReadBertNormalizer(const JsonObject& json, std::vector<NormalizerStep>& steps) {
+  using Kind = NormalizerStep::Kind;
+  RETURN_IF_ERROR(
+      json.OnlyKeys({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"},
+                    "BertNormalizer"));
+  ASSIGN_OR_RETURN(const bool clean_text, json.Bool("clean_text"));
+  ASSIGN_OR_RETURN(const bool handle_chinese_chars, json.Bool("handle_chinese_chars"));
+  ASSIGN_OR_RETURN(const bool lowercase, json.Bool("lowercase"));
+  ASSIGN_OR_RETURN(const bool strip_accents, json.Bool("strip_accents", lowercase));
+  if (clean_text) steps.push_back({.kind = Kind::kCleanText});
+  if (handle_chinese_chars) steps.push_back({.kind = Kind::kSpaceIdeographs});
+  if (strip_accents) {
+    steps.push_back({.kind = Kind::kNfd});
+    steps.push_back({.kind = Kind::kStripNonspacing});
+  }
+  if (lowercase) steps.push_back({.kind = Kind::kLowercase});
+  return Status::Ok();
+}
+
+Status ReadPrecompiled(const JsonObject& json, std::vector<NormalizerStep>& steps) {
+  constexpr std::string_view kKey = "precompiled_charsmap";
+  RETURN_IF_ERROR(json.OnlyKeys({"type", kKey}, "Precompiled"));
+  ASSIGN_OR_RETURN(const std::string_view text, json.String(kKey));
+  const auto file = DecodeBase64(text);
+  if (!file) return InvalidArgument(json.PathOf(kKey) + ": must be base64");
+  auto charsmap = Charsmap::Parse(*file);
+  if (!charsmap.ok()) return charsmap.status().WithPrefix(json.PathOf(kKey));
+  steps.push_back({.kind = NormalizerStep::Kind::kPrecompiled,
+                   .charsmap = std::make_shared<Charsmap>(*std::move(charsmap))});
+  return Status::Ok();
+}
+
+constexpr KindReader<NormalizerStep> kNormalizers[] = {
+    {"BertNormalizer", ReadBertNormalizer},
+    {"ByteLevel", ReadPlainNormalizer<NormalizerStep::Kind::kByteLevel>},
+    {"Lowercase", ReadPlainNormalizer<NormalizerStep::Kind::kLowercase>},
+    {"NFC", ReadPlainNormalizer<NormalizerStep::Kind::kNfc>},
+    {"NFD", ReadPlainNormalizer<NormalizerStep::Kind::kNfd>},
+    {"NFKC", ReadPlainNormalizer<NormalizerStep::Kind::kNfkc>},
+    {"NFKD", ReadPlainNormalizer<NormalizerStep::Kind::kNfkd>},
+    {"Nmt", ReadPlainNormalizer<NormalizerStep::Kind::kNmt>},
+    {"Precompiled", ReadPrecompiled},
+    {"Prepend", ReadPrepend},
+    {"Replace", ReadReplaceNormalizer},
+    {"Strip", ReadStripNormalizer},
+    {"StripAccents", ReadPlainNormalizer<NormalizerStep::Kind::kStripAccents>}};
 
 Result<PreTokenizerStep> ReadMetaspace(const JsonObject& json) {
   PreTokenizerStep step{.kind = PreTokenizerStep::Kind::kMetaspace};
@@ -144,78 +204,151 @@ Result<SplitBehavior> ReadBehavior(const JsonObject& json) {
                          "Contiguous");
 }
 
-Status ReadPreTokenizerStep(const JsonObject& json, std::string_view type,
-                            std::vector<PreTokenizerStep>& steps) {
-  using Kind = PreTokenizerStep::Kind;
-  PreTokenizerStep step{.kind = Kind::kSplit};
-  if (type == "ByteLevel") {
-    step.kind = Kind::kByteLevel;
-    ASSIGN_OR_RETURN(step.add_prefix_space, json.Bool("add_prefix_space"));
-    ASSIGN_OR_RETURN(const bool use_regex, json.Bool("use_regex", true));
-    if (use_regex) step.pattern = SplitPattern::Gpt2();
-  } else if (type == "Metaspace") {
-    ASSIGN_OR_RETURN(step, ReadMetaspace(json));
-  } else if (type == "Split") {
-    ASSIGN_OR_RETURN(const PatternField pattern, ReadPattern(json));
-    ASSIGN_OR_RETURN(step.pattern, Compile(json, pattern));
-    ASSIGN_OR_RETURN(step.behavior, ReadBehavior(json));
-    ASSIGN_OR_RETURN(step.invert, json.Bool("invert"));
-  } else if (type == "Digits") {
-    ASSIGN_OR_RETURN(const bool individual, json.Bool("individual_digits"));
-    step.pattern = SplitPattern::CharClass(kNumber);
-    step.behavior = individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
-  } else if (type == "Whitespace") {
-    step.pattern = SplitPattern::WordRuns();
-    step.invert = true;
-    step.behavior = SplitBehavior::kRemoved;
-  } else if (type == "WhitespaceSplit") {
-    step.pattern = SplitPattern::CharClass(kSpace);
-    step.behavior = SplitBehavior::kRemoved;
-  } else {
-    return UnknownKind(json, "pre-tokenizer", type);
-  }
+// Splits at each character with any of `flags` (CharFlag).
+PreTokenizerStep SplitAt(uint8_t flags, SplitBehavior behavior) {
+  return {.kind = PreTokenizerStep::Kind::kSplit,
+          .pattern = SplitPattern::CharClass(flags),
+          .behavior = behavior};
+}
+
+Status ReadByteLevel(const JsonObject& json, std::vector<PreTokenizerStep>& steps) {
+  PreTokenizerStep step{.kind = PreTokenizerStep::Kind::kByteLevel};
+  ASSIGN_OR_RETURN(step.add_prefix_space, json.Bool("add_prefix_space"));
+  ASSIGN_OR_RETURN(const bool use_regex, json.Bool("use_regex", true));
+  if (use_regex) step.pattern = SplitPattern::Gpt2();
   steps.push_back(std::move(step));
   return Status::Ok();
 }
 
-Status ReadDecoderStep(const JsonObject& json, std::string_view type,
-                       std::vector<DecoderStep>& steps) {
-  using Kind = DecoderStep::Kind;
-  DecoderStep step;
-  if (type == "ByteLevel") {
-    step.kind = Kind::kByteLevel;
-  } else if (type == "Metaspace") {
-    step.kind = Kind::kMetaspace;
-    ASSIGN_OR_RETURN(const PreTokenizerStep metaspace, ReadMetaspace(json));
-    step.content = metaspace.replacement;
-    step.strips_first = metaspace.prepend_scheme != PrependScheme::kNever;
-  } else if (type == "Replace") {
-    step.kind = Kind::kReplace;
-    ASSIGN_OR_RETURN(const PatternField pattern, ReadPattern(json));
-    if (pattern.is_regex) {
-      ASSIGN_OR_RETURN(step.pattern, Compile(json, pattern));
-    } else {
-      step.literal = pattern.text;
-    }
-    ASSIGN_OR_RETURN(step.content, json.String("content"));
-  } else if (type == "ByteFallback") {
-    step.kind = Kind::kByteFallback;
-  } else if (type == "Fuse") {
-    step.kind = Kind::kFuse;
-  } else if (type == "Strip") {
-    step.kind = Kind::kStrip;
-    ASSIGN_OR_RETURN(step.content, ReadCharacter(json, "content"));
-    constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-    ASSIGN_OR_RETURN(const int64_t start, json.Int("start", 0, kMax));
-    ASSIGN_OR_RETURN(const int64_t stop, json.Int("stop", 0, kMax));
-    step.start = static_cast<uint32_t>(start);
-    step.stop = static_cast<uint32_t>(stop);
-  } else {
-    return UnknownKind(json, "decoder", type);
-  }
+Status ReadMetaspaceStep(const JsonObject& json, std::vector<PreTokenizerStep>& steps) {
+  ASSIGN_OR_RETURN(PreTokenizerStep step, ReadMetaspace(json));
   steps.push_back(std::move(step));
   return Status::Ok();
 }
+
+Status ReadSplit(const JsonObject& json, std::vector<PreTokenizerStep>& steps) {
+  PreTokenizerStep step{.kind = PreTokenizerStep::Kind::kSplit};
+  ASSIGN_OR_RETURN(const PatternField pattern, ReadPattern(json));
+  ASSIGN_OR_RETURN(step.pattern, Compile(json, pattern));
+  ASSIGN_OR_RETURN(step.behavior, ReadBehavior(json));
+  ASSIGN_OR_RETURN(step.invert, json.Bool("invert"));
+  steps.push_back(std::move(step));
+  return Status::Ok();
+}
+
+Status ReadDigits(const JsonObject& json, std::vector<PreTokenizerStep>& steps) {
+  ASSIGN_OR_RETURN(const bool individual, json.Bool("individual_digits"));
+  steps.push_back(
+      SplitAt(kNumber, individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
+  return Status::Ok();
+}
+
+Status ReadPunctuation(const JsonObject& json, std::vector<PreTokenizerStep>& steps) {
+  RETURN_IF_ERROR(json.OnlyKeys({"type", "behavior"}, "Punctuation"));
+  SplitBehavior behavior = SplitBehavior::kIsolated;
+  if (json.Find("behavior")) {
+    ASSIGN_OR_RETURN(behavior, ReadBehavior(json));
+  }
+  steps.push_back(SplitAt(kPunctuation, behavior));
+  return Status::Ok();
+}
+
+Status ReadBertPreTokenizer(const JsonObject& json, std::vector<PreTokenizerStep>& steps) {
+  RETURN_IF_ERROR(json.OnlyKeys({"type"}, "BertPreTokenizer"));
+  steps.push_back(SplitAt(kSpace, SplitBehavior::kRemoved));
+  steps.push_back(SplitAt(kPunctuation, SplitBehavior::kIsolated));
+  return Status::Ok();
+}
+
+Status ReadCharDelimiterSplit(const JsonObject& json, std::vector<PreTokenizerStep>& steps) {
+  RETURN_IF_ERROR(json.OnlyKeys({"type", "delimiter"}, "CharDelimiterSplit"));
+  ASSIGN_OR_RETURN(std::string delimiter, ReadCharacter(json, "delimiter"));
+  steps.push_back({.kind = PreTokenizerStep::Kind::kSplit,
+                   .pattern = SplitPattern::Literal(std::move(delimiter)),
+                   .behavior = SplitBehavior::kRemoved});
+  return Status::Ok();
+}
+
+Status ReadWhitespace(const JsonObject&, std::vector<PreTokenizerStep>& steps) {
+  steps.push_back({.kind = PreTokenizerStep::Kind::kSplit,
+                   .pattern = SplitPattern::WordRuns(),
+                   .behavior = SplitBehavior::kRemoved,
+                   .invert = true});
+  return Status::Ok();
+}
+
+Status ReadWhitespaceSplit(const JsonObject&, std::vector<PreTokenizerStep>& steps) {
+  steps.push_back(SplitAt(kSpace, SplitBehavior::kRemoved));
+  return Status::Ok();
+}
+
+constexpr KindReader<PreTokenizerStep> kPreTokenizers[] = {
+    {"BertPreTokenizer", ReadBertPreTokenizer},
+    {"ByteLevel", ReadByteLevel},
+    {"CharDelimiterSplit", ReadCharDelimiterSplit},
+    {"Digits", ReadDigits},
+    {"Metaspace", ReadMetaspaceStep},
+    {"Punctuation", ReadPunctuation},
+    {"Split", ReadSplit},
+    {"Whitespace", ReadWhitespace},
+    {"WhitespaceSplit", ReadWhitespaceSplit}};
+
+template <DecoderStep::Kind kKind>
+Status ReadPlainDecoder(const JsonObject&, std::vector<DecoderStep>& steps) {
+  steps.push_back({.kind = kKind});
+  return Status::Ok();
+}
+
+Status ReadMetaspaceDecoder(const JsonObject& json, std::vector<DecoderStep>& steps) {
+  ASSIGN_OR_RETURN(const PreTokenizerStep metaspace, ReadMetaspace(json));
+  steps.push_back({.kind = DecoderStep::Kind::kMetaspace,
+                   .content = metaspace.replacement,
+                   .strips_first = metaspace.prepend_scheme != PrependScheme::kNever});
+  return Status::Ok();
+}
+
+Status ReadReplaceDecoder(const JsonObject& json, std::vector<DecoderStep>& steps) {
+  DecoderStep step{.kind = DecoderStep::Kind::kReplace};
+  ASSIGN_OR_RETURN(const PatternField pattern, ReadPattern(json));
+  if (pattern.is_regex) {
+    ASSIGN_OR_RETURN(step.pattern, Compile(json, pattern));
+  } else {
+    step.literal = pattern.text;
+  }
+  ASSIGN_OR_RETURN(step.content, json.String("content"));
+  steps.push_back(std::move(step));
+  return Status::Ok();
+}
+
+Status ReadStripDecoder(const JsonObject& json, std::vector<DecoderStep>& steps) {
+  DecoderStep step{.kind = DecoderStep::Kind::kStrip};
+  ASSIGN_OR_RETURN(step.content, ReadCharacter(json, "content"));
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  ASSIGN_OR_RETURN(const int64_t start, json.Int("start", 0, kMax));
+  ASSIGN_OR_RETURN(const int64_t stop, json.Int("stop", 0, kMax));
+  step.start = static_cast<uint32_t>(start);
+  step.stop = static_cast<uint32_t>(stop);
+  steps.push_back(std::move(step));
+  return Status::Ok();
+}
+
+Status ReadWordPieceDecoder(const JsonObject& json, std::vector<DecoderStep>& steps) {
+  RETURN_IF_ERROR(json.OnlyKeys({"type", "prefix", "cleanup"}, "a WordPiece decoder"));
+  DecoderStep step{.kind = DecoderStep::Kind::kWordPiece};
+  ASSIGN_OR_RETURN(step.content, json.String("prefix"));
+  ASSIGN_OR_RETURN(step.cleans_up, json.Bool("cleanup"));
+  steps.push_back(std::move(step));
+  return Status::Ok();
+}
+
+constexpr KindReader<DecoderStep> kDecoders[] = {
+    {"ByteFallback", ReadPlainDecoder<DecoderStep::Kind::kByteFallback>},
+    {"ByteLevel", ReadPlainDecoder<DecoderStep::Kind::kByteLevel>},
+    {"Fuse", ReadPlainDecoder<DecoderStep::Kind::kFuse>},
+    {"Metaspace", ReadMetaspaceDecoder},
+    {"Replace", ReadReplaceDecoder},
+    {"Strip", ReadStripDecoder},
+    {"WordPiece", ReadWordPieceDecoder}};
 
 // ["</s>", 2]
 Result<TokenId> ReadTokenAndId(const JsonObject& json, std::string_view key) {
@@ -271,45 +404,54 @@ Result<std::vector<TemplatePart>> ReadTemplate(const JsonObject& json) {
   return parts;
 }
 
+using Template = std::vector<TemplatePart>;
+
+// Trims offsets, which nobody asks for here.
+Status ReadOffsetTrimmer(const JsonObject&, std::vector<Template>&) { return Status::Ok(); }
+
+Status ReadTemplateProcessing(const JsonObject& json, std::vector<Template>& templates) {
+  ASSIGN_OR_RETURN(auto parts, ReadTemplate(json));
+  templates.push_back(std::move(parts));
+  return Status::Ok();
+}
+
+// BertProcessing, and RobertaProcessing whose other fields are about offsets.
+Status ReadClsAndSep(const JsonObject& json, std::vector<Template>& templates) {
+  ASSIGN_OR_RETURN(const TokenId cls, ReadTokenAndId(json, "cls"));
+  ASSIGN_OR_RETURN(const TokenId sep, ReadTokenAndId(json, "sep"));
+  templates.push_back({{.ids = {cls}}, {.is_sequence = true}, {.ids = {sep}}});
+  return Status::Ok();
+}
+
+constexpr KindReader<Template> kPostProcessors[] = {{"BertProcessing", ReadClsAndSep},
+                                                    {"ByteLevel", ReadOffsetTrimmer},
+                                                    {"RobertaProcessing", ReadClsAndSep},
+                                                    {"TemplateProcessing", ReadTemplateProcessing}};
+
 }  // namespace
 
 Result<std::vector<NormalizerStep>> ReadNormalizer(const JsonObject& json) {
   std::vector<NormalizerStep> steps;
-  RETURN_IF_ERROR(ReadSteps(json, "normalizers", ReadNormalizerStep, steps));
+  RETURN_IF_ERROR(ReadSteps(json, "normalizers", "normalizer", kNormalizers, steps));
   return steps;
 }
 
 Result<std::vector<PreTokenizerStep>> ReadPreTokenizer(const JsonObject& json) {
   std::vector<PreTokenizerStep> steps;
-  RETURN_IF_ERROR(ReadSteps(json, "pretokenizers", ReadPreTokenizerStep, steps));
+  RETURN_IF_ERROR(ReadSteps(json, "pretokenizers", "pre-tokenizer", kPreTokenizers, steps));
   return steps;
 }
 
 Result<std::vector<DecoderStep>> ReadDecoder(const JsonObject& json) {
   std::vector<DecoderStep> steps;
-  RETURN_IF_ERROR(ReadSteps(json, "decoders", ReadDecoderStep, steps));
+  RETURN_IF_ERROR(ReadSteps(json, "decoders", "decoder", kDecoders, steps));
   return steps;
 }
 
 Result<std::vector<TemplatePart>> ReadPostProcessor(const JsonObject& json) {
-  std::vector<std::vector<TemplatePart>> templates;
-  const auto read_one = [](const JsonObject& one, std::string_view type,
-                           std::vector<std::vector<TemplatePart>>& out) -> Status {
-    if (type == "ByteLevel") return Status::Ok();  // trims offsets, which nobody asks for here
-    if (type == "TemplateProcessing") {
-      ASSIGN_OR_RETURN(auto parts, ReadTemplate(one));
-      out.push_back(std::move(parts));
-    } else if (type == "RobertaProcessing" || type == "BertProcessing") {
-      ASSIGN_OR_RETURN(const TokenId cls, ReadTokenAndId(one, "cls"));
-      ASSIGN_OR_RETURN(const TokenId sep, ReadTokenAndId(one, "sep"));
-      out.push_back({{.ids = {cls}}, {.is_sequence = true}, {.ids = {sep}}});
-    } else {
-      return UnknownKind(one, "post-processor", type);
-    }
-    return Status::Ok();
-  };
-  RETURN_IF_ERROR(ReadSteps(json, "processors", read_one, templates));
-  if (templates.empty()) return std::vector<TemplatePart>{{.is_sequence = true}};
+  std::vector<Template> templates;
+  RETURN_IF_ERROR(ReadSteps(json, "processors", "post-processor", kPostProcessors, templates));
+  if (templates.empty()) return Template{{.is_sequence = true}};
   if (templates.size() > 1) {
     return Unimplemented(json.path() + ": more than one post-processor that adds tokens");
   }

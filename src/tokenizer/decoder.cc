@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "tokenizer/sentencepiece_stage.h"
 #include "tokenizer/unicode.h"
@@ -295,6 +296,47 @@ class StripStage final : public Stage {
   std::string text_;
 };
 
+// " ." -> "." and the like within a token, which begins with the blank before it
+// (decoders/wordpiece.rs, cleanup).
+void CleanUp(std::string& token) {
+  constexpr std::pair<std::string_view, std::string_view> kRules[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [from, to] : kRules) {
+    size_t found = token.find(from);
+    if (found == std::string::npos) continue;
+    std::string out;
+    size_t begin = 0;
+    for (; found != std::string::npos; found = token.find(from, begin)) {
+      out.append(token, begin, found - begin).append(to);
+      begin = found + from.size();
+    }
+    token = out.append(token, begin);
+  }
+}
+
+class WordPieceStage final : public WholeTokenStage {
+ public:
+  WordPieceStage(const DecoderStep& step, DecodeStage& next) : WholeTokenStage(next), step_(step) {}
+
+ protected:
+  void Token(const std::string& token) override {
+    const bool goes_on = !is_first_ && token.starts_with(step_.content);
+    text_ = is_first_ || goes_on ? "" : " ";
+    text_.append(token, goes_on ? step_.content.size() : 0);
+    if (step_.cleans_up) CleanUp(text_);
+    is_first_ = false;
+    Pass(text_);
+    next_.EndToken();
+  }
+
+ private:
+  const DecoderStep& step_;
+  bool is_first_ = true;
+  std::string text_;
+};
+
 class JoinStage final : public Stage {
  public:
   JoinStage(const DecoderStep& step, DecodeStage& next) : Stage(next), step_(step) {}
@@ -334,6 +376,8 @@ std::unique_ptr<DecodeStage> MakeStage(const DecoderStep& step, DecodeStage& nex
       return std::make_unique<FuseStage>(next);
     case DecoderKind::kStrip:
       return std::make_unique<StripStage>(step, next);
+    case DecoderKind::kWordPiece:
+      return std::make_unique<WordPieceStage>(step, next);
     case DecoderKind::kJoin:
       return std::make_unique<JoinStage>(step, next);
     case DecoderKind::kSentencePiece:

@@ -25,6 +25,7 @@ struct DecoderStep {
     kByteFallback,   // a run of <0xNN> tokens -> its characters, or a U+FFFD for each
     kFuse,           // all tokens -> one
     kStrip,          // up to start / stop times content off the ends of each token
+    kWordPiece,      // a blank before each token but the first, or less its prefix: content
     kJoin,           // a blank between tokens: what the package does without a decoder
     kSentencePiece,  // all of SentencePiece's own decoding (sentencepiece_stage.h)
   };
@@ -35,6 +36,7 @@ struct DecoderStep {
   bool strips_first = false;                    // kMetaspace, kSentencePiece
   bool strips_all = false;  // kSentencePiece: off every piece until there is text, not off one
   bool has_bytes = false;   // kSentencePiece: <0xNN> pieces are bytes
+  bool cleans_up = false;   // kWordPiece: no blank before punctuation and English contractions
   uint32_t start = 0, stop = 0;
 };
 

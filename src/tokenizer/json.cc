@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/json.h"
 
+#include <algorithm>
+
 #include "base/status_macros.h"
 
 namespace inflight::tokenizer {
@@ -17,6 +19,19 @@ Result<JsonObject> JsonObject::From(dom::element element, std::string path) {
 
 std::string JsonObject::PathOf(std::string_view key) const {
   return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
+}
+
+Status JsonObject::OnlyKeys(std::initializer_list<std::string_view> known,
+                            std::string_view what) const {
+  for (const auto& [key, value] : object_) {
+    if (std::ranges::find(known, key) != known.end()) continue;
+    std::string names;
+    for (const std::string_view name : known)
+      names += (names.empty() ? "" : ", ") + std::string(name);
+    return Unimplemented(PathOf(key.substr(0, 100)) + ": is no field of " + std::string(what) +
+                         ", which has " + names);
+  }
+  return Status::Ok();
 }
 
 std::optional<dom::element> JsonObject::Find(std::string_view key) const {
@@ -91,6 +106,14 @@ Result<JsonObject> JsonObject::Object(std::string_view key) const {
   ASSIGN_OR_RETURN(auto value, OptionalObject(key));
   if (!value) return Missing(key);
   return *std::move(value);
+}
+
+Result<dom::array> JsonObject::Array(std::string_view key) const {
+  const auto element = Find(key);
+  if (!element) return Missing(key);
+  dom::array array;
+  if (element->get(array) != simdjson::SUCCESS) return WrongType(key, "an array");
+  return array;
 }
 
 Result<std::vector<JsonObject>> JsonObject::Objects(std::string_view key) const {

@@ -4,6 +4,7 @@
 
 #include <simdjson.h>
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,9 @@ class JsonObject {
   std::string PathOf(std::string_view key) const;
   simdjson::dom::object raw() const { return object_; }
 
+  // kUnimplemented names a key that is none of `known`, the fields of `what`.
+  Status OnlyKeys(std::initializer_list<std::string_view> known, std::string_view what) const;
+
   // Absent and null are both nothing.
   std::optional<simdjson::dom::element> Find(std::string_view key) const;
 
@@ -33,6 +37,7 @@ class JsonObject {
   Result<bool> Bool(std::string_view key, bool otherwise) const;
   Result<std::string_view> String(std::string_view key) const;
   Result<int64_t> Int(std::string_view key, int64_t min, int64_t max) const;
+  Result<simdjson::dom::array> Array(std::string_view key) const;
   Result<JsonObject> Object(std::string_view key) const;
   // The objects of array `key`, which must be there.
   Result<std::vector<JsonObject>> Objects(std::string_view key) const;

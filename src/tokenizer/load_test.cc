@@ -44,10 +44,10 @@ TEST(FromJson, KindsThatAreNotSupportedAreRefusedByName) {
     EXPECT_THAT(status.message(), HasSubstr(model));
     EXPECT_THAT(status.message(), HasSubstr("model.type"));
   }
-  EXPECT_THAT(With("/normalizer", {{"type", "BertNormalizer"}}).message(),
-              HasSubstr("normalizer.type: normalizer \"BertNormalizer\""));
-  EXPECT_THAT(With("/pre_tokenizer", {{"type", "Punctuation"}}).message(),
-              HasSubstr("\"Punctuation\""));
+  EXPECT_THAT(With("/normalizer", {{"type", "Other"}}).message(),
+              HasSubstr("normalizer.type: normalizer \"Other\" is not supported, only Bert"));
+  EXPECT_THAT(With("/pre_tokenizer", {{"type", "UnicodeScripts"}}).message(),
+              HasSubstr("\"UnicodeScripts\""));
   EXPECT_THAT(With("/decoder", {{"type", "CTC"}}).message(), HasSubstr("\"CTC\""));
   EXPECT_THAT(With("/post_processor", {{"type", "Other"}}).message(), HasSubstr("\"Other\""));
 }

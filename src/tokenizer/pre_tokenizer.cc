@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/status_macros.h"
+#include "tokenizer/text_limits.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {
@@ -57,6 +58,8 @@ void Arrange(std::vector<Span>& spans, SplitBehavior behavior, uint32_t base,
 }
 
 Status SplitPieces(const PreTokenizerStep& step, Pieces& pieces) {
+  if (pieces.list.empty()) return Status::Ok();
+  const uint32_t begin = pieces.list.front().begin;
   std::vector<Piece> out;
   std::vector<Span> spans;
   for (const Piece& piece : pieces.list) {
@@ -68,6 +71,7 @@ Status SplitPieces(const PreTokenizerStep& step, Pieces& pieces) {
     }
     Arrange(spans, step.behavior, piece.begin, out);
   }
+  pieces.starts_input &= !out.empty() && out.front().begin == begin;
   pieces.list = std::move(out);
   return Status::Ok();
 }
@@ -87,7 +91,7 @@ void Rewrite(Pieces& pieces, const Append& append) {
   pieces.text = std::move(text);
 }
 
-Status ByteLevel(const PreTokenizerStep& step, bool is_last, Pieces& pieces) {
+Status ByteLevel(const PreTokenizerStep& step, bool stays_bytes, Pieces& pieces) {
   if (step.add_prefix_space) {
     Rewrite(pieces, [](std::string_view old, bool, std::string& out) {
       if (!old.starts_with(' ')) out += ' ';
@@ -95,7 +99,7 @@ Status ByteLevel(const PreTokenizerStep& step, bool is_last, Pieces& pieces) {
     });
   }
   if (step.pattern) RETURN_IF_ERROR(SplitPieces(step, pieces));
-  if (is_last) return Status::Ok();
+  if (stays_bytes) return Status::Ok();
   Rewrite(pieces, [](std::string_view old, bool, std::string& out) {
     for (const char c : old) out += ByteAlphabet::Get().Symbol(static_cast<uint8_t>(c));
   });
@@ -131,11 +135,12 @@ bool PreTokenizer::KeepsAll() const {
 }
 
 Status PreTokenizer::Apply(Pieces& pieces) const {
+  const size_t text_bytes = pieces.text.size();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const PreTokenizerStep& step = steps_[i];
     switch (step.kind) {
       case PreTokenizerKind::kByteLevel:
-        RETURN_IF_ERROR(ByteLevel(step, i + 1 == steps_.size(), pieces));
+        RETURN_IF_ERROR(ByteLevel(step, pieces_are_bytes_ && i + 1 == steps_.size(), pieces));
         break;
       case PreTokenizerKind::kMetaspace:
         RETURN_IF_ERROR(Metaspace(step, pieces));
@@ -144,6 +149,7 @@ Status PreTokenizer::Apply(Pieces& pieces) const {
         RETURN_IF_ERROR(SplitPieces(step, pieces));
         break;
     }
+    RETURN_IF_ERROR(CheckGrowth(pieces.text.size(), text_bytes));
   }
   return Status::Ok();
 }

@@ -42,7 +42,7 @@ struct Pieces {
   };
   std::string text;
   std::vector<Piece> list;
-  bool starts_input = false;  // the first piece begins where the request's text begins
+  bool starts_input = false;  // the first piece begins with what the request's text begins with
 };
 
 class PreTokenizer {
@@ -53,11 +53,14 @@ class PreTokenizer {
   // The model sees pieces in the byte alphabet. Where ByteLevel is the last step, pieces stay
   // plain bytes and the model maps them itself.
   bool pieces_are_bytes() const { return pieces_are_bytes_; }
+  // For models that do not.
+  void SpellBytes() { pieces_are_bytes_ = false; }
 
   // Whether all of a text is in its pieces.
   bool KeepsAll() const;
 
   // Splits pieces.list (one piece for a whole text) further; pieces.text may change.
+  // kInvalidArgument: it would be out of proportion (text_limits.h).
   Status Apply(Pieces& pieces) const;
 
  private:

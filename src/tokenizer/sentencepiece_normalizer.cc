@@ -10,7 +10,11 @@ Result<SentencePieceNormalizer> SentencePieceNormalizer::Create(const SentencePi
   SentencePieceNormalizer normalizer;
   const auto& spec = proto.normalizer;
   if (!spec.precompiled_charsmap.empty()) {
-    ASSIGN_OR_RETURN(normalizer.charsmap_, Charsmap::Parse(spec.precompiled_charsmap));
+    auto charsmap = Charsmap::Parse(spec.precompiled_charsmap);
+    if (!charsmap.ok()) {
+      return charsmap.status().WithPrefix("normalizer_spec.precompiled_charsmap");
+    }
+    normalizer.charsmap_ = *std::move(charsmap);
   }
   for (size_t id = 0; id < proto.pieces.size(); ++id) {
     const auto& piece = proto.pieces[id];

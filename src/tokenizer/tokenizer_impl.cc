@@ -5,13 +5,13 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "tokenizer/text_limits.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {
 namespace {
 
-constexpr size_t kMaxTextBytes = size_t{1} << 28;  // keeps every offset in 32 bits
-constexpr size_t kMaxFreeScratch = 16;             // of 1 MiB and more each
+constexpr size_t kMaxFreeScratch = 16;  // of 1 MiB and more each
 // A word of a long text takes some thirty times its bytes, which nobody needs again.
 constexpr size_t kMaxKeptBytes = size_t{4} << 20;
 
@@ -89,7 +89,8 @@ Result<std::vector<TokenId>> TokenizerImpl::Encode(std::string_view text, bool a
   }
   if ((*scratch).unk_missing) {
     return InvalidArgument(
-        "text: a character has no token, and the tokenizer's unk_token is not in its vocabulary");
+        "text: a part of it has no token, and the tokenizer has no unknown token for it "
+        "(model.unk_token, model.unk_id)");
   }
   return ApplyTemplate(std::move(ids), add_special_tokens);
 }
@@ -128,7 +129,7 @@ Status TokenizerImpl::EncodePart(std::string_view text, size_t begin, size_t end
 Status TokenizerImpl::EncodeText(std::string_view text, bool starts_input, ModelScratch& scratch,
                                  std::vector<TokenId>& ids) const {
   std::string normalized(text);
-  RETURN_IF_ERROR(definition_.normalizer.Apply(normalized));
+  RETURN_IF_ERROR(definition_.normalizer.Apply(normalized, starts_input));
   if (normalized.empty()) return Status::Ok();
   if (!definition_.added.has_normalized()) {
     return EncodeNormalized(std::move(normalized), starts_input, scratch, ids);

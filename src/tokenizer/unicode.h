@@ -48,11 +48,14 @@ struct Utf8Prefix {
 Utf8Prefix ClassifyUtf8(std::string_view bytes);  // bytes must not be empty
 
 enum CharFlag : uint8_t {
-  kLetter = 1,  // \p{L}
-  kNumber = 2,  // \p{N}
-  kSpace = 4,   // White_Space
-  kMark = 8,    // \p{M}
-  kWord = 16,   // \w of UTS #18: Alphabetic, M, Nd, Pc, Join_Control
+  kLetter = 1,        // \p{L}
+  kNumber = 2,        // \p{N}
+  kSpace = 4,         // White_Space
+  kMark = 8,          // what StripAccents drops: \p{M} of an older Unicode
+  kWord = 16,         // \w of UTS #18: Alphabetic, M, Nd, Pc, Join_Control
+  kPunctuation = 32,  // ASCII's, and \p{P} of an older Unicode
+  kControl = 64,      // what BertNormalizer drops in clean_text: U+0000, U+FFFD, old \p{C}
+  kNonspacing = 128,  // what BertNormalizer drops in strip_accents: \p{Mn} of an older Unicode
 };
 
 class CharTable {
