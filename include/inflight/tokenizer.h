@@ -2,8 +2,8 @@
 // Text <-> token ids, as the Hugging Face `tokenizers` package and the `sentencepiece` package do
 // it, id by id.
 //
-// Read from the first of these that a directory has: `tokenizer.json` (byte-level BPE; BPE with
-// byte fallback), `vocab.json` + `merges.txt` (GPT-2), `tokenizer.model` or `spiece.model`
+// Read from the first of these that a directory has: `tokenizer.json` (BPE, Unigram,
+// WordPiece, WordLevel), `vocab.json` + `merges.txt` (GPT-2), `tokenizer.model` or `spiece.model`
 // (SentencePiece BPE and Unigram; load_sentencepiece.h says how they are dressed),
 // `tokenizer.gguf`. A model may be a GGUF file instead of a directory (load_gguf.h). Kinds that are
 // not supported are refused by name at load. Special-token settings come from

@@ -5,6 +5,7 @@
 // Threads: immutable after construction.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,9 @@
 #include "inflight/request.h"
 
 namespace inflight::tokenizer {
+
+// Of a piece, as in the `sentencepiece` package: what a walk may cost at each character of a text.
+inline constexpr size_t kMaxPieceBytes = 7999;
 
 class PieceTrie {
  public:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "tokenizer/piece_trie.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/vocab.h"
 #include "tokenizer/wire_reader.h"
@@ -17,7 +18,6 @@ namespace {
 using Field = WireReader::Field;
 using Type = SentencePieceProto::Type;
 
-constexpr size_t kMaxPieceBytes = 7999;  // as in the package
 constexpr std::string_view kNull("\0", 1);
 
 // Calls `read(field)` for each field of `message`, of type Status(const Field&).

@@ -3,15 +3,12 @@
 
 #include <algorithm>
 #include <cfloat>
-#include <cmath>
 
 #include "base/status_macros.h"
-#include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {
 namespace {
 
-using Node = UnigramScratch::Node;
 using Type = SentencePieceProto::Type;
 
 constexpr float kUnkPenalty = 10;    // below the least score of a normal piece
@@ -43,55 +40,17 @@ Result<std::shared_ptr<const UnigramModel>> UnigramModel::Create(const SentenceP
   return std::shared_ptr<const UnigramModel>(std::move(model));
 }
 
-void UnigramModel::FindBestCut(std::string_view text, std::vector<Node>& nodes) const {
-  nodes.assign(text.size() + 1, {0, -1, -1});
-  const auto offer = [&nodes](size_t end, size_t begin, float score, TokenId id) {
-    Node& node = nodes[end];
-    if (node.begin < 0 || score > node.score) node = {score, static_cast<int32_t>(begin), id};
-  };
-  size_t furthest = 0;  // end of a piece seen so far
-  for (size_t begin = 0; begin < text.size();) {
-    float so_far = nodes[begin].score;
-    if (std::fabs(so_far) > kMaxScore) {
-      nodes[begin].score = 0;
-      for (size_t i = begin + 1; i <= furthest; ++i) {
-        if (nodes[i].begin >= 0) nodes[i].score -= so_far;
-      }
-      so_far = 0;
-    }
-    const uint32_t size = CharAt(text.data() + begin).size;
-    bool has_single = false;
-    uint32_t trie_node = PieceTrie::kRoot;
-    for (size_t end = begin; end < text.size();) {
-      const PieceTrie::Unit* unit = trie_.Step(trie_node, static_cast<uint8_t>(text[end]));
-      if (unit == nullptr) break;
-      ++end;
-      if (unit->id < 0) continue;
-      offer(end, begin, unit->score + so_far, unit->id);
-      furthest = std::max(furthest, end);
-      has_single |= end - begin == size;
-    }
-    if (!has_single) {
-      offer(begin + size, begin, unk_score_ + so_far, -1);
-      furthest = std::max(furthest, begin + size);
-    }
-    begin += size;
-  }
-}
-
 void UnigramModel::Encode(std::string_view piece, ModelScratch& any_scratch,
                           std::vector<TokenId>& out) const {
   auto& scratch = static_cast<UnigramScratch&>(any_scratch);
-  FindBestCut(piece, scratch.nodes);
-  scratch.ends.clear();
-  for (auto end = static_cast<int32_t>(piece.size()); end > 0;) {
-    scratch.ends.push_back(end);
-    end = scratch.nodes[static_cast<size_t>(end)].begin;
-  }
+  const CutRules<float> rules{.unknown_score = unk_score_, .unknown_id = -1, .max_sum = kMaxScore};
+  FindBestCut(
+      piece, trie_, [](const PieceTrie::Unit& unit) { return unit.score; }, rules, scratch.nodes);
+  TraceCut(scratch.nodes, scratch.ends);
   bool after_unknown = false;
   for (size_t i = scratch.ends.size(); i-- > 0;) {
     const auto end = static_cast<size_t>(scratch.ends[i]);
-    const Node& node = scratch.nodes[end];
+    const CutNode<float>& node = scratch.nodes[end];
     if (node.id >= 0) {
       out.push_back(node.id);
     } else {

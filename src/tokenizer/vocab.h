@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "inflight/request.h"
@@ -44,19 +45,23 @@ class Vocab {
  public:
   // kInvalidArgument: an id outside [0, kMaxTokenId], or a token or id given twice.
   Status Add(std::string_view token, int64_t id);
+  // A token that `id` reads as too, while Find goes on to give the id that was added first.
+  Status AddHomonym(std::string_view token, int64_t id);
 
   std::optional<TokenId> Find(std::string_view token) const;
   bool Has(TokenId id) const { return tokens_.Has(id); }
   std::string_view Token(TokenId id) const { return tokens_[id]; }
   TokenId end_id() const { return tokens_.size(); }  // largest id + 1
-  size_t size() const { return count_; }             // number of tokens
+  size_t size() const { return count_; }             // number of ids
 
  private:
+  Status CheckFree(std::string_view token, int64_t id) const;
   void Grow();
   size_t Slot(std::string_view token) const;  // where `token` is or would be
 
   StringTable tokens_;
   std::vector<TokenId> slots_;  // open addressing over the strings; -1 free; a power of two
+  std::unordered_set<TokenId> homonyms_;
   size_t count_ = 0;
 };
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Edits the pieces of a SentencePiece model on the wire: the package's own message class wants a newer protobuf than gRPC's."""
+"""Reads and edits parts of a SentencePiece model on the wire: the package's own class wants a newer protobuf than gRPC's."""
 
 import dataclasses
 import struct
@@ -78,3 +78,10 @@ def edit_pieces(model, edit):
             rest += _varint(number << 3 | 2) + _varint(len(value)) + value
     edit(pieces)
     return b"".join(map(_write_piece, pieces)) + rest
+
+
+def charsmap_of(model):
+    """normalizer_spec.precompiled_charsmap."""
+    (spec,) = (value for number, _, value in _fields(model) if number == 3)
+    (charsmap,) = (value for number, _, value in _fields(spec) if number == 2)
+    return charsmap
