@@ -47,6 +47,8 @@ class CudaRank : public Backend {
  public:
   // After all ranks are loaded and before the first step, for each on a thread of its own.
   virtual Status WarmUp() = 0;
+  // Returns when the steps that it launched have ended; the other ranks have to launch them too.
+  virtual Status AwaitSteps() = 0;
 };
 Result<std::unique_ptr<CudaRank>> LoadCudaRank(std::shared_ptr<const model::Engine> engine,
                                                Device& device, const MemoryPlan& plan,

@@ -76,6 +76,7 @@ class CudaBackend : public CudaRank {
   Status LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
                     ops::OpChoice choice, Device& device);
   Status WarmUp() override;
+  Status AwaitSteps() override;
 
   const BackendInfo& info() const override { return info_; }
   AdapterCache* adapters() override { return &held_->adapters->cache(); }
@@ -340,6 +341,13 @@ Status CudaBackend::WarmUp() {
                {{"ms", MsSince(start_ns)}, {"steps", num_launched_}});
   ASSIGN_OR_RETURN(info_.least_step_ns, held_->weight_ring->Fill());
   return use_graphs_ ? held_->graphs->RecordAtLoad(debug_.records_all, level_) : Status::Ok();
+}
+
+Status CudaBackend::AwaitSteps() {
+  if (num_in_flight_ == 0) return Status::Ok();
+  cudaSetDevice(device_index_);
+  return cuda::WaitForStep(*held_->state, {.step = num_launched_ - 1, .ticket = Oldest().ticket},
+                           debug_.watchdog_ms, handle(), &is_stuck_);
 }
 
 // A step of prompts of `num_tokens` in all, filled up to `shape` where that is not empty.

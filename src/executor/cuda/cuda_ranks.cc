@@ -14,6 +14,7 @@
 #include "executor/cuda/peer_group.h"
 #include "executor/cuda/rank_thread.h"
 #include "executor/cuda_backend.h"
+#include "executor/host_rows.h"
 #include "model/supported.h"
 #include "ops/backend.h"
 
@@ -49,7 +50,14 @@ class CudaRanks : public Backend {
     return info_;
   }
 
+  // Where host memory is pinned or given back for it, no step is in flight: CUDA waits with that
+  // until GPUs are idle and lets no thread launch meanwhile, and a step whose kernels wait for one
+  // that another rank cannot launch would never end.
   Status SetupSlot(const SlotSetup& setup) override {
+    if (HostRows::AreWanted(*setup.request) || setup.request->prompt_table != nullptr) {
+      Tell([](CudaRank& rank) { return rank.AwaitSteps(); });
+      RETURN_IF_ERROR(Both(leader_->AwaitSteps()));
+    }
     Tell([&setup](CudaRank& rank) { return rank.SetupSlot(setup); });
     return Both(leader_->SetupSlot(setup));
   }

@@ -81,8 +81,7 @@ Status LogitsToHost::Reserve() {
   return Grow(&best_, best_bytes, best_bytes);
 }
 
-// Unless buffers hold `wanted` bytes already, `depth_` new ones of `num_bytes`. Those that steps in
-// flight have leave when they are released.
+// Unless buffers hold `wanted` bytes already, `depth_` new ones of `num_bytes`.
 Status LogitsToHost::Grow(Pool* pool, size_t wanted, size_t num_bytes) {
   if (wanted <= pool->buffer_bytes) return Status::Ok();
   std::vector<PinnedBuffer> buffers;
@@ -90,7 +89,9 @@ Status LogitsToHost::Grow(Pool* pool, size_t wanted, size_t num_bytes) {
     ASSIGN_OR_RETURN(PinnedBuffer buffer, PinnedBuffer::Allocate(device_, num_bytes));
     buffers.push_back(std::move(buffer));
   }
-  for (const PinnedBuffer& buffer : pool->free) pinned_bytes_ -= buffer.size();
+  for (const auto* left : {&pool->free, &pool->outgrown})
+    for (const PinnedBuffer& buffer : *left) pinned_bytes_ -= buffer.size();
+  pool->outgrown.clear();
   for (const PinnedBuffer& buffer : buffers) pinned_bytes_ += buffer.size();
   pool->free = std::move(buffers);
   pool->buffer_bytes = num_bytes;
@@ -108,10 +109,8 @@ PinnedBuffer LogitsToHost::Take(Pool* pool, size_t num_bytes) {
 
 void LogitsToHost::GiveBack(Pool* pool, PinnedBuffer buffer) {
   if (buffer.size() == 0) return;
-  if (buffer.size() == pool->buffer_bytes)
-    pool->free.push_back(std::move(buffer));
-  else
-    pinned_bytes_ -= buffer.size();
+  auto& kept = buffer.size() == pool->buffer_bytes ? pool->free : pool->outgrown;
+  kept.push_back(std::move(buffer));
 }
 
 void LogitsToHost::Find(const StepPlan& plan, Step* step) {

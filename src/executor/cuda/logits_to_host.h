@@ -77,9 +77,11 @@ class LogitsToHost {
     bool any() const { return num_rows + num_context > 0 || best; }
   };
 
-  // Buffers of one size; steps in flight may still have smaller ones.
+  // Buffers of one size; steps in flight may still have smaller ones. These are kept until it grows
+  // again, since CUDA takes pinned memory back only when the GPU is idle.
   struct Pool {
     std::vector<PinnedBuffer> free;
+    std::vector<PinnedBuffer> outgrown;
     size_t buffer_bytes = 0;
   };
 
@@ -90,7 +92,7 @@ class LogitsToHost {
   Status Reserve();
   Status Grow(Pool* pool, size_t wanted, size_t num_bytes);
   static PinnedBuffer Take(Pool* pool, size_t num_bytes);
-  void GiveBack(Pool* pool, PinnedBuffer buffer);
+  static void GiveBack(Pool* pool, PinnedBuffer buffer);
 
   Device& device_;
   const int vocab_size_;
