@@ -18,6 +18,7 @@
 #include "executor/cuda/logits_to_host.h"
 #include "executor/cuda/step_adapters.h"
 #include "executor/cuda/step_graphs.h"
+#include "executor/cuda/step_in_flight.h"
 #include "executor/cuda/step_state.h"
 #include "executor/cuda/step_times.h"
 #include "executor/cuda/step_watch.h"
@@ -98,36 +99,9 @@ class CudaBackend : public CudaRank {
   }
 
  private:
-  struct Slot {
-    decoding::StopCriteria stop;
-    float cum_log_prob = 0;
-    int num_tokens = 0;  // known to the host
-    int num_drafts = 0;  // of the client, behind them
-    bool is_greedy = true;
-    bool device_reads_beams = false;  // of a search: the rule needs each beam's tokens
-  };
-  struct Row {
-    SlotId slot = 0;
-    int logit = -1;
-    bool ends_prompt = false;
-    bool is_read = false;  // its logits, by the host
-    bool host_draws = false;
-    bool is_beam = false;
-    // Once the step has ended.
-    int num_yielded = 0;
-    FinishReason finish_reason = FinishReason::kNotFinished;
-  };
-  struct StepInFlight {
-    Ticket ticket = 0;
-    uint64_t step = 0;  // counted from 0 since the start, those of the warm-up too
-    int num_tokens = 0;
-    int64_t launch_ns = 0;
-    std::vector<Row> rows;
-    LogitsToHost::Step* to_host = nullptr;  // null: the host reads none of its logits
-    bool waits = false;                     // it samples once it has late inputs, as follows
-    StepShape sampled = {};
-    StepVariant variant = StepVariant::kGreedy;
-  };
+  using Slot = cuda::SlotOnHost;
+  using Row = cuda::RowInFlight;
+  using StepInFlight = cuda::StepInFlight;
 
   // Of a sequence that ended, with its prompt.
   void KeepOutput(SlotId slot, std::span<const TokenId> tokens) {
