@@ -68,7 +68,7 @@ class WorkerPool {
   // Lists, whose elements change places without memory (libstdc++'s deque takes some to be moved).
   std::list<Task> tasks_;
   std::list<Line> long_lines_;  // whose turn it is first
-  int short_in_a_row_ = 0;       // while a long one could have run
+  int short_in_a_row_ = 0;      // while a long one could have run
   const int max_long_running_;
   int num_long_running_ = 0;
   bool stopping_ = false;
