@@ -14,9 +14,13 @@ function(targets_below folder found)
   set(${found} ${targets} PARENT_SCOPE)
 endfunction()
 
-# Targets of the owner's type and options take the owner's precompiled header.
+# Targets of the owner's type and options take the owner's precompiled header, where they have none.
 function(parse_once owner)
   if(NOT TARGET ${owner})
+    return()
+  endif()
+  get_target_property(reused ${owner} PRECOMPILE_HEADERS_REUSE_FROM)
+  if(reused)
     return()
   endif()
   get_target_property(type ${owner} TYPE)
@@ -27,13 +31,15 @@ function(parse_once owner)
   foreach(target IN LISTS targets)
     get_target_property(its_type ${target} TYPE)
     get_target_property(its_options ${target} COMPILE_OPTIONS)
-    if(its_type STREQUAL type AND its_options STREQUAL options)
+    get_target_property(reused ${target} PRECOMPILE_HEADERS_REUSE_FROM)
+    if(its_type STREQUAL type AND its_options STREQUAL options AND NOT reused)
       target_precompile_headers(${target} REUSE_FROM ${owner})
     endif()
   endforeach()
 endfunction()
 
 if(INFLIGHT_SANITIZERS AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  parse_once(inflight_json ${headers_of_all})
+  parse_once(inflight_json ${headers_of_all})    # which a fuzzer watches
+  parse_once(inflight_config ${headers_of_all})  # and which none does
   parse_once(base_test ${headers_of_all} <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
 endif()
