@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "inflight/request.h"
+#include "tokenizer/model.h"
 #include "tokenizer/piece_trie.h"
 #include "tokenizer/unicode.h"
 
@@ -25,6 +26,16 @@ struct CutNode {
   Score score;
   int32_t begin;  // -1: no piece ends here
   TokenId id;
+};
+
+template <typename Score>
+struct CutScratch final : ModelScratch {
+  std::vector<CutNode<Score>> nodes;  // by offset, [text bytes + 1]
+  std::vector<int32_t> ends;
+
+  size_t grown_bytes() const override {
+    return nodes.capacity() * sizeof(nodes[0]) + ends.capacity() * sizeof(ends[0]);
+  }
 };
 
 template <typename Score>

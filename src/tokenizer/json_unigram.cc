@@ -69,7 +69,7 @@ void JsonUnigramModel::AppendUnknown(std::string_view run, std::vector<TokenId>&
 
 void JsonUnigramModel::Encode(std::string_view piece, ModelScratch& any_scratch,
                               std::vector<TokenId>& out) const {
-  auto& scratch = static_cast<JsonUnigramScratch&>(any_scratch);
+  auto& scratch = static_cast<CutScratch<double>&>(any_scratch);
   const CutRules<double> rules{.unknown_score = unk_score_,
                                .unknown_id = unk_id_,
                                .max_sum = std::numeric_limits<double>::infinity()};

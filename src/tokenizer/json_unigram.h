@@ -20,15 +20,6 @@
 
 namespace inflight::tokenizer {
 
-struct JsonUnigramScratch final : ModelScratch {
-  std::vector<CutNode<double>> nodes;  // by offset, [text bytes + 1]
-  std::vector<int32_t> ends;
-
-  size_t grown_bytes() const override {
-    return nodes.capacity() * sizeof(nodes[0]) + ends.capacity() * sizeof(ends[0]);
-  }
-};
-
 class JsonUnigramModel final : public Model {
  public:
   struct Piece {
@@ -43,7 +34,7 @@ class JsonUnigramModel final : public Model {
                                                                 bool byte_fallback);
 
   std::unique_ptr<ModelScratch> NewScratch() const override {
-    return std::make_unique<JsonUnigramScratch>();
+    return std::make_unique<CutScratch<double>>();
   }
   // Sets unk_missing where a character has no piece and there is no unknown id.
   void Encode(std::string_view piece, ModelScratch& scratch,

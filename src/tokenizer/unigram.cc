@@ -42,7 +42,7 @@ Result<std::shared_ptr<const UnigramModel>> UnigramModel::Create(const SentenceP
 
 void UnigramModel::Encode(std::string_view piece, ModelScratch& any_scratch,
                           std::vector<TokenId>& out) const {
-  auto& scratch = static_cast<UnigramScratch&>(any_scratch);
+  auto& scratch = static_cast<CutScratch<float>&>(any_scratch);
   const CutRules<float> rules{.unknown_score = unk_score_, .unknown_id = -1, .max_sum = kMaxScore};
   FindBestCut(
       piece, trie_, [](const PieceTrie::Unit& unit) { return unit.score; }, rules, scratch.nodes);

@@ -14,22 +14,13 @@
 
 namespace inflight::tokenizer {
 
-struct UnigramScratch final : ModelScratch {
-  std::vector<CutNode<float>> nodes;  // by offset, [text bytes + 1]
-  std::vector<int32_t> ends;
-
-  size_t grown_bytes() const override {
-    return nodes.capacity() * sizeof(nodes[0]) + ends.capacity() * sizeof(ends[0]);
-  }
-};
-
 class UnigramModel final : public Model {
  public:
   // kInvalidArgument: a piece that is listed twice.
   static Result<std::shared_ptr<const UnigramModel>> Create(const SentencePieceProto& proto);
 
   std::unique_ptr<ModelScratch> NewScratch() const override {
-    return std::make_unique<UnigramScratch>();
+    return std::make_unique<CutScratch<float>>();
   }
   void Encode(std::string_view piece, ModelScratch& scratch,
               std::vector<TokenId>& out) const override;
