@@ -27,7 +27,9 @@ function(parse_once owner)
   get_target_property(options ${owner} COMPILE_OPTIONS)
   target_precompile_headers(${owner} PRIVATE ${ARGN})
   targets_below("${CMAKE_SOURCE_DIR}" targets)
-  list(REMOVE_ITEM targets ${owner} inflight_proto inflight_kserve_stubs)  # generated sources include none of these
+  list(REMOVE_ITEM targets ${owner}
+    inflight_proto inflight_kserve_stubs             # generated sources include none of these
+    inflight_bench_limits kserve_grpc_clients_test)  # options of single sources and of gRPC's library are not the owner's
   foreach(target IN LISTS targets)
     get_target_property(its_type ${target} TYPE)
     get_target_property(its_options ${target} COMPILE_OPTIONS)
