@@ -374,10 +374,12 @@ std::vector<ModelEntry> Repository::LoadVersions(Candidate& candidate) {
 }
 
 void Repository::Remember(const Candidate& candidate) {
+  const bool has_members = !MembersOf(candidate.parsed.config).empty();
   sources_[candidate.parsed.config.name()] = {.dir = candidate.dir,
                                               .parsed = candidate.parsed,
                                               .changed = candidate.changed,
-                                              .data_files = candidate.data_files};
+                                              .data_files = candidate.data_files,
+                                              .files = has_members ? candidate.files : nullptr};
 }
 
 void Repository::LoadModelDir(const fs::path& dir) {

@@ -96,6 +96,8 @@ class Repository {
     ParsedModelConfig parsed;
     FileTime changed;
     FileTimes data_files;
+    // Kept where the copy uses other models, with which it is loaded again.
+    std::shared_ptr<const OverrideDir> files;
   };
   // The loads that one call makes.
   struct Loading {

@@ -215,13 +215,16 @@ void Repository::ReloadUsersOf(const std::string& name, Loading& loading) {
   std::vector<std::string> users;
   AddUsersOf(name, seen, users);
   for (const std::string& user : users) {
-    const std::optional<fs::path> dir = places_.Find(user);
+    const auto source = sources_.find(user);
+    const auto files = source == sources_.end() ? nullptr : source->second.files;
+    const std::optional<fs::path> dir = files ? files->path() : places_.Find(user);
     if (!dir || !loading.in_progress.insert(user).second) continue;
     LoadOverride override;
     const auto running = loaded_configs_.find(user);
     if (running != loaded_configs_.end()) override.config_json = running->second;
     auto candidate = Poll(user, *dir, override);
     Status status = candidate.status();
+    if (status.ok()) candidate->files = files;
     if (status.ok()) status = LoadSteps(*candidate, loading);
     if (status.ok()) status = Install(user, LoadVersions(*candidate));
     if (status.ok()) {

@@ -169,6 +169,35 @@ TEST_F(RepositoryControlTest, EnsemblesOfEnsemblesFollowANewCopyOfAStep) {
   EXPECT_TRUE(got.status().ok()) << got.status().ToString();
 }
 
+TEST_F(RepositoryControlTest, FilesOfALoadStayWithAnEnsembleThatFollowsItsStep) {
+  Write("repo/m/config.pbtxt", Identity(0));
+  Write("repo/other/config.pbtxt", EnsembleOf("m", "INPUT0", "OUTPUT0"));
+  for (const char* model : {"m", "other"}) fs::create_directories(root_ / "repo" / model / "1");
+  const auto server = ServeExplicit("repo");
+  ASSERT_NE(server, nullptr);
+  for (const std::string name : {"alone", "other"}) {  // without a directory, and with one
+    const std::string json =
+        R"({"name": ")" + name +
+        R"(", "platform": "ensemble",)"
+        R"( "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [1]}],)"
+        R"( "output": [{"name": "OUT", "data_type": "TYPE_INT32", "dims": [1]}],)"
+        R"( "ensemble_scheduling": {"step": [{"model_name": "m", "model_version": -1,)"
+        R"( "input_map": {"INPUT0": "IN"}, "output_map": {"OUTPUT0": "OUT"}}]}})";
+    const Status loaded = server->LoadModel(name, {.config_json = json, .files = {{"3/file", ""}}});
+    ASSERT_TRUE(loaded.ok()) << loaded.ToString();
+    const std::weak_ptr<Model> step = *server->FindModel("m", "");
+    const std::weak_ptr<Model> before = *server->FindModel(name, "3");
+    Touch("repo/m/config.pbtxt");
+    fs::last_write_time(root_ / "repo/m/config.pbtxt",
+                        fs::last_write_time(root_ / "repo/m/config.pbtxt") +
+                            std::chrono::minutes(name == "other" ? 2 : 1));
+    ASSERT_TRUE(server->LoadModel("m", {}).ok());
+    while (!step.expired() || !before.expired()) std::this_thread::yield();
+    EXPECT_TRUE(server->FindModel(name, "3").ok()) << name;
+    EXPECT_FALSE(server->FindModel(name, "1").ok()) << name;
+  }
+}
+
 TEST_F(RepositoryControlTest, AReloadReadsTheTokenizerAnew) {
   WriteServable("repo");
   const auto server = ServeExplicit("repo");
