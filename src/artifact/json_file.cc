@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -23,6 +24,28 @@ constexpr int kMaxDepth = 64;
 Result<nlohmann::json> ReadJsonFile(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
   return ParseJsonObject(text, path.string());
+}
+
+Result<std::vector<std::string>> NamesInOrder(const std::filesystem::path& path,
+                                              std::string_view member) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
+  std::vector<std::string> names;
+  bool is_inside = false;
+  // Names of the outer object come at depth 1, those of its objects at 2. Values below these are
+  // not kept.
+  const nlohmann::json::parser_callback_t look = [&](int depth, nlohmann::json::parse_event_t event,
+                                                     const nlohmann::json& value) {
+    if (event != nlohmann::json::parse_event_t::key) return depth <= 2;
+    if (depth == 1) is_inside = value.get_ref<const std::string&>() == member;
+    if (depth == 2 && is_inside &&
+        std::find(names.begin(), names.end(), value.get_ref<const std::string&>()) == names.end())
+      names.push_back(value.get<std::string>());
+    return true;
+  };
+  nlohmann::json ignored = nlohmann::json::parse(text, look, /*allow_exceptions=*/false);
+  if (ignored.is_discarded())
+    return InvalidArgument(fmt::format("{}: not valid JSON", path.string()));
+  return names;
 }
 
 Result<nlohmann::json> ParseJsonObject(std::string_view text, std::string_view where) {

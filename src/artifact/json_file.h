@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "inflight/status.h"
@@ -17,6 +18,10 @@ namespace inflight::artifact {
 // The object in `path`. kInvalidArgument names the path and where the text stops being JSON.
 Result<nlohmann::json> ReadJsonFile(const std::filesystem::path& path);
 Result<nlohmann::json> ParseJsonObject(std::string_view text, std::string_view where);
+// The names in `member`, an object of the object in `path`, in the file's order, which
+// nlohmann::json does not keep; none where there is no such object.
+Result<std::vector<std::string>> NamesInOrder(const std::filesystem::path& path,
+                                              std::string_view member);
 
 // Reads fields of one object and keeps the first error, so that a list of fields reads as a list:
 //

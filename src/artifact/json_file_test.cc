@@ -12,7 +12,9 @@
 namespace inflight::artifact {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 TEST(JsonFields, ReadsTypedFields) {
   const auto json = ParseJsonObject(
@@ -63,6 +65,20 @@ TEST(JsonFields, TextThatIsNoObjectIsAnError) {
           .status()
           .message(),
       HasSubstr("nested deeper than 64 levels"));
+}
+
+class JsonFileTest : public FileTest {};
+
+TEST_F(JsonFileTest, NamesOfAMemberComeInTheFilesOrder) {
+  const auto file = dir() / "f";
+  ASSERT_TRUE(WriteFile(file, R"({"x": {"alpha": 1}, "alpha": {"z": 1, "a": {"alpha": {"no": 1}},)"
+                              R"( "m": [{"no": 1}], "z": 2}, "y": {"b": 1}, "alpha2": 3})")
+                  .ok());
+  EXPECT_THAT(*NamesInOrder(file, "alpha"), ElementsAre("z", "a", "m"));
+  EXPECT_THAT(*NamesInOrder(file, "alpha2"), IsEmpty());
+  EXPECT_THAT(*NamesInOrder(file, "none"), IsEmpty());
+  ASSERT_TRUE(WriteFile(file, "{").ok());
+  EXPECT_THAT(NamesInOrder(file, "alpha").status().message(), HasSubstr("not valid JSON"));
 }
 
 class CheckpointTest : public FileTest {};

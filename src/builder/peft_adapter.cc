@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "artifact/json_file.h"
 #include "artifact/tensor_set.h"
@@ -63,9 +64,9 @@ struct Key {
 struct Settings {
   double alpha = 0;
   bool use_rslora = false;
-  bool has_biases = false;       // of the model
-  bool has_biases_of_b = false;  // `lora_bias`
-  std::vector<std::pair<std::string, double>> alpha_pattern;
+  bool has_biases = false;                                    // of the model
+  bool has_biases_of_b = false;                               // `lora_bias`
+  std::vector<std::pair<std::string, double>> alpha_pattern;  // in the file's order
 
   double ScaleOf(const std::string& module_name, int rank) const {
     double value = alpha;
@@ -129,7 +130,11 @@ Result<Settings> ReadSettings(const fs::path& path) {
   if (!IsSet(patterns)) return out;
   if (!patterns->is_object()) fields.Fail("alpha_pattern", "must be an object");
   RETURN_IF_ERROR(fields.status());
-  for (const auto& [name, value] : patterns->items()) {
+  // PEFT takes the first that fits.
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   artifact::NamesInOrder(path, "alpha_pattern"));
+  for (const std::string& name : names) {
+    const nlohmann::json& value = patterns->at(name);
     if (!value.is_number() || std::abs(value.get<double>()) > kMaxAlpha)
       return InvalidArgument(fmt::format("{}: alpha_pattern: {}: must be a number of at most {}",
                                          path.string(), name, kMaxAlpha));

@@ -68,3 +68,21 @@ def test_other_tensors_are_refused_by_name(folder, name, message):
 def test_a_folder_without_weights_is_told_so(folder):
     done = run("adapter", "-i", folder, "-o", folder / "out", check=False)
     assert "has neither adapter_model.safetensors nor adapter_model.bin" in done.stderr
+
+
+@pytest.mark.parametrize("names", [("q_proj", "layers.0.self_attn.q_proj"), ("layers.0.self_attn.q_proj", "q_proj")])
+def test_the_first_name_of_alpha_pattern_that_fits_counts(folder, names):
+    """As in PEFT, whose dict keeps the file's order."""
+    shutil.copy(SOURCE / "adapter_model.safetensors", folder)
+    settings = json.loads((folder / "adapter_config.json").read_text())
+
+    def factors(pattern):
+        (folder / "adapter_config.json").write_text(json.dumps({**settings, "alpha_pattern": pattern}))
+        shutil.rmtree(folder / "out", ignore_errors=True)
+        run("adapter", "-i", folder, "-o", folder / "out", "-t", "float32")
+        config = np.load(folder / "out/model.lora_config.npy").reshape(-1, 3)
+        rows = np.load(folder / "out/model.lora_weights.npy").reshape(len(config), -1)
+        return rows[(config[:, 0] == 1) & (config[:, 1] == 0)][0]  # q_proj of layer 0
+
+    assert (factors(dict(zip(names, (3, 7)))) == factors({names[0]: 3})).all()
+    assert (factors({names[0]: 3}) != factors({names[0]: 7})).any()
