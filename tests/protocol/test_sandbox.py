@@ -16,9 +16,12 @@ import uuid
 import pytest
 import requests
 import tritonclient.http as triton
+import zmq
+from certificates import make_certificates
 from light_models import write_light_repository
 from live_server import DEMO, is_sanitized, start_error, start_server
 from test_administration import ask
+from test_shadow_of import shadowing
 from tritonclient.utils import shared_memory
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -153,6 +156,45 @@ def test_it_makes_the_socket_of_administration_and_takes_it_away(place):
     assert ask(folder / "s", "GET", "/v2/logging")[0] == 200
     assert server.stop() == 0
     assert list(folder.iterdir()) == []
+
+
+def test_events_go_over_sockets_of_a_folder(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    running = start_server(
+        tmp_path, DEMO, "--sandbox", "on", f"--kv-events-endpoint=ipc://{folder}/events",
+        f"--kv-events-replay-endpoint=ipc://{folder}/replay", "--kv-events-topic=kv",
+    )  # fmt: skip
+    with zmq.Context() as context, context.socket(zmq.SUB) as socket:
+        socket.linger = 0
+        socket.rcvtimeo = PATIENCE_S * 1000
+        socket.subscribe("kv")
+        socket.connect(f"ipc://{folder}/events")
+        assert post(running, "models/ensemble/generate", {"text_input": "12 + 30 " * 40, "max_tokens": 4}).ok
+        while not socket.poll(100):  # events before the subscription was there are not sent again
+            assert post(running, "models/ensemble/generate", {"text_input": f"{time.time()} " * 40, "max_tokens": 4}).ok
+        assert socket.recv_multipart()[0] == b"kv"
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+def test_the_authority_that_the_environment_names_is_read(tmp_path_factory, monkeypatch, name):
+    """To call a server of it: one that is shadowed."""
+    folder, authority = tmp_path_factory.mktemp("shadow"), tmp_path_factory.mktemp("authority")
+    certificates = make_certificates(tmp_path_factory.mktemp("certificates"))
+    root = authority / "root.crt"
+    shutil.copy(certificates.root.certificate, root)
+    subprocess.run(["openssl", "rehash", authority], check=True, capture_output=True)
+    pair = certificates.server
+    of_tls = ["--http-use-ssl", "--http-server-cert", pair.certificate, "--http-server-key", pair.key]
+    old = start_server(tmp_path_factory.mktemp("old"), DEMO, *of_tls)
+    monkeypatch.setenv(name, str(root if name == "SSL_CERT_FILE" else authority))
+    with shadowing(folder, f"https://{old.http}", "--http-port=0", "--allow-grpc=false", "--sandbox=on") as (ports, out):
+        url = f"http://127.0.0.1:{ports['shadow']}/v2/models/ensemble/generate"
+        answer = requests.post(url, json={"text_input": "12 + 30", "max_tokens": 4}, timeout=60)
+        assert answer.ok, answer.text
+    assert old.stop() == 0
+    assert "1 requests: 1 equal" in out.read_text()
 
 
 def test_keys_that_are_replaced_are_read(place):

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -136,6 +137,25 @@ Status AllowStores(const ServeOptions& options, sandbox::Rules& rules) {
   return Status::Ok();
 }
 
+// Certificates of those that the server calls, where the environment names them.
+void AllowCertificates(sandbox::Rules& rules) {
+  for (const char* const name : {"SSL_CERT_FILE", "SSL_CERT_DIR"})
+    if (const std::string path = Environment(name); !path.empty())
+      rules.files.read.emplace_back(path);
+}
+
+// Unix sockets are made in the folders that options name.
+void AllowSockets(const ServeOptions& options, sandbox::Rules& rules) {
+  constexpr std::string_view kIpc = "ipc://";
+  const KvEventsOptions& events = options.server.open.executor.kv_events;
+  std::vector<std::string> sockets;
+  if (!options.admin_socket.empty()) sockets.push_back(options.admin_socket);
+  for (const std::string& endpoint : {events.endpoint, events.replay_endpoint})
+    if (endpoint.starts_with(kIpc)) sockets.push_back(endpoint.substr(kIpc.size()));
+  for (const std::string& socket : sockets) rules.files.sockets.push_back(FolderOf(socket));
+  rules.has_unix_sockets |= !sockets.empty();
+}
+
 // /dev/nvidia0, /dev/nvidiactl, /dev/nvidia-uvm, /dev/nvidia-caps/...
 std::vector<fs::path> GpuDevices(const ServeOptions& options) {
   std::vector<fs::path> found;
@@ -163,18 +183,18 @@ Status EnterSandbox(const ServeOptions& options, bool is_ranked) {
   sandbox::Rules rules;
   rules.files.read = FilesToRead(options);
   rules.files.write = FoldersToWrite(options, trace);
-  if (!options.admin_socket.empty()) rules.files.sockets.push_back(FolderOf(options.admin_socket));
   if (options.server.shared_memory.clients_may_register)
     rules.files.objects.emplace_back("/dev/shm");
   rules.files.devices = GpuDevices(options);
   rules.may_connect = trace.is_opentelemetry || options.cog_port.has_value() || is_ranked ||
                       !options.shadow_of.empty();
   RETURN_IF_ERROR(AllowStores(options, rules));
+  if (rules.may_connect) AllowCertificates(rules);
   const bool has_gpu = !rules.files.devices.empty();
   // CUDA names its threads by /proc/self/task/<id>/comm, and does not start where it cannot.
   if (has_gpu) rules.files.objects.emplace_back("/proc/self/task");
-  // Memory that CUDA shares goes by them.
-  rules.has_unix_sockets = has_gpu || !options.admin_socket.empty();
+  rules.has_unix_sockets = has_gpu;  // memory that CUDA shares goes by them
+  AllowSockets(options, rules);
   rules.files.devices.insert(rules.files.devices.end(), std::begin(kDevices), std::end(kDevices));
   rules.must_be_whole = options.sandbox == SandboxMode::kOn;
   auto entered = sandbox::Enter(rules);
