@@ -7,8 +7,8 @@
 #   build    compiler and libraries                                    (default)
 #   release  also what scripts/release.sh runs
 #   test     also the Python packages of the tests and the demo, in .venv, and Helm for tests/deploy, in build/helm
-#   ci       also clang 16, its runtimes, a fast linker, formatters, linters, the shells that have completion, and in
-#            .venv-clients the programs that speak OpenAI's API
+#   ci       also clang 16, its runtimes, a fast linker, formatters, linters, the shells that have completion, in
+#            .venv-clients the programs that speak OpenAI's API, and in build/prometheus Debian's Prometheus
 # Does nothing, in a second, where everything is there. docs/dependencies.md says what each package is for.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,16 +31,17 @@ esac
   clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell chromium fish gpg gpg-agent mandoc
   nginx-light systemd zsh)
 
+as_root=()
+[ "$(id -u)" -eq 0 ] || ! command -v sudo >/dev/null || as_root=(sudo)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${Status}\n' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
 done
 if [ ${#missing[@]} -gt 0 ]; then
   echo "installing: ${missing[*]}"
-  as_root=()
-  if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || { echo "install_deps.sh: run as root, or install sudo" >&2; exit 1; }
-    as_root=(sudo)
+  if [ "$(id -u)" -ne 0 ] && [ ${#as_root[@]} -eq 0 ]; then
+    echo "install_deps.sh: run as root, or install sudo" >&2
+    exit 1
   fi
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" |
@@ -68,4 +69,18 @@ if [ "$mode" = ci ]; then
     .venv-clients/bin/pip install --quiet --disable-pip-version-check --no-compile --no-deps -r tests/clients.txt
     cp tests/clients.txt .venv-clients/clients.done
   fi
+fi
+
+# Unpacked, not installed: the package starts a server on port 9090.
+if [ "$mode" = ci ] && [ ! -x build/prometheus/usr/bin/promtool ]; then
+  echo "unpacking Debian's Prometheus in build/prometheus"
+  rm -rf build/prometheus
+  mkdir -p build/prometheus
+  (
+    cd build/prometheus
+    apt-get download -qq prometheus 2>/dev/null ||
+      { "${as_root[@]}" apt-get update -qq && apt-get download -qq prometheus; }
+    dpkg-deb -x prometheus_*.deb .
+    rm prometheus_*.deb
+  )
 fi
