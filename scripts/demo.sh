@@ -39,8 +39,11 @@ else
   step "1/5 packages"
   scripts/install_deps.sh test
   step "2/5 build (minutes the first time on 2 cores; ccache makes it seconds later)"
-  cmake --preset release | tail -n 1
-  cmake --build --preset release --target inflight
+  # Sources united, so that headers are parsed once a unit (cmake/united.cmake): half the time from nothing.
+  united=()
+  [ -e build/release/build.ninja ] || united=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=24)
+  cmake --preset release "${united[@]}" | tail -n 1
+  scripts/build.sh build/release inflight
   inflight=build/release/bin/inflight
 fi
 
