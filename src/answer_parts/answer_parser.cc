@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "answer_parts/call_guide.h"
+
 namespace inflight::answer_parts {
 namespace {
 
@@ -46,6 +48,8 @@ AnswerParser::AnswerParser(AnswerFormat format, BeginsIn begin)
     reader_ = format->make(NamesOf(format_));
     if (format_.is_guided && format->has_channels)
       last_message_scan_.emplace(std::vector{format->written.otherwise});
+    if (format_.is_guided && !format->has_channels)
+      call_begins_ = BeginsOfCalls(*format, NamesOf(format_));
   }
   if (format_.reasoning != nullptr && format_.reasoning->has_channels) {
     if (begin == BeginsIn::kReasoning) AddOfContent(format_.reasoning->begin);
@@ -68,15 +72,44 @@ void AnswerParser::Add(std::string_view text, Parts& out) {
 }
 
 void AnswerParser::AddOfContent(std::string_view text) {
-  if (reader_ == nullptr) return found_.Add(Kind::kContent, text);
-  for (const char c : text) AddToReader(c);
+  for (const char c : text) {
+    if (!call_begins_.empty())
+      AddToBegin(c);
+    else if (reader_ == nullptr)
+      found_.Add(Kind::kContent, c);
+    else
+      AddToReader(c);
+  }
+}
+
+// A guided answer is what it begins as.
+void AnswerParser::AddToBegin(char c) {
+  begun_.push_back(c);
+  bool is_call = false;
+  std::erase_if(call_begins_, [&](const std::string& begin) {
+    is_call |= begin == begun_;
+    return !begin.starts_with(begun_);
+  });
+  if (!is_call && !call_begins_.empty()) return;
+  if (!is_call) reader_ = nullptr;
+  call_begins_.clear();
+  AddOfContent(std::exchange(begun_, {}));
 }
 
 void AnswerParser::AddToReader(char c) {
   if (is_last_message_) return found_.Add(Kind::kContent, c);
-  reader_->Add(c, found_);
+  if (!last_message_scan_) return reader_->Add(c, found_);
+  Parts read;
+  reader_->Add(c, read);
+  AddButContent(read);
   std::string passed;
-  is_last_message_ = last_message_scan_ && last_message_scan_->Add(c, passed).has_value();
+  is_last_message_ = last_message_scan_->Add(c, passed).has_value();
+}
+
+// Before the last message a reader finds none, but in headers that were cut.
+void AnswerParser::AddButContent(const Parts& read) {
+  for (const Part& part : read.items())
+    if (part.kind != Kind::kContent) found_.Add(part.kind, part.text);
 }
 
 void AnswerParser::AddOne(char c) {
@@ -103,7 +136,10 @@ void AnswerParser::Finish(Parts& out) {
   } else if (scan_ && state_ == State::kBegin) {
     AddOfContent(scan_->TakeHeld());
   }
-  if (reader_ != nullptr) reader_->Finish(found_);
+  if (!call_begins_.empty()) found_.Add(Kind::kContent, begun_);  // of a call that was cut
+  Parts read;
+  if (reader_ != nullptr) reader_->Finish(last_message_scan_ ? read : found_);
+  AddButContent(read);
   Pass(out);
   if (last_ != Kind::kReasoning && !is_over_) out.Add(Kind::kContent, blanks_);
 }
@@ -112,8 +148,6 @@ void AnswerParser::Pass(Parts& out) {
   for (const Part& part : found_.items()) {
     if (format_.one_call && num_calls_ == 1 && part.kind != Kind::kArguments) is_over_ = true;
     if (is_over_) continue;
-    // Of a header that was cut.
-    if (part.kind == Kind::kContent && last_message_scan_ && !is_last_message_) continue;
     const bool is_split = part.kind != Kind::kReasoning || format_.reasoning != nullptr;
     const bool is_next = !is_split || (read_ == Kind::kReasoning && part.kind == Kind::kContent);
     if (format_.reasoning == nullptr && is_next && read_ && read_ != part.kind)

@@ -23,8 +23,8 @@ struct AnswerFormat {
   std::shared_ptr<const FunctionNames> names = {};  // with `calls`
   const ReasoningTags* reasoning = nullptr;         // null: nor is reasoning
   bool one_call = false;                            // what follows the first call is left out
-  // Of answers in channels: the first message that answers is the last one, and its text guided.
-  // All of it is content, also where it has markers.
+  // What answers is guided: calls that BeginsOfCalls begins, or a text that is content, also where
+  // it has markers. In channels that text is the first message that answers, and the last one.
   bool is_guided = false;
 
   bool is_plain() const { return calls == nullptr && reasoning == nullptr; }
@@ -50,6 +50,8 @@ class AnswerParser {
   void AddOne(char c);
   void AddOfContent(std::string_view text);
   void AddToReader(char c);
+  void AddButContent(const Parts& read);
+  void AddToBegin(char c);
   void Pass(Parts& out);
   void Tell(Part::Kind kind, std::string_view text, Parts& out);
 
@@ -58,6 +60,8 @@ class AnswerParser {
   std::optional<MarkerScan> scan_;               // for the tag that ends the state
   std::optional<MarkerScan> last_message_scan_;  // for what begins it, where one is the last
   bool is_last_message_ = false;
+  std::vector<std::string> call_begins_;  // of guided answers, until it is known what begins
+  std::string begun_;                     // the text until then
   std::unique_ptr<CallReader> reader_;
   Parts found_;  // before blanks are taken away
   std::optional<Part::Kind> last_;

@@ -270,6 +270,34 @@ TEST(AnswerParserTest, AGuidedMessageIsTheLastWhateverItSays) {
               ElementsAre(Says(std::string(kText))));
   EXPECT_THAT(PartsOf({.tags = "harmony", .is_guided = true}, analysis + "final<|mess"),
               ElementsAre(Thinks("Hm.")));
+  EXPECT_THAT(
+      PartsOf({.tags = "harmony", .is_guided = true}, "no header" + analysis + "final<|message|>b"),
+      ElementsAre(Thinks("Hm."), Says("b")));
+}
+
+TEST(AnswerParserTest, AGuidedAnswerIsWhatItBeginsAs) {
+  const std::string call =
+      "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+  const Case hermes{.format = "hermes", .is_guided = true};
+  EXPECT_THAT(PartsOf(hermes, call), ElementsAre(Calls("add"), With(R"({"a": 1})")));
+  EXPECT_THAT(PartsOf(hermes, call + "\n" + call),
+              ElementsAre(Calls("add"), With(R"({"a": 1})"), Calls("add"), With(R"({"a": 1})")));
+  const std::string text = "{\"a\": \"" + call + "\"}";
+  EXPECT_THAT(PartsOf(hermes, text), ElementsAre(Says(text)));
+  EXPECT_THAT(PartsOf(hermes, ""), IsEmpty());
+  EXPECT_THAT(PartsOf({.format = "hermes", .tags = "deepseek", .is_guided = true},
+                      "<think>Hm.</think>" + text),
+              ElementsAre(Thinks("Hm."), Says(text)));
+  const Case llama{.format = "llama", .is_guided = true};
+  EXPECT_THAT(PartsOf(llama, R"({"name": "add", "parameters": {"a": 1}})"),
+              ElementsAre(Calls("add"), With(R"({"a": 1})")));
+  for (const std::string other :
+       {R"({"name": "add", "a": 1})", R"({"parameters": {"a": 1}, "name": "add"})", R"({"name)"})
+    EXPECT_THAT(PartsOf(llama, other), ElementsAre(Says(other)));
+  EXPECT_THAT(PartsOf({.format = "pythonic", .is_guided = true}, "[add(a=1)]"),
+              ElementsAre(Calls("add"), With(R"({"a": 1})")));
+  EXPECT_THAT(PartsOf({.format = "pythonic", .is_guided = true}, R"json(["add(a=1)"])json"),
+              ElementsAre(Says(R"json(["add(a=1)"])json")));
 }
 
 TEST(AnswerParserTest, QwenCoderCalls) {

@@ -38,12 +38,17 @@ std::string_view EndOfTriggered(const WrittenCalls& written) {
   return written.end_of_call.empty() ? written.behind_arguments : written.end_of_call;
 }
 
+// How a call of the function begins.
+std::string BeginOf(const WrittenCalls& written, std::string_view name) {
+  std::string begin(written.before_name);
+  return begin.append(name).append(written.behind_name);
+}
+
 // Arguments that may be any and are no JSON have an end of their own only where the answer ends
 // with the call: else they are part of the free text up to the next trigger.
 void WriteTag(const WrittenCalls& written, const GuidedFunction& function, bool is_triggered,
               bool is_last, json::Writer& writer) {
-  std::string begin(written.before_name);
-  begin.append(function.name).append(written.behind_name);
+  const std::string begin = BeginOf(written, function.name);
   std::string_view end = is_triggered ? EndOfTriggered(written) : written.behind_arguments;
   writer.BeginObject();
   writer.Key("begin").String(is_triggered ? Behind(begin, written.trigger) : begin);
@@ -119,10 +124,26 @@ Status WriteGuide(const GuideSpec& guide, json::Writer& writer) {
   return Internal("a guide of sections within another");
 }
 
+// The message that is the last, or all of the text where there are no messages.
+Status WriteAnswer(const CallFormat& format, const GuideSpec& guide, json::Writer& writer) {
+  writer.BeginObject().Key("begin").String(format.written.otherwise);
+  RETURN_IF_ERROR(WriteGuide(guide, writer));
+  writer.Key("end").String("").EndObject();
+  return Status::Ok();
+}
+
 }  // namespace
 
-std::string CallGuideText(const CallFormat& format, std::span<const GuidedFunction> functions,
-                          const CallGuideOptions& options) {
+std::vector<std::string> BeginsOfCalls(const CallFormat& format, const FunctionNames& names) {
+  std::vector<std::string> begins;
+  for (const auto& [name, texts] : names)
+    begins.push_back(std::string(format.written.before) + BeginOf(format.written, name));
+  return begins;
+}
+
+Result<std::string> CallGuideText(const CallFormat& format,
+                                  std::span<const GuidedFunction> functions,
+                                  const CallGuideOptions& options) {
   const WrittenCalls& written = format.written;
   const bool has_trigger = !options.must_call && !written.trigger.empty();
   // Else each call has it.
@@ -156,6 +177,10 @@ std::string CallGuideText(const CallFormat& format, std::span<const GuidedFuncti
     WriteTexts("never", format.markers, writer);
   }
   WriteMessages(format, options.must_call, writer);
+  if (options.answer != nullptr) {
+    writer.Key("answer");
+    RETURN_IF_ERROR(WriteAnswer(format, *options.answer, writer));
+  }
   writer.EndObject();
   return text;
 }
@@ -164,10 +189,9 @@ Result<std::string> LastMessageGuideText(const CallFormat& format, const GuideSp
                                          bool reasons) {
   std::string text;
   json::Writer writer(text);
-  writer.BeginObject().Key("tags").BeginArray().BeginObject();
-  writer.Key("begin").String(format.written.otherwise);
-  RETURN_IF_ERROR(WriteGuide(guide, writer));
-  writer.Key("end").String("").EndObject().EndArray().Key("max").Int(1);
+  writer.BeginObject().Key("tags").BeginArray();
+  RETURN_IF_ERROR(WriteAnswer(format, guide, writer));
+  writer.EndArray().Key("max").Int(1);
   if (reasons) WritePreambles(format, /*reasoning_alone=*/true, writer);
   writer.EndObject();
   return text;

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "answer_parts/call_formats.h"
 #include "inflight/guide.h"
@@ -24,11 +25,18 @@ struct GuidedFunction {
 struct CallGuideOptions {
   bool must_call = true;  // else text may stand in place of calls and around them
   size_t max_calls = 64;
+  // With must_call: what may stand in place of the calls. No kTagged, and it begins at once.
+  const GuideSpec* answer = nullptr;
 };
 
-// kTagged of GuideSpec. `functions` are those that may be called.
-std::string CallGuideText(const CallFormat& format, std::span<const GuidedFunction> functions,
-                          const CallGuideOptions& options);
+// kTagged of GuideSpec. `functions` are those that may be called. kInvalidArgument: the text of the
+// answer's guide is no JSON, which it has to be.
+Result<std::string> CallGuideText(const CallFormat& format,
+                                  std::span<const GuidedFunction> functions,
+                                  const CallGuideOptions& options);
+
+// How the first call of a guide with must_call begins, one text for each function.
+std::vector<std::string> BeginsOfCalls(const CallFormat& format, const FunctionNames& names);
 
 // kTagged of GuideSpec: the last message of an answer in channels is what `guide` says, and nothing
 // but reasoning stands before it; `reasons` false: nothing does. The format is one that has

@@ -102,6 +102,13 @@ TEST(SchemaTest, TagsStandAroundValues) {
             "max": 2, "between": ";", "before": "(", "after": ")"})json",
       {"(<f>1</f>)", "(<g>[];<f>-12</f>)"},
       {"()", "<f>1</f>", "(<f>1</f><g>[])", "(<g>[];<g>[];<g>[])"});
+  Check(
+      Kind::kTagged,
+      R"json({"tags": [{"begin": "<f>", "schema": {"type": "object", "required": ["a"]}, "end": "</f>"}],
+            "arguments": "python", "before": "(", "after": ")", "preambles": [{"begin": "[", "end": "]"}],
+            "answer": {"begin": "!", "schema": {"const": {"a": null}}, "end": "."}})json",
+      {"(<f>a=1</f>)", R"(!{"a": null}.)", R"([so]!{"a": null}.)"},
+      {R"((!{"a": null}.))", R"({"a": null})", R"(!{"a": null}.(<f>a=1</f>))", "!a=None."});
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ struct Tagged {
   std::vector<std::pair<std::string, std::string>> preambles;  // begin, end
   std::string otherwise;
   std::optional<std::string> instead;
+  std::optional<Tag> answer;
   std::vector<std::string> never;
 };
 
@@ -97,13 +98,13 @@ Result<std::vector<std::string>> ReadTexts(std::string_view member,
   return texts;
 }
 
-Result<Tag> ReadTag(const json::Value& value) {
+Result<Tag> ReadTag(std::string_view member, const json::Value& value) {
   constexpr std::array<std::string_view, 7> kMembers = {"begin", "end",    "schema", "texts",
                                                         "regex", "choice", "grammar"};
-  if (value.kind() != json::Value::Kind::kObject) return Refused("tags", "must be objects");
+  if (value.kind() != json::Value::Kind::kObject) return Refused(member, "must be objects");
   RETURN_IF_ERROR(CheckMembers(value, kMembers));
   const auto [begin, end, schema, texts, regex, choice, gbnf] = value.Pick(kMembers);
-  if (!begin || !end) return Refused("tags", "each must have begin and end");
+  if (!begin || !end) return Refused(member, "each must have begin and end");
   Tag tag{.schema = schema, .choice = choice};
   ASSIGN_OR_RETURN(tag.begin, TextOrNone("begin", begin));
   ASSIGN_OR_RETURN(tag.end, TextOrNone("end", end));
@@ -114,7 +115,7 @@ Result<Tag> ReadTag(const json::Value& value) {
     ASSIGN_OR_RETURN(tag.grammar, TextOrNone("grammar", gbnf));
   }
   if (tag.num_guides() > 1)
-    return Refused("tags", "each may have one of schema, regex, choice and grammar");
+    return Refused(member, "each may have one of schema, regex, choice and grammar");
   if (tag.num_guides() == 0) RETURN_IF_ERROR(CheckFreeText("end", tag.end));
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ReadTexts("texts", texts, kMaxTags));
   tag.texts.insert(names.begin(), names.end());
@@ -145,9 +146,9 @@ Result<uint32_t> CountOr(std::string_view member, const std::optional<json::Valu
 
 // What may stand around sections, or in their place.
 Status ReadFreeParts(const json::Value& guide, Tagged& tagged) {
-  constexpr std::array<std::string_view, 6> kMembers = {"trigger",   "once",    "preambles",
-                                                        "otherwise", "instead", "never"};
-  const auto [trigger, once, preambles, otherwise, instead, never] = guide.Pick(kMembers);
+  constexpr std::array<std::string_view, 7> kMembers = {
+      "trigger", "once", "preambles", "otherwise", "instead", "answer", "never"};
+  const auto [trigger, once, preambles, otherwise, instead, answer, never] = guide.Pick(kMembers);
   ASSIGN_OR_RETURN(tagged.trigger, TextOrNone("trigger", trigger));
   if (trigger) RETURN_IF_ERROR(CheckFreeText("trigger", tagged.trigger));
   if (once) {
@@ -158,6 +159,11 @@ Status ReadFreeParts(const json::Value& guide, Tagged& tagged) {
   ASSIGN_OR_RETURN(tagged.otherwise, TextOrNone("otherwise", otherwise));
   if (instead) {
     ASSIGN_OR_RETURN(tagged.instead, TextOrNone("instead", instead));
+  }
+  if (answer) {
+    ASSIGN_OR_RETURN(tagged.answer, ReadTag("answer", *answer));
+    if (tagged.answer->num_guides() == 0)
+      return Refused("answer", "must have one of schema, regex, choice and grammar");
   }
   ASSIGN_OR_RETURN(tagged.never, ReadTexts("never", never, kMaxFreeTexts));
   for (const std::string& one : tagged.never) RETURN_IF_ERROR(CheckFreeText("never", one));
@@ -174,9 +180,9 @@ Status ReadFreeParts(const json::Value& guide, Tagged& tagged) {
 }
 
 Result<Tagged> ReadTagged(std::string_view text) {
-  constexpr std::array<std::string_view, 13> kMembers = {
-      "tags",    "min",  "max",       "between",   "before",  "after", "arguments",
-      "trigger", "once", "preambles", "otherwise", "instead", "never"};
+  constexpr std::array<std::string_view, 14> kMembers = {
+      "tags",    "min",  "max",       "between",   "before",  "after",  "arguments",
+      "trigger", "once", "preambles", "otherwise", "instead", "answer", "never"};
   const auto parsed = json::Value::Parse(text);
   if (!parsed.ok()) return InvalidArgument("tagged", parsed.status().message());
   if (parsed->kind() != json::Value::Kind::kObject)
@@ -191,7 +197,7 @@ Result<Tagged> ReadTagged(std::string_view text) {
   RETURN_IF_ERROR(tags->ForEachElement([&](const json::Value& value) {
     if (tagged.tags.size() == kMaxTags)
       return Refused("tags", fmt::format("more than {} are not supported", kMaxTags));
-    ASSIGN_OR_RETURN(Tag tag, ReadTag(value));
+    ASSIGN_OR_RETURN(Tag tag, ReadTag("tags", value));
     tagged.tags.push_back(std::move(tag));
     return Status::Ok();
   }));
@@ -299,28 +305,35 @@ Result<Dfa> TextOfSection(const Tagged& tagged, std::string_view end, Budget& bu
 }
 
 // What stands between the texts of a tag that has a guide.
-Result<NodeId> ValueOf(const Tagged& tagged, const Tag& tag, Grammar& grammar, Budget& budget) {
+Result<NodeId> ValueOf(const Tag& tag, ArgumentStyle style, Grammar& grammar, Budget& budget) {
   if (tag.regex) return TranslateRegex(*tag.regex, grammar);
   if (tag.choice) return TranslateChoice(tag.choice->text(), grammar);
   if (tag.grammar) return TranslateGbnf(*tag.grammar, grammar);
-  ArgumentStyle style = tagged.style;
   style.texts = tag.texts;
   return TranslateSchema(*tag.schema, grammar, budget, style);
+}
+
+// A tag with what stands between its texts.
+Result<NodeId> GuidedTag(const Tag& tag, const ArgumentStyle& style, Grammar& grammar,
+                         Budget& budget) {
+  const NodeId begin = grammar.Bytes(tag.begin);
+  ASSIGN_OR_RETURN(const NodeId value, ValueOf(tag, style, grammar, budget));
+  return grammar.Sequence({begin, value, grammar.Bytes(tag.end)});
 }
 
 // One of the tags.
 Result<NodeId> SectionOf(const Tagged& tagged, size_t index, Grammar& grammar, Budget& budget) {
   const Tag& tag = tagged.tags[index];
-  const NodeId begin = grammar.Bytes(tag.begin);
   if (tag.num_guides() == 0) {
+    const NodeId begin = grammar.Bytes(tag.begin);
     ASSIGN_OR_RETURN(Dfa text, TextOfSection(tagged, tag.end, budget));
     const RuleId rest = grammar.AddRule("text up to the end of a section",
                                         std::make_shared<const Dfa>(std::move(text)));
     return grammar.Sequence({begin, grammar.Call(rest)});
   }
-  const auto value = ValueOf(tagged, tag, grammar, budget);
-  if (!value.ok()) return value.status().WithPrefix(fmt::format("tagged: tags/{}", index));
-  return grammar.Sequence({begin, *value, grammar.Bytes(tag.end)});
+  auto section = GuidedTag(tag, tagged.style, grammar, budget);
+  if (!section.ok()) return section.status().WithPrefix(fmt::format("tagged: tags/{}", index));
+  return section;
 }
 
 }  // namespace
@@ -341,6 +354,11 @@ Result<NodeId> TranslateTagged(std::string_view text, Grammar& grammar, Budget& 
     if (tagged.min == 0) all = grammar.Optional(all);
   }
   all = grammar.Sequence({grammar.Bytes(tagged.before), all, grammar.Bytes(tagged.after)});
+  if (tagged.answer) {
+    const auto answer = GuidedTag(*tagged.answer, {}, grammar, budget);
+    if (!answer.ok()) return answer.status().WithPrefix("tagged: answer");
+    all = grammar.Choice({all, *answer});
+  }
   return WithFreeParts(tagged, all, grammar, budget);
 }
 

@@ -87,10 +87,14 @@ Result<Json> MakeCalls(const Json& request, Session& session) {
                          .schema = function.at("schema").get_ref<const std::string&>(),
                          .texts = &names->at(name)});
   }
-  const GuideSpec spec = {.kind = Kind::kTagged,
-                          .text = CallGuideText(*session.format.calls, functions,
-                                                {.must_call = request.at("must_call"),
-                                                 .max_calls = request.at("max_calls")})};
+  const GuideSpec answer = {.kind = Kind::kJsonSchema, .text = request.value("answer", "")};
+  session.format.is_guided = !answer.text.empty();
+  auto text = CallGuideText(*session.format.calls, functions,
+                            {.must_call = request.at("must_call"),
+                             .max_calls = request.at("max_calls"),
+                             .answer = session.format.is_guided ? &answer : nullptr});
+  if (!text.ok()) return text.status();
+  const GuideSpec spec = {.kind = Kind::kTagged, .text = *std::move(text)};
   return Compile(spec, request.at("tokens"), session);
 }
 

@@ -35,10 +35,11 @@ class Driver:
         """Raises Refused with the message of the status."""
         self._call(op="guide", kind=kind, text=text, begins_after=begins_after, tokens=tokens)
 
-    def calls(self, template, functions, must_call=True, max_calls=2, tokens=TOKENS):
-        """`functions` are (name, schema or None, names of parameters that are texts)."""
+    def calls(self, template, functions, must_call=True, max_calls=2, tokens=TOKENS, answer=None):
+        """`functions` are (name, schema or None, names of parameters that are texts); `answer` is a schema of other texts."""
         told = [{"name": n, "schema": "" if s is None else json.dumps(s), "texts": list(texts)} for n, s, texts in functions]
-        self._call(op="calls", template=template, functions=told, must_call=must_call, max_calls=max_calls, tokens=tokens)
+        other = {} if answer is None else {"answer": json.dumps(answer)}
+        self._call(op="calls", template=template, functions=told, must_call=must_call, max_calls=max_calls, tokens=tokens, **other)
 
     def read(self, texts):
         """Of each text (content, reasoning, [(name, arguments)])."""

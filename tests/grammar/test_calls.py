@@ -74,11 +74,11 @@ def check(schema, arguments):
     jsonschema.Draft202012Validator(schema, format_checker=CHECKER).validate(json.loads(arguments))
 
 
-def walk(driver, name, seed, schemas, must_call=True, max_calls=2, **options):
+def walk(driver, name, seed, schemas, must_call=True, max_calls=2, answer=None, **options):
     template, closing = FORMATS[name]
     functions = [function(*one) if one[1] is not None else (*one, []) for one in schemas.items()]
     tokens = [*TOKENS, *(c for c in closing if len(c) > 1), "<|end|><|start|>assistant", TRIGGERS.get(name, "?!")]
-    driver.calls(template, functions, must_call=must_call, max_calls=max_calls, tokens=tokens)
+    driver.calls(template, functions, must_call=must_call, max_calls=max_calls, tokens=tokens, answer=answer)
     return driver.walks(seed, closing=closing, **options)
 
 
@@ -95,6 +95,26 @@ def test_calls_that_are_made_are_read_and_fit(driver, name, seed):
             check(schemas[called], arguments)
     single = walk(driver, name, seed, schemas, max_calls=1, count=3, soft=10, hard=600)
     assert [len(calls) for _, _, calls in driver.read(single)] == [1] * len(single)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_answer_is_calls_or_what_its_guide_says(driver, name, seed):
+    """A value of the answer may hold what calls begin with."""
+    draw = random.Random(f"{name} {seed}")
+    schemas = {"get_it": parameters(draw), "f-2": parameters(draw)}
+    shape = {"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "integer"}}, "required": ["name"]}
+    texts = walk(driver, name, seed, schemas, answer=shape, count=24, soft=30, hard=600)
+    kinds = set()
+    for text, (content, _, calls) in zip(texts, driver.read(texts), strict=True):
+        kinds.add(bool(calls))
+        if calls:
+            assert content == "", text
+            for called, arguments in calls:
+                check(schemas[called], arguments)
+        else:
+            check({**shape, "additionalProperties": True}, content)
+    assert kinds, "no walk ended"
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -60,6 +60,8 @@ def test_a_section_is_of_any_kind(driver, guide, fits, other):
     (tagged(trigger=""), "trigger: must have 1 to 1024 bytes"), (tagged(once=True), "once: must be true or false, beside"),
     (tagged(arguments="xml"), "arguments: got xml, must be json, python"), (tagged(never=[1]), "never: must be strings"),
     (tagged(preambles=[{"begin": "a"}]), "preambles: each must have begin and end"),
+    (tagged(answer={"begin": "", "end": "."}), "answer: must have one of schema, regex"),
+    (tagged(answer={"begin": "", "end": "", "schema": {"not": {}}}), "tagged: answer: schema: at #: not"),
     (tagged(instead="(a"), "tagged: instead: "), (tagged(instead=1), "instead: must be a string"),
     ('{"tags": [{"begin": "a", "end": "b", "schema": {"not": {}}}]}', "tagged: tags/0: schema: at #: not"),
 ])

@@ -30,6 +30,8 @@ SCRIPTS = {
         "<tool_call>\n<function=get_weather>\n<parameter=city>\n12\n</parameter>\n<parameter=days>\n12\n</parameter>\n"
         "</function>\n</tool_call>"
     ),
+    "direct": CALL.replace("Köln", "Ulm"),
+    "json": json.dumps({"answer": SECOND}),
     "reasons": ["<think>\nWhich tool is it?\n</think>", "None of them."],
     "short": ["[TOOL_CALLS]", '[{"name": "add", "arguments": {"x": 1}}]'],
 }
@@ -171,6 +173,10 @@ def test_calls_of_a_format_are_forced_and_fit(tmp_path, name):
             content, _, calls, reason = whole(answer)
             assert (content, [n for n, _ in calls], reason) == ("", ["get_weather"], "tool_calls")
             jsonschema.validate(json.loads(calls[0][1]), weather)
+        for seed in range(6):
+            answer = api.chat.completions.create(**options, response_format=FORMATTED, temperature=1, seed=seed)
+            content, _, calls, reason = whole(answer)
+            check_guided(content, calls, reason, {"get_weather": weather})
         tools[0]["function"]["strict"] = True
         for seed in range(6):  # the model calls if it likes
             _, _, calls, reason = whole(api.chat.completions.create(**options, temperature=1, seed=seed))
@@ -220,18 +226,51 @@ def test_a_budget_of_channels_leads_to_the_call_that_must_be_made(tmp_path):
         assert THOUGHT.startswith(reasoning) and 0 < len(reasoning) < len(THOUGHT)
         ((name, arguments),) = calls
         jsonschema.validate(json.loads(arguments), WEATHER if name == "get_weather" else {"type": "object"})
+        del options["tool_choice"]
+        options["response_format"] = FORMATTED
+        content, reasoning, calls, reason = whole(api.chat.completions.create(**options, extra_body=kwargs))
+        assert THOUGHT.startswith(reasoning) and 0 < len(reasoning) < len(THOUGHT)
+        check_guided(content, calls, reason, {"get_weather": WEATHER, "add": {"type": "object"}})
     assert running.stop() == 0
 
 
 def test_a_guide_is_of_texts_and_not_of_calls(api):
     formatted = {"type": "json_object"}
-    with pytest.raises(openai.BadRequestError) as error:
-        ask(api, "reasons", tool_choice="auto", response_format=formatted)
-    assert error.value.param == "response_format"
     forced = {"tools": STRICT, "tool_choice": WEATHER_ALONE, "max_tokens": 300}
     assert whole(ask(api, "reasons", response_format=formatted, **forced)) == whole(ask(api, "reasons", **forced))
     answer = ask(api, "reasons", tool_choice="none", response_format=formatted, max_tokens=60)
     assert whole(answer)[0].startswith("{")
+
+
+ANSWER = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"], "additionalProperties": False}
+FORMATTED = {"type": "json_schema", "json_schema": {"name": "answer", "schema": ANSWER}}
+
+
+def test_beside_tools_a_guide_is_of_what_is_not_a_call(api):
+    """What the model would say as text is none of the two."""
+    for script, expected in (
+        ("direct", ("", "", [("get_weather", TWO_CALLS[0][1].replace("Köln", "Ulm"))], "tool_calls")),
+        ("json", (SCRIPTS["json"], "", [], "stop")),
+    ):
+        assert whole(ask(api, script, response_format=FORMATTED)) == expected
+        assert joined(ask(api, script, response_format=FORMATTED, stream=True)) == expected
+    content, reasoning, calls, reason = whole(ask(api, "reasons", response_format=FORMATTED, max_tokens=300, tools=STRICT))
+    assert reasoning == "Which tool is it?"
+    check_guided(content, calls, reason, {"get_weather": WEATHER, "add": {"type": "object"}})
+    with pytest.raises(openai.BadRequestError) as error:
+        wrong = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"not": {}}}}
+        ask(api, "direct", response_format=wrong)
+    assert error.value.param == "tools and response_format.json_schema.schema" and "answer: schema: at #: not" in str(error.value)
+
+
+def check_guided(content, calls, reason, schemas):
+    """Of an answer that is calls that fit, or a text of ANSWER; what was cut is neither."""
+    for name, arguments in calls if reason == "tool_calls" else []:
+        assert content == ""
+        jsonschema.validate(json.loads(arguments), schemas[name])
+    if reason == "stop":
+        assert calls == []
+        jsonschema.validate(json.loads(content), ANSWER)
 
 
 def test_arguments_come_in_pieces_and_a_cut_call_says_so(api):

@@ -130,7 +130,8 @@ bool ForcesCalls(const Asked& asked) {
 }
 
 Result<std::optional<Guided>> ReadGuidedCalls(const Asked& asked,
-                                              const answer_parts::AnswerFormat& format) {
+                                              const answer_parts::AnswerFormat& format,
+                                              const GuideSpec* answer) {
   const bool must_call = ForcesCalls(asked);
   if (format.calls == nullptr || !ShowsTools(asked)) {  // a model in channels has calls anyway
     if (!must_call) return std::optional<Guided>();
@@ -141,22 +142,24 @@ Result<std::optional<Guided>> ReadGuidedCalls(const Asked& asked,
   if (must_call) {
     ASSIGN_OR_RETURN(choice, ReadChoice(asked));
     RETURN_IF_ERROR(CheckNames(choice, tools));
-  } else if (std::ranges::none_of(tools, &Tool::is_strict)) {
+  } else if (answer == nullptr && std::ranges::none_of(tools, &Tool::is_strict)) {
     return std::optional<Guided>();
   }
+  const bool must_fit = must_call || answer != nullptr;
   std::vector<answer_parts::GuidedFunction> functions;
   for (const Tool& tool : tools) {
     if (choice.names_some && !choice.names.contains(tool.name)) continue;
     const auto texts = format.names->find(tool.name);
     functions.push_back({.name = tool.name,
-                         .schema = must_call || tool.is_strict ? tool.schema : "",
+                         .schema = must_fit || tool.is_strict ? tool.schema : "",
                          .texts = texts == format.names->end() ? nullptr : &texts->second});
   }
+  ASSIGN_OR_RETURN(std::string text,
+                   answer_parts::CallGuideText(
+                       *format.calls, functions,
+                       {.must_call = must_fit, .max_calls = choice.max_calls, .answer = answer}));
   return std::optional(Guided{
-      .spec = {.kind = GuideSpec::Kind::kTagged,
-               .text = answer_parts::CallGuideText(
-                   *format.calls, functions,
-                   {.must_call = must_call, .max_calls = choice.max_calls})},
+      .spec = {.kind = GuideSpec::Kind::kTagged, .text = std::move(text)},
       .field = must_call ? "tool_choice" : "tools",
   });
 }

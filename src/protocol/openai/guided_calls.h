@@ -17,9 +17,11 @@ namespace inflight::openai {
 // Whether the choice makes the model call, if it is a valid one.
 bool ForcesCalls(const Asked& asked);
 
-// None where calls may be as the model writes them. `format` is that of the answer.
+// None where calls may be as the model writes them. `format` is that of the answer; `answer`, if
+// not null, is what the text must be where the model does not call, and makes all calls fit.
 // kInvalidArgument and kUnimplemented name the member.
 Result<std::optional<serving::Generation::Guided>> ReadGuidedCalls(
-    const Asked& asked, const answer_parts::AnswerFormat& format);
+    const Asked& asked, const answer_parts::AnswerFormat& format,
+    const GuideSpec* answer = nullptr);
 
 }  // namespace inflight::openai

@@ -21,7 +21,8 @@ const std::string kTools = R"("tools": [
   {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "x": 1}}},
   {"type": "function", "function": {"name": "g"}}])";
 
-Result<Json> Forced(const std::string& members, const char* format = "hermes") {
+Result<Json> Forced(const std::string& members, const char* format = "hermes",
+                    const GuideSpec* answer = nullptr) {
   const std::string body = "{" + members + "}";
   const auto asked = ParseBody(body, kChat);
   if (!asked.ok()) return asked.status();
@@ -30,7 +31,7 @@ Result<Json> Forced(const std::string& members, const char* format = "hermes") {
   const auto names = ReadTools(*asked);
   if (!names.ok()) return names.status();
   how.names = *names;
-  const auto guided = ReadGuidedCalls(*asked, how);
+  const auto guided = ReadGuidedCalls(*asked, how, answer);
   if (!guided.ok()) return guided.status();
   if (!*guided) return Json();
   EXPECT_EQ((*guided)->spec.kind, GuideSpec::Kind::kTagged);
@@ -129,6 +130,22 @@ TEST(GuidedCallsTest, StrictFunctionsAreGuidedWhereTheModelMayChoose) {
   EXPECT_EQ(whole->at("instead"), R"(\s*([^\s\[][\s\S]*)?)");
   EXPECT_EQ(whole->at("never").size(), 3U);
   EXPECT_FALSE(Forced(tools + R"(, "tool_choice": "required")", "llama")->contains("instead"));
+}
+
+TEST(GuidedCallsTest, AGuidedAnswerMayStandInPlaceOfCallsThatFit) {
+  const GuideSpec answer{.kind = GuideSpec::Kind::kJsonSchema, .text = R"({"y": 2})"};
+  const auto hermes = Forced(kTools, "hermes", &answer);
+  ASSERT_TRUE(hermes.ok()) << hermes.status().ToString();
+  EXPECT_EQ(hermes->at("answer"), Json::parse(R"({"begin": "", "schema": {"y": 2}, "end": ""})"));
+  EXPECT_FALSE(hermes->contains("trigger"));
+  EXPECT_EQ(hermes->at("tags")[0].at("schema"), Json::parse(R"({"type": "object", "x": 1})"));
+  const auto harmony = Forced(kTools, "harmony", &answer);
+  ASSERT_TRUE(harmony.ok()) << harmony.status().ToString();
+  EXPECT_EQ(harmony->at("answer").at("begin"), "<|channel|>final<|message|>");
+  EXPECT_EQ(harmony->at("preambles").size(), 1U);  // reasoning
+  EXPECT_FALSE(harmony->contains("otherwise"));
+  const GuideSpec broken{.kind = GuideSpec::Kind::kJsonSchema, .text = "{"};
+  EXPECT_EQ(Forced(kTools, "hermes", &broken).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(GuidedCallsTest, WhatIsWrongIsNamed) {

@@ -37,11 +37,7 @@ size_t BytesOfEach(const Asked& asked, const serving::Generation& generation) {
 }
 
 // The guide of an answer in channels is that of its last message.
-Status PutInChannels(const Asked& asked, answer_parts::AnswerFormat& format, Guided& said) {
-  if (!asked.add_generation_prompt || asked.continues) {  // the message has begun
-    format = {};
-    return Status::Ok();
-  }
+Status PutInChannels(answer_parts::AnswerFormat& format, Guided& said) {
   format.is_guided = true;
   const answer_parts::CallFormat& channels = *format.channels();
   const bool reasons = format.reasoning != nullptr;
@@ -62,15 +58,21 @@ Status PutInChannels(const Asked& asked, answer_parts::AnswerFormat& format, Gui
 // learns what its readers need to know of it.
 Result<std::optional<Guided>> GuideOf(const Asked& asked, answer_parts::AnswerFormat& format) {
   ASSIGN_OR_RETURN(auto said, ReadAnswerGuide(asked));
-  ASSIGN_OR_RETURN(auto calls, ReadGuidedCalls(asked, format));
-  if (!said && !calls) return std::optional<Guided>();
-  const answer_parts::CallFormat* const channels = format.channels();
   if (ForcesCalls(asked)) said.reset();  // it is of a text, and the answer has none
-  if (said && ShowsTools(asked))
-    return Unimplemented(said->field,
-                         "is not supported beside tools that the model may call; leave them out, "
-                         "or set tool_choice to none");
-  if (said && channels != nullptr) RETURN_IF_ERROR(PutInChannels(asked, format, *said));
+  const answer_parts::CallFormat* const channels = format.channels();
+  const bool has_begun = !asked.add_generation_prompt || asked.continues;
+  if (said && channels != nullptr && has_begun) {  // a message of text
+    format = {};
+    return said;
+  }
+  ASSIGN_OR_RETURN(auto calls, ReadGuidedCalls(asked, format, said ? &said->spec : nullptr));
+  if (!said && !calls) return std::optional<Guided>();
+  if (said && calls) {
+    format.is_guided = true;
+    calls->field += " and " + said->field;
+  } else if (said && channels != nullptr) {
+    RETURN_IF_ERROR(PutInChannels(format, *said));
+  }
   std::optional<Guided> guided = calls ? std::move(calls) : std::move(said);
   // Guides of calls in channels have the reasoning before them in themselves.
   if (channels == nullptr) guided->may_begin_later = format.reasoning != nullptr;
