@@ -10,6 +10,7 @@
 #include "artifact/json_file.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "builder/weight_formats.h"
 #include "model/config_json.h"
 #include "model/families/families.h"
 
@@ -81,19 +82,16 @@ Status ParseQuantization(const json& object, const std::string& where, HfConfig&
     if (found == object.end() || found->is_null() || hf.quantization != nullptr) continue;
     ASSIGN_OR_RETURN(hf.quantization,
                      quantized::ReadMethod(*found, fmt::format("{}: {}", where, name)));
+    hf.quant_method = found->at("quant_method").get<std::string>();
   }
   return Status::Ok();
 }
 
-// Files of matrices that are stored transposed are quantised along the other side.
 Status CheckQuantization(const HfConfig& hf, const std::string& where) {
   if (hf.quantization == nullptr) return Status::Ok();
   ASSIGN_OR_RETURN(const model::Family* const family, model::FamilyOf(hf.config.architecture));
-  if (!family->tensors.has_conv1d) return Status::Ok();
-  return Unimplemented(
-      fmt::format("{}: quantization_config: {}: quantised weights of {} are not "
-                  "supported",
-                  where, hf.quantization->Describe(), hf.config.architecture));
+  return CheckQuantMethod(*family, hf.quant_method)
+      .WithPrefix(fmt::format("{}: quantization_config: {}", where, hf.quantization->Describe()));
 }
 
 }  // namespace
@@ -141,6 +139,7 @@ Result<HfConfig> ReadHfConfig(const std::filesystem::path& dir) {
     const std::string file = (dir / kModelOptConfig).string();
     ASSIGN_OR_RETURN(const json quantization, artifact::ReadJsonFile(dir / kModelOptConfig));
     ASSIGN_OR_RETURN(hf.quantization, quantized::ReadModelOptFile(quantization, file));
+    hf.quant_method = quantized::kModelOpt;
     RETURN_IF_ERROR(CheckQuantization(hf, file));
   }
   return hf;

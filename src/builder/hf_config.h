@@ -19,6 +19,7 @@ struct HfConfig {
   model::ModelConfig config;   // tied_embeddings as the file says; dtype is left to the caller
   std::optional<DType> dtype;  // that the file says; float64 counts as float32
   std::shared_ptr<const quantized::Method> quantization = nullptr;  // of the weights; null: none
+  std::string quant_method = {};                                    // its name
 };
 
 // Errors name file, field and value. What is described and not supported (experts, other

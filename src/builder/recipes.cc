@@ -43,17 +43,8 @@ struct NamesInFiles {
 
 constexpr std::string_view kHeadStem = "lm_head";
 
-constexpr char kExpert = '*';
-
-bool IsOfExperts(const TensorRow& row) {
-  if (row.holds_experts) return true;
-  return std::ranges::any_of(row.stored, [](std::string_view name) {
-    return name.find(kExpert) != std::string_view::npos;
-  });
-}
-
 std::string OfExpert(std::string_view name, int expert) {
-  const size_t at = name.find(kExpert);
+  const size_t at = name.find(model::kExpertNumber);
   if (at == std::string_view::npos) return std::string(name);
   return fmt::format("{}{}{}", name.substr(0, at), expert, name.substr(at + 1));
 }

@@ -26,9 +26,9 @@
 #include "builder/native_forms.h"
 #include "builder/recipes.h"
 #include "builder/sharding.h"
+#include "builder/weight_formats.h"
 #include "builder/widened_forms.h"
 #include "model/config_json.h"
-#include "model/supported.h"
 #include "quantized/block_form.h"
 #include "tensor/element.h"
 
@@ -158,17 +158,6 @@ Result<std::unique_ptr<WeightSource>> OpenHuggingFace(const std::filesystem::pat
   return source;
 }
 
-// What a user may do instead depends on whether a GPU computes the model at all.
-Status NotOnGpu(model::ModelConfig config, const std::filesystem::path& path) {
-  config.dtype = DType::kBF16;
-  const Status computes = model::CheckSupported(config, model::FactsOf(DeviceKind::kCuda));
-  if (!computes.ok()) return computes.WithPrefix(path.string());
-  return Unimplemented(fmt::format(
-      "{}: a GGUF file is opened on the CPU alone; for a GPU write a checkpoint of it with "
-      "`inflight convert` and open that",
-      path.string()));
-}
-
 // Blocks of integers as they are stored, and what the file has for people. float32 asks for every
 // bit of the numbers, which are widened.
 void KeepBlocks(const SourceOptions& options, WeightSource& source) {
@@ -195,7 +184,7 @@ Result<std::unique_ptr<WeightSource>> OpenGguf(const std::filesystem::path& path
   source->where = path.string();
   ASSIGN_OR_RETURN(artifact::GgufModel model, artifact::OpenGguf(path));
   ASSIGN_OR_RETURN(source->config, ReadGgufConfig(model));
-  if (options.target == DeviceKind::kCuda) return NotOnGpu(source->config, path);
+  if (options.target) RETURN_IF_ERROR(CheckGgufTarget(*options.target).WithPrefix(path.string()));
   source->files.push_back(std::move(model.tensors));
   RETURN_IF_ERROR(MakeGgufRecipes(*source));
   source->config.dtype = options.dtype.value_or(StoredDType(*source));

@@ -17,21 +17,32 @@ namespace inflight::quantized {
 namespace {
 
 struct NamedMethod {
-  std::string_view name;
+  MethodFacts facts;
   Result<std::shared_ptr<const Method>> (*read)(artifact::JsonFields& fields);
+
+  std::string_view name() const { return facts.name; }
 };
-constexpr NamedMethod kMethods[] = {
-    {"awq", ReadAwq}, {"gptq", ReadGptq},         {"compressed-tensors", ReadCompressedTensors},
-    {"fp8", ReadFp8}, {"modelopt", ReadModelOpt}, {"mxfp4", ReadMxfp4}};
+constexpr NamedMethod kMethods[] = {{{.name = "awq"}, ReadAwq},
+                                    {{.name = "gptq"}, ReadGptq},
+                                    {{.name = "compressed-tensors"}, ReadCompressedTensors},
+                                    {{.name = "fp8"}, ReadFp8},
+                                    {{.name = kModelOpt}, ReadModelOpt},
+                                    {{.name = "mxfp4", .is_of_stacked_experts = true}, ReadMxfp4}};
 
 std::string MethodNames() {
   std::string names;
   for (const NamedMethod& method : kMethods)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", method.name);
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", method.name());
   return names;
 }
 
 }  // namespace
+
+std::vector<MethodFacts> Methods() {
+  std::vector<MethodFacts> all;
+  for (const NamedMethod& method : kMethods) all.push_back(method.facts);
+  return all;
+}
 
 Status NotSupported(const artifact::JsonFields& fields, std::string_view field,
                     std::string_view why) {

@@ -11,7 +11,9 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "artifact/json_file.h"
 #include "artifact/tensor_set.h"
@@ -51,9 +53,17 @@ class Method {
 // `quantization` is the object in config.json, of "quant_method".
 Result<std::shared_ptr<const Method>> ReadMethod(const nlohmann::json& quantization,
                                                  const std::string& where);
-// The same of ModelOpt's hf_quant_config.json.
+// The same of ModelOpt's hf_quant_config.json; the method's name is kModelOpt.
+inline constexpr std::string_view kModelOpt = "modelopt";
 Result<std::shared_ptr<const Method>> ReadModelOptFile(const nlohmann::json& object,
                                                        const std::string& where);
+
+// The methods by their "quant_method", and what each packs.
+struct MethodFacts {
+  std::string_view name;
+  bool is_of_stacked_experts = false;  // matrices of which one tensor holds all experts', alone
+};
+std::vector<MethodFacts> Methods();
 
 // One file each.
 Result<std::shared_ptr<const Method>> ReadAwq(artifact::JsonFields& fields);

@@ -100,6 +100,13 @@ Result<const Family*> FamilyOfGguf(std::string_view architecture, bool has_exper
                                    artifact::Abbreviate(architecture), fmt::join(known, ", ")));
 }
 
+bool IsOfExperts(const TensorRow& row) {
+  if (row.holds_experts) return true;
+  return std::ranges::any_of(row.stored, [](std::string_view name) {
+    return name.find(kExpertNumber) != std::string_view::npos;
+  });
+}
+
 std::vector<TensorRow> Replaced(const std::vector<TensorRow>& base,
                                 const std::vector<TensorRow>& rows) {
   std::vector<TensorRow> all;

@@ -46,6 +46,12 @@ struct TensorRow {
   std::vector<std::string_view> shared = {};
 };
 
+// Whether the row is of experts' weights.
+bool IsOfExperts(const TensorRow& row);
+
+// What stands in stored names for the number of an expert.
+inline constexpr char kExpertNumber = '*';
+
 // How files name the tensors:
 //   outside the layers   [prefix] stored
 //   inside layer I       [prefix] layer_prefix "I." stored
