@@ -33,12 +33,13 @@ def assert_same(of_gguf, of_hf, tmp_path):
     assert texts[0] == texts[1]
 
 
-def test_a_shared_expert_is_the_one_of_the_hugging_face_model(tmp_path):
+@pytest.mark.parametrize("name", ["qwen2_moe_ranks"])
+def test_a_shared_expert_is_the_one_of_the_hugging_face_model(name, tmp_path):
     """Files of Qwen2-MoE say nothing of norm_topk_prob, which all its models have as false."""
-    model = changed("qwen2_moe_ranks", tmp_path / "hf", norm_topk_prob=False)
+    model = changed(name, tmp_path / "hf", norm_topk_prob=False)
     path = gguf_models.write(model, tmp_path / "m.gguf")
     assert_same(path, model, tmp_path)
-    cases = golden("qwen2_moe_ranks")
+    cases = golden(name)
     assert greedy(path, cases) == greedy(model, cases)
 
 
@@ -146,10 +147,11 @@ def test_experts_of_mixed_blocks_answer_alike_on_every_road(wide, tmp_path):
     assert greedy(path, cases, "--tensor-parallel-size", "2") == greedy(tmp_path / "out", cases, "--tensor-parallel-size", "2")
 
 
-def test_layers_without_rope_of_smollm3_are_each_fourth(tmp_path):
+@pytest.mark.parametrize("name", ["smollm3_layers"])
+def test_layers_without_rope_of_smollm3_are_each_fourth(name, tmp_path):
     """Files do not say them; here five layers, of the golden model's first."""
-    model = changed("smollm3_layers", tmp_path / "hf", num_hidden_layers=5, no_rope_layers=None, layer_types=None)
-    values = gguf_models.weights(GOLDEN / "smollm3_layers")
+    model = changed(name, tmp_path / "hf", num_hidden_layers=5, no_rope_layers=None, layer_types=None)
+    values = gguf_models.weights(GOLDEN / name)
     for layer in (3, 4):
         values |= {
             name.replace(".layers.0.", f".layers.{layer}."): value + 0.01 * layer

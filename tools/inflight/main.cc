@@ -13,6 +13,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "config/schema.h"
+#include "families_table.h"
 #include "inflight/version.h"
 #include "names_elsewhere.h"
 #include "parameters_page.h"
@@ -112,6 +113,10 @@ int Main(int argc, char** argv) {
   if (name == "options") return PrintConfigurationPage();
   if (name == "parameters") {  // a test keeps docs/reference/parameters.md equal to it
     std::fputs(ParametersPage().c_str(), stdout);
+    return Finish(Status::Ok());
+  }
+  if (name == "families") {  // scripts/models_page.py makes the table of docs/models.md of it
+    std::fputs(FamiliesTable().c_str(), stdout);
     return Finish(Status::Ok());
   }
   if (name == "worker") return WorkerMain(rest);
