@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of docs/models.md is what the program says, and each of its cells has a test."""
+
+import sys
+
+import pytest
+from command import INFLIGHT, ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import models_page
+
+
+@pytest.fixture(scope="module")
+def read():
+    return models_page.read(INFLIGHT.parent)
+
+
+def test_the_table_is_what_the_program_and_its_tests_say(read):
+    text = models_page.DOCUMENT.read_text()
+    assert text == models_page.page_with(text, models_page.section(*read)), "scripts/models_page.py BIN_DIR --write"
+
+
+def test_each_cell_has_a_test_but_quantised_weights_on_gpus(read):
+    """Those are in brackets on the page where the GPUs' golden tests do not name a model of the family."""
+    table, tests = read
+    field_of = {row["name"]: row["field"] for row in table["formats"]}
+    untested = [cell for cell in models_page.supported(table) if not tests.get(cell)]
+    assert [cell for cell in untested if (cell[1], field_of[cell[2]]) != ("cuda", "quant_algo")] == []
+
+
+def test_tests_are_of_what_is_supported(read):
+    """But for GGUF files of Mistral, which call themselves llama."""
+    table, tests = read
+    assert set(tests) - set(models_page.supported(table)) == {("MistralForCausalLM", "cpu", "GGUF")}
