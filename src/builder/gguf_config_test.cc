@@ -263,13 +263,14 @@ TEST_F(GgufConfigTest, MissingTensorsAndWrongShapesAreSaid) {
   ExpectRefused(missing, StatusCode::kInvalidArgument, "blk.0.attn_q.weight");
 }
 
-TEST_F(GgufConfigTest, IsOpenedOnTheCpuAlone) {
+TEST_F(GgufConfigTest, IsNarrowedForAGpu) {
   TestFile file = Metadata();
   AddTensors(file);
-  const auto source = OpenWeightSource(Write(file), {.target = DeviceKind::kCuda});
-  ASSERT_FALSE(source.ok());
-  EXPECT_EQ(source.status().code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(source.status().message(), HasSubstr("inflight convert"));
+  const auto path = Write(file);
+  EXPECT_EQ((*OpenWeightSource(path, {}))->config.dtype, DType::kF32);
+  const auto source = OpenWeightSource(path, {.target = DeviceKind::kCuda});
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  EXPECT_EQ((*source)->config.dtype, DType::kBF16);
 }
 
 TEST_F(GgufConfigTest, TheTokenizerGoesWithACheckpoint) {

@@ -47,11 +47,10 @@ bool HasStackedExperts(const Family& family) {
 }
 
 // A family whose files call themselves another's has no name of its own to be found by.
-Status CheckGguf(const Family& family, DeviceKind device) {
+Status CheckGguf(const Family& family) {
   const std::string_view own = family.gguf.architecture;
-  RETURN_IF_ERROR(
-      model::FamilyOfGguf(own.empty() ? family.model_type : own, family.gguf.has_experts).status());
-  return CheckGgufTarget(device);
+  return model::FamilyOfGguf(own.empty() ? family.model_type : own, family.gguf.has_experts)
+      .status();
 }
 
 }  // namespace
@@ -86,7 +85,7 @@ std::vector<WeightFormat> WeightFormats() {
 Status CheckFormat(const Family& family, const WeightFormat& format, DeviceKind device) {
   if (format.field == FormatField::kQuantMethod)
     RETURN_IF_ERROR(CheckQuantMethod(family, format.name));
-  if (format.field == FormatField::kGguf) RETURN_IF_ERROR(CheckGguf(family, device));
+  if (format.field == FormatField::kGguf) RETURN_IF_ERROR(CheckGguf(family));
   ModelConfig config = SmallModelOf(family);
   config.dtype = format.dtype;
   config.quant_algo = format.algo;
@@ -107,13 +106,6 @@ Status CheckQuantMethod(const Family& family, std::string_view method) {
   return Unimplemented(fmt::format(
       "{} is of experts that one tensor holds, which {} does not have; other methods are supported",
       method, family.architecture));
-}
-
-Status CheckGgufTarget(DeviceKind target) {
-  if (target == DeviceKind::kCpu) return Status::Ok();
-  return Unimplemented(
-      "a GGUF file is opened on the CPU alone; for a GPU write a checkpoint of it with "
-      "`inflight convert` and open that");
 }
 
 }  // namespace inflight::builder

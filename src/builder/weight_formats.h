@@ -32,7 +32,4 @@ Status CheckFormat(const model::Family& family, const WeightFormat& format, Devi
 // Whether a family's weights may be packed by a method of quantized/method.h.
 Status CheckQuantMethod(const model::Family& family, std::string_view method);
 
-// Whether GGUF files are opened for a backend.
-Status CheckGgufTarget(DeviceKind target);
-
 }  // namespace inflight::builder

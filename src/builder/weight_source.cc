@@ -26,7 +26,6 @@
 #include "builder/native_forms.h"
 #include "builder/recipes.h"
 #include "builder/sharding.h"
-#include "builder/weight_formats.h"
 #include "builder/widened_forms.h"
 #include "model/config_json.h"
 #include "quantized/block_form.h"
@@ -184,7 +183,6 @@ Result<std::unique_ptr<WeightSource>> OpenGguf(const std::filesystem::path& path
   source->where = path.string();
   ASSIGN_OR_RETURN(artifact::GgufModel model, artifact::OpenGguf(path));
   ASSIGN_OR_RETURN(source->config, ReadGgufConfig(model));
-  if (options.target) RETURN_IF_ERROR(CheckGgufTarget(*options.target).WithPrefix(path.string()));
   source->files.push_back(std::move(model.tensors));
   RETURN_IF_ERROR(MakeGgufRecipes(*source));
   source->config.dtype = options.dtype.value_or(StoredDType(*source));

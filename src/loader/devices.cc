@@ -64,11 +64,6 @@ Result<std::shared_ptr<Device>> Devices::For(const std::filesystem::path& dir,
   if (kind == SourceKind::kEngine) return ForEngine(dir, options.rank);
   if (gpu_ == nullptr) return Cpu();
   options.target = DeviceKind::kCuda;
-  if (kind == SourceKind::kGguf) {
-    const Status reason = builder::Describe(dir, options).status();
-    logging::Warning("a GGUF file is opened on the CPU", {{"reason", reason.message()}});
-    return Cpu();
-  }
   // What is wrong with the directory itself is said by whoever opens it.
   const Result<Description> on_gpu = builder::Describe(dir, options);
   if (!on_gpu.ok()) return gpu_;

@@ -56,6 +56,20 @@ def test_greedy_ids_are_those_of_transformers(name, tmp_path):
     assert greedy(path, cases) == [case["greedy"] for case in cases]
 
 
+HEADER = 256  # bytes before weights
+
+
+def engine_for_gpus(model, out):
+    run("build", "--checkpoint-dir", model, "--output-dir", out, "--target", "cuda", "--dtype", "bfloat16")
+    return (out / "rank0.engine").read_bytes()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_engine_for_gpus_is_that_of_the_hugging_face_model(name, tmp_path):
+    path = gguf_models.write(GOLDEN / name, tmp_path / "m.gguf")
+    assert engine_for_gpus(path, tmp_path / "a") == engine_for_gpus(GOLDEN / name, tmp_path / "b")
+
+
 def checkpoint(model, out, dtype="float32"):
     run("convert", "--model-dir", model, "--output-dir", out, "--dtype", dtype)
     named, data = safetensors_rows.header(out / "rank0.safetensors")
@@ -149,6 +163,17 @@ def test_packed_weights_are_the_numbers_of_the_package(type_name, wide, tmp_path
     }
     for name, values in expected.items():
         assert (found[name].view(np.uint32) == values.view(np.uint32)).all(), name
+
+
+@pytest.mark.parametrize("type_name", QUANTISED + sorted(WIDENED))
+def test_an_engine_for_gpus_is_that_of_its_checkpoint(type_name, wide, tmp_path):
+    """But for sums over the whole, and the sign of zeros in tables, which a checkpoint has as codes."""
+    path = gguf_models.write(wide, tmp_path / "m.gguf", pack=packing(type_name, np.random.default_rng(6)))
+    run("convert", "--model-dir", path, "--output-dir", tmp_path / "checkpoint", "--dtype", "bfloat16")
+    engines = engine_for_gpus(path, tmp_path / "a"), engine_for_gpus(tmp_path / "checkpoint", tmp_path / "b")
+    a, b = (np.frombuffer(engine[HEADER:], np.uint16) for engine in engines)
+    assert a.shape == b.shape
+    assert not (a[a != b] & 0x7FFF).any() and not (b[a != b] & 0x7FFF).any()
 
 
 KEPT = {  # bits, group, offsets
