@@ -21,6 +21,7 @@
 #include "inflight/request.h"
 #include "inflight/request_stats.h"
 #include "inflight/status.h"
+#include "inflight/step_profile.h"
 
 namespace inflight {
 
@@ -228,6 +229,9 @@ class Executor {
   // at its end, and those that ended since the record before. Those that ended after the last step
   // are in one more record of its number. Thread-safe.
   virtual void TakeRequestStats(std::vector<RequestStatsPerIteration>* records) = 0;
+
+  // Takes profiles of the step loop; null where there is none. Thread-safe.
+  virtual std::shared_ptr<StepProfiler> step_profiler() const { return nullptr; }
 
   // False after a device fault or when the step loop's heartbeat is older than it should be.
   virtual bool healthy() const = 0;

@@ -177,6 +177,7 @@ class ExecutorImpl : public SteppedExecutor {
   void TakeRequestStats(std::vector<RequestStatsPerIteration>* records) override {
     loop_.TakeRequestStats(records);
   }
+  std::shared_ptr<StepProfiler> step_profiler() const override { return loop_.step_profiler(); }
   bool healthy() const override;
   void Shutdown(int64_t drain_ms) override;
   bool Step() override { return loop_.Step(); }

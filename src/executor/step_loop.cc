@@ -75,7 +75,8 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
                          : backend.info().wants_guide_masks ? &guide_masks_
                                                             : nullptr),
       iterations_(static_cast<size_t>(options.iter_stats_max_iterations)),
-      request_stats_(static_cast<size_t>(options.request_stats_max_iterations)) {
+      request_stats_(static_cast<size_t>(options.request_stats_max_iterations)),
+      recorder_(std::make_shared<TurnRecorder>(clock, /*computes_in_launch=*/depth_ == 1)) {
   if (options.kv_observer != nullptr) kv_cache_.Observe(options.kv_observer.get());
   const auto max_rows = static_cast<size_t>(options.limits.max_batch_size);
   step_.rows.reserve(max_rows);
@@ -112,10 +113,15 @@ bool StepLoop::Turn() {
   turn_start_ns_ = ReadTime();
   waited_ns_ = 0;
   heartbeat_ns_.store(turn_start_ns_, std::memory_order_relaxed);
+  recorder_->BeginTurn(turn_start_ns_);
+  const int64_t num_tokens_before = stats_.tokens_generated;
 
   bool progressed = Admit();
+  recorder_->Mark(TurnPhase::kAdmit);
   bool launched = false;
-  if (!has_fault() && Plan()) {
+  const bool has_plan = !has_fault() && Plan();
+  recorder_->Mark(TurnPhase::kPlan);
+  if (has_plan) {
     Prepare();
     launched = Launch();
   }
@@ -125,14 +131,18 @@ bool StepLoop::Turn() {
   if (collects) {
     Collect();
     Retire();
+    recorder_->Mark(TurnPhase::kRetire);
     progressed = true;
   }
   progressed |= launched || num_retired_ > 0;
   if (!progressed) progressed = FindLoss();
   // Before clients are woken, so that whoever has its last response finds it counted.
   if (progressed) PublishStats();
+  recorder_->Mark(TurnPhase::kStatistics);
   streams_.Flush();
+  recorder_->Mark(TurnPhase::kDeliver);
   if (progressed) {
+    RecordTurn(num_tokens_before);
     last_host_ns_.store(ReadTime() - turn_start_ns_ - waited_ns_, std::memory_order_relaxed);
   }
   if (options_.watcher != nullptr)
@@ -251,15 +261,19 @@ bool StepLoop::Launch() {
   if (options_.watcher != nullptr)
     options_.watcher->OnLaunch(plan, step_.rows, scheduler_.num_paused());
   step.launched_ns = ReadTime();
+  recorder_->Mark(TurnPhase::kPrepare, step.launched_ns);
   ++num_in_flight_;
   const Result<Ticket> ticket = backend_.Launch(plan);
-  stats_.last_launch_ns = ReadTime() - step.launched_ns;
+  const int64_t now_ns = ReadTime();
+  recorder_->Mark(TurnPhase::kLaunch, now_ns);
+  stats_.last_launch_ns = now_ns - step.launched_ns;
   waited_ns_ += stats_.last_launch_ns;
   if (!ticket.ok()) {
     Fault(ticket.status());
     return false;
   }
   step.ticket = *ticket;
+  if (recorder_->is_on()) recorder_->turn().launched = ProfileOf(step);
   ProvideLateInputs();
   return true;
 }
@@ -272,6 +286,7 @@ void StepLoop::ProvideLateInputs() {
   late_inputs_.masks.clear();
   Status status = FillLateInputs(step);
   if (status.ok()) status = backend_.ProvideLateInputs(step.ticket, late_inputs_);
+  recorder_->Mark(TurnPhase::kMasks);
   if (!status.ok()) Fault(status);
 }
 
@@ -292,6 +307,7 @@ void StepLoop::Collect() {
   const int64_t before_ns = ReadTime();
   const Result<const StepResult*> result = backend_.Collect(step.ticket);
   const int64_t now_ns = ReadTime();
+  recorder_->Mark(TurnPhase::kWait, now_ns);
   waited_ns_ += now_ns - before_ns;
   if (!result.ok()) {
     Fault(result.status());
@@ -310,6 +326,7 @@ void StepLoop::Collect() {
     stats_.last_idle_ns = (*result)->device_begin_ns - last_device_end_ns_;
   last_device_end_ns_ = (*result)->device_end_ns;
   CountStep(step, **result, now_ns);
+  recorder_->Mark(TurnPhase::kCollect);
   first_in_flight_ = (first_in_flight_ + 1) % depth_;
   --num_in_flight_;
   ProvideLateInputs();

@@ -8,7 +8,7 @@
 //
 // Threads: one thread calls Step. stats() and the health queries are for any thread.
 // Steady state (nobody joins or leaves) allocates nothing, locks nothing and logs nothing, but for
-// request statistics where they are asked for.
+// request statistics where they are asked for. A profile has its memory before it begins.
 #pragma once
 
 #include <atomic>
@@ -31,6 +31,7 @@
 #include "executor/seqlock.h"
 #include "executor/sequence.h"
 #include "executor/streams.h"
+#include "executor/turn_recorder.h"
 #include "kv_cache/kv_cache.h"
 #include "scheduler/draft_pace.h"
 #include "scheduler/fair_turns.h"
@@ -77,6 +78,7 @@ class StepLoop {
   void TakeRequestStats(std::vector<RequestStatsPerIteration>* records) {
     request_stats_.Take(records);
   }
+  std::shared_ptr<StepProfiler> step_profiler() const { return recorder_; }
   bool has_fault() const { return has_fault_.load(std::memory_order_acquire); }
   const Status& fault() const { return fault_; }  // for any thread, where there is one
   int64_t longest_step_ns() const { return longest_step_ns_.load(std::memory_order_relaxed); }
@@ -146,6 +148,8 @@ class StepLoop {
   void RecordIteration();
   void NoteEnd(const Sequence& sequence);
   void RecordRequests();
+  static TurnProfile::Step ProfileOf(const StepInFlight& step);
+  void RecordTurn(int64_t num_tokens_before);
 
   StepInFlight& Oldest() { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
   StepInFlight& At(int i) {
@@ -199,6 +203,7 @@ class StepLoop {
   RequestStatsRing request_stats_;
   std::vector<RequestStats> ended_;  // since the last record of requests; of a sequence each
   int64_t num_steps_of_requests_ = 0;
+  const std::shared_ptr<TurnRecorder> recorder_;
   std::atomic<bool> has_fault_{false};
   bool is_broken_ =
       false;  // a turn ended in its middle: nobody asks scheduler_ and kv_cache_ again

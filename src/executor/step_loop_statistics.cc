@@ -72,6 +72,27 @@ void StepLoop::CountStep(const StepInFlight& step, const StepResult& result, int
   if (options_.step_observer != nullptr) {
     options_.step_observer->OnStep(step_ns, step.num_rows, step.num_tokens);
   }
+  if (recorder_->is_on()) {
+    recorder_->turn().collected = ProfileOf(step);
+    recorder_->turn().device_ns = result.device_end_ns - result.device_begin_ns;
+  }
+}
+
+TurnProfile::Step StepLoop::ProfileOf(const StepInFlight& step) {
+  return {.number = step.ticket,
+          .num_rows = step.num_rows,
+          .num_tokens = step.num_tokens,
+          .num_prompt_tokens = step.num_prefill_tokens};
+}
+
+void StepLoop::RecordTurn(int64_t num_tokens_before) {
+  if (!recorder_->is_on()) return;
+  TurnProfile& turn = recorder_->turn();
+  turn.num_tokens_generated = stats_.tokens_generated - num_tokens_before;
+  turn.num_active_requests = stats_.num_active_requests;
+  turn.num_queued_requests = inbox_.num_queued();
+  turn.kv_blocks_used = stats_.kv_blocks_used;
+  recorder_->Keep();
 }
 
 void StepLoop::PublishStats() {
