@@ -271,15 +271,18 @@ class ServerImpl final : public LoadableServer {
   void BeginExit() override {
     is_exiting_ = true;
     repositories_->BeginExit();
+    profiles_.Stop();
   }
   bool exiting() const override { return is_exiting_; }
   SharedMemory& shared_memory() override { return shared_memory_; }
   Tracer& tracer() override { return tracer_; }
+  void CaptureProfile(ProfileRequest request, ProfileHandler handler) override;
   void Shutdown(int64_t drain_ms) override;
 
  private:
   bool is_loading() const { return is_loading_.load(std::memory_order_acquire); }
   Status CheckControl() const;
+  Result<std::vector<ProfiledLoop>> LoopsOf(const std::string& model) const;
   bool WaitForRequests(int64_t deadline_ns);
   void StartPolling();
 
@@ -295,6 +298,7 @@ class ServerImpl final : public LoadableServer {
   std::condition_variable_any stop_polling_;
   std::mutex polling_mutex_;
   std::jthread polling_;
+  ProfileCapture profiles_;
 };
 
 std::vector<ExecutorGauges> ServerImpl::executor_gauges(bool with_adapters) const {
@@ -313,6 +317,43 @@ std::vector<ExecutorGauges> ServerImpl::executor_gauges(bool with_adapters) cons
                       .adapters = with_adapters ? llm->loaded_adapters() : std::nullopt});
   }
   return gauges;
+}
+
+// "cuda:0" where it holds memory of a GPU.
+std::string DeviceOf(const Model& model) {
+  for (const MemoryUsage& usage : model.memory_usage())
+    if (usage.type == "GPU") return "cuda:" + std::to_string(usage.id);
+  return "cpu";
+}
+
+Result<std::vector<ProfiledLoop>> ServerImpl::LoopsOf(const std::string& model) const {
+  RETURN_IF_ERROR(CheckUsable());
+  std::vector<ProfiledLoop> loops;
+  std::string names;
+  const HeldTable table = repositories_->table();
+  if (!model.empty()) RETURN_IF_ERROR(table->Find(model, /*version=*/"").status());
+  for (const auto& llm : table->llms()) {
+    auto profiler = llm->executor().step_profiler();
+    if (profiler == nullptr) continue;
+    names += (names.empty() ? "" : ", ") + llm->name();
+    if (!model.empty() && llm->name() != model) continue;
+    loops.push_back({.facts = {.model = llm->name(),
+                               .version = llm->version(),
+                               .device = DeviceOf(*llm),
+                               .kv_blocks_max = llm->executor().stats().kv_blocks_max,
+                               .steps = {}},
+                     .profiler = std::move(profiler)});
+  }
+  if (!loops.empty()) return loops;
+  if (names.empty()) return FailedPrecondition("no model that is loaded has a step loop");
+  return InvalidArgument(
+      "model", "got '" + model + "', must be one that has a step loop of its own: " + names);
+}
+
+void ServerImpl::CaptureProfile(ProfileRequest request, ProfileHandler handler) {
+  auto loops = LoopsOf(request.model);
+  if (!loops.ok()) return handler(loops.status());
+  profiles_.Start(std::move(request), *std::move(loops), std::move(handler));
 }
 
 std::vector<IndexEntry> ServerImpl::Index(bool ready_only) const {

@@ -14,6 +14,7 @@
 #include "serving/llm/named_adapters.h"
 #include "serving/memory/shared_memory.h"
 #include "serving/repository/model_control.h"
+#include "serving/server/profile_capture.h"
 #include "serving/statistics/iteration_metrics.h"
 #include "serving/trace/tracer.h"
 
@@ -90,6 +91,11 @@ class Server {
 
   virtual SharedMemory& shared_memory() = 0;
   virtual Tracer& tracer() = 0;
+  // Of the step loops that are there when it begins. kNotFound for an unknown model,
+  // kInvalidArgument for one without a step loop; else profile_capture.h.
+  virtual void CaptureProfile(ProfileRequest /*request*/, ProfileHandler handler) {
+    handler(Unimplemented("this server takes no profiles"));
+  }
 
   // Stops accepting, lets what runs finish for `drain_ms`, cancels the rest. Blocks.
   virtual void Shutdown(int64_t drain_ms) = 0;

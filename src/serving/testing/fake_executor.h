@@ -83,6 +83,7 @@ class FakeExecutor : public Executor {
     records->insert(records->end(), request_stats.begin(), request_stats.end());
     request_stats.clear();
   }
+  std::shared_ptr<StepProfiler> step_profiler() const override { return profiler; }
   bool healthy() const override { return is_healthy; }
 
   void Shutdown(int64_t /*drain_ms*/) override {
@@ -128,6 +129,7 @@ class FakeExecutor : public Executor {
   Status fail_with;            // what the next step answers, if not OK
   bool time_out_next = false;  // the next step ends what it holds as timed out in the queue
   bool is_healthy = true;
+  std::shared_ptr<StepProfiler> profiler;
   inflight::Request last_request;  // as enqueued
   std::vector<RequestId> cancelled_ids;
   std::vector<ExecutorStats> iterations;                // to be taken
