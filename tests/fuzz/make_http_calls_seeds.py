@@ -39,6 +39,7 @@ BODIES = {
     "trace/setting": {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": None},
     "models/m/trace/setting": {"trace_level": ["OFF"]},
     "logging": {"log_info": True, "log_verbose_level": 1, "log_format": "ISO8601"},
+    "debug/profile": {"duration_ms": 1, "model": "m"},
 }  # fmt: skip
 PATHS = [
     "", "/health/live", "/health/ready", "/models/stats", "/models/m", "/models/m/ready", "/models/m/config", "/models/m/stats",

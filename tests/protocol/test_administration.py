@@ -18,7 +18,7 @@ from light_models import write_light_repository
 from live_server import start_error, start_server
 from test_restricted_apis import GROUPS, GRPC, HTTP, call
 
-ADMINISTRATION = ("model-repository", "trace", "logging")
+ADMINISTRATION = ("model-repository", "trace", "logging", "profile")
 PLACE = "the port of --admin-port and the socket of --admin-socket"
 REFUSED = f"this API is answered on {PLACE} alone"
 LOGGING = "/v2/logging"

@@ -13,6 +13,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 GROUPS = (
     "health", "metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace", "logging",
+    "profile",
 )  # fmt: skip
 INT32 = {"datatype": "INT32", "shape": [2], "data": [1, 2]}
 INFER = {"inputs": [{"name": "INPUT0", **INT32}]}
@@ -48,6 +49,7 @@ HTTP = {
         ("GET", f"{MODEL}/trace/setting", None, 200), ("POST", f"{MODEL}/trace/setting", {"trace_rate": "9"}, 200),
     ],
     "logging": [("GET", "/v2/logging", None, 200), ("POST", "/v2/logging", {"log_verbose_level": 0}, 200)],
+    "profile": [("POST", "/v2/debug/profile", {"duration_ms": 1}, 400)],  # these models have no step loop
 }  # fmt: skip
 
 
@@ -86,6 +88,7 @@ GRPC = {
     "statistics": [("ModelStatistics", pb.ModelStatisticsRequest(), None)],
     "trace": [("TraceSetting", pb.TraceSettingRequest(), None)],
     "logging": [("LogSettings", pb.LogSettingsRequest(), None)],
+    "profile": [],
 }  # fmt: skip
 SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 

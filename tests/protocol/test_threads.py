@@ -10,8 +10,9 @@ from conformance_models import add_identity
 from live_server import ROOT, is_sanitized, start_server
 from test_vertex_ai import ENVIRONMENT
 
-# Names that no thread bears while these servers wait: they end with a load or belong to models that are not served here.
-PASSING = {"load", "background", "mock_llm"}
+# Names that no thread bears while these servers wait: they end with a load, belong to models that are not served here, or
+# begin with a profile.
+PASSING = {"load", "background", "mock_llm", "profile"}
 # They need a GPU, NVIDIA's server, or a launcher.
 OTHERS_OWN = {"the GPU driver's", "in Triton's server", "rank watch", "workers", "shadow"}
 

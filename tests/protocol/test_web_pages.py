@@ -20,6 +20,7 @@ SIMPLE_TYPES = ["text/plain", "text/plain;charset=UTF-8", "application/x-www-for
 # What a page could want of the server, with a body that would have an effect.
 CALLS = {
     "/v2/logging": {"log_verbose_level": 3},
+    "/v2/debug/profile": {"duration_ms": 1},
     "/v2/trace/setting": {"trace_rate": "1"},
     "/v2/models/identity/trace/setting": {"trace_rate": "1"},
     "/v2/repository/models/identity/load": {},

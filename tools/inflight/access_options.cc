@@ -29,8 +29,8 @@ void AddAdministration(config::Schema<ServeOptions>& schema) {
   schema.Add(
       "admin_port", [](ServeOptions& o) -> auto& { return o.admin_port; },
       "Port that answers all that the HTTP port does, by its limits and its TLS; the index, load "
-      "and "
-      "unload of models, trace and log settings are then answered there alone. 0 picks a free one.",
+      "and unload of models, trace and log settings and profiles are then answered there alone. 0 "
+      "picks a free one.",
       Range(0, 65535));
   schema.Add(
       "admin_address", [](ServeOptions& o) -> auto& { return o.admin_address; },

@@ -67,8 +67,10 @@ void LogReach(const ServeOptions& options) {
           "--admin-port can be reached from other machines: whoever reaches it may load models and "
           "change settings (--access asks for keys)");
     }
-    logging::Info("the index, load and unload of models, trace and log settings are answered on " +
-                  admin + " alone");
+    logging::Info(
+        "the index, load and unload of models, trace and log settings and profiles are answered "
+        "on " +
+        admin + " alone");
   }
   const std::string open =
       PortsInReach(options, [](const ReachedPort& port) { return port.infers; });

@@ -109,7 +109,8 @@ TEST(AccessPolicy, EachApiNeedsTheRoleOfItsRow) {
   }
 }
 
-constexpr Api kAdministration[] = {Api::kModelRepository, Api::kTrace, Api::kLogging};
+constexpr Api kAdministration[] = {Api::kModelRepository, Api::kTrace, Api::kLogging,
+                                   Api::kProfile};
 
 TEST(AccessPolicy, AdministrationIsAnsweredAtItsPlaceAlone) {
   const auto open = Load({});

@@ -24,6 +24,7 @@ constexpr std::array<ApiRow, kNumApis> kApis = {{
     {"trace",            Role::kSettings,      kChanges,  kAdministers},
     {"logging",          Role::kSettings,      kChanges,  kAdministers},
     {"metrics",          Role::kMetrics,      !kChanges, !kAdministers},
+    {"profile",          Role::kControl,       kChanges,  kAdministers},  // it takes time and memory
 }};
 // clang-format on
 

@@ -17,7 +17,7 @@ enum class Role : uint8_t {
   kHealth,
   kInference,     // and what a client has to know of a model for it
   kMetrics,       // and statistics
-  kControl,       // models are loaded and unloaded
+  kControl,       // models are loaded and unloaded, profiles taken
   kSettings,      // of trace and log
   kSharedMemory,  // regions are registered
 };
@@ -39,8 +39,9 @@ enum class Api : uint8_t {
   kTrace,
   kLogging,
   kMetrics,
+  kProfile,
 };
-inline constexpr size_t kNumApis = 10;
+inline constexpr size_t kNumApis = 11;
 
 struct ApiRow {
   std::string_view name;  // "model-repository"

@@ -46,6 +46,7 @@ const Endpoint kEndpoints[] = {
     {"/v2/trace/setting", kGet | kPost, Api::kTrace, HandleTraceSetting, kNotOnVertexAi},
     {"/v2/models/{model}/trace/setting", kGet | kPost, Api::kTrace, HandleTraceSetting, kNotOnVertexAi},
     {"/v2/logging", kGet | kPost, Api::kLogging, HandleLogging, kNotOnVertexAi},
+    {"/v2/debug/profile", kPost, Api::kProfile, HandleProfile, kNotOnVertexAi},
 };
 // clang-format on
 

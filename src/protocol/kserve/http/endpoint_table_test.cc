@@ -72,6 +72,7 @@ TEST(EndpointTableTest, PathsMatchAsAWhole) {
       {"/v2/cudasharedmemory/region/r/register", "/v2/cudasharedmemory[/region/{region}]/register",
        "", ""},
       {"/v2/logging", "/v2/logging", "", ""},
+      {"/v2/debug/profile", "/v2/debug/profile", "", ""},
   };
   for (const Case& c : kCases) {
     const auto route = RouteOf(c.path);

@@ -68,4 +68,7 @@ Start HandleInfer;
 Start HandleGenerate;        // one response
 Start HandleGenerateStream;  // server-sent events
 
+// Answered when its time is over; a client that disconnects ends it.
+Start HandleProfile;
+
 }  // namespace inflight::kserve_http
