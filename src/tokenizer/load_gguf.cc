@@ -11,6 +11,7 @@
 #include "tokenizer/bpe.h"
 #include "tokenizer/config_files.h"
 #include "tokenizer/load_sentencepiece.h"
+#include "tokenizer/published_patterns.h"
 #include "tokenizer/sentencepiece_proto.h"
 #include "tokenizer/unicode.h"
 
@@ -35,24 +36,6 @@ struct WordRule {
   bool adds_bos = false;  // where add_bos_token is absent
 };
 
-constexpr std::string_view kLlama3Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekkenPattern =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr std::string_view kGpt4oPattern =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
 constexpr WordRule kWordRules[] = {
     {.name = "gpt-2", .pattern = ""},
     {.name = "mpt", .pattern = ""},
@@ -64,7 +47,7 @@ constexpr WordRule kWordRules[] = {
     {.name = "dbrx", .pattern = kLlama3Pattern},
     {.name = "qwen2", .pattern = kQwen2Pattern, .is_nfc = true},
     {.name = "tekken", .pattern = kTekkenPattern, .ignores_merges = true, .adds_bos = true},
-    {.name = "gpt-4o", .pattern = kGpt4oPattern},
+    {.name = "gpt-4o", .pattern = kO200kPattern},
     {.name = "smollm", .pattern = "", .splits_digits = true},
     {.name = "starcoder", .pattern = "", .splits_digits = true},
     {.name = "refact", .pattern = "", .splits_digits = true},

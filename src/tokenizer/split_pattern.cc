@@ -5,17 +5,11 @@
 
 #include "base/status_macros.h"
 #include "tokenizer/pcre2_pattern.h"
+#include "tokenizer/published_patterns.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {
 namespace {
-
-constexpr std::string_view kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-// Llama 3 (digits in groups of three) and Qwen 2 (single digits) differ in one quantifier.
-constexpr std::string_view kLlama3Head =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})";
-constexpr std::string_view kLlama3Tail = R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 constexpr uint8_t kSplitFlags = kLetter | kNumber | kSpace;
 
@@ -84,9 +78,9 @@ class Gpt2Rule {
   }
 };
 
-class Llama3Rule {
- public:
-  explicit Llama3Rule(int max_digits) : max_digits_(max_digits) {}
+struct Llama3Rule {
+  int max_digits;
+  bool keeps_last_blanks = false;  // those at the end of the text are one word
 
   const char* Next(const Cursor& cursor, const char* p) const {
     const char* const end = cursor.end();
@@ -110,7 +104,7 @@ class Llama3Rule {
  private:
   const char* Digits(const Cursor& cursor, const char* p) const {
     uint32_t size;
-    for (int n = 1; n < max_digits_ && p < cursor.end(); ++n) {
+    for (int n = 1; n < max_digits && p < cursor.end(); ++n) {
       if (cursor.Class(p, &size) != kNumber) break;
       p += size;
     }
@@ -122,15 +116,14 @@ class Llama3Rule {
     return p;
   }
   // `\s*[\r\n]+` ends behind the last line end of the run of blanks.
-  static const char* BlankRun(const Cursor& cursor, const char* p) {
+  const char* BlankRun(const Cursor& cursor, const char* p) const {
     const char* const run_end = cursor.Run(p, kSpace);
+    if (keeps_last_blanks && run_end == cursor.end()) return run_end;
     for (const char* q = run_end; q > p; --q) {
       if (q[-1] == '\r' || q[-1] == '\n') return q;
     }
     return cursor.Blanks(p, run_end);
   }
-
-  int max_digits_;
 };
 
 template <typename Rule>
@@ -242,13 +235,12 @@ std::shared_ptr<const SplitPattern> SplitPattern::Literal(std::string literal) {
 Result<std::shared_ptr<const SplitPattern>> SplitPattern::Regex(std::string_view pattern) {
   using Ptr = std::shared_ptr<const SplitPattern>;
   if (pattern == kGpt2Pattern) return Gpt2();
-  if (pattern.starts_with(kLlama3Head) && pattern.ends_with(kLlama3Tail) &&
-      pattern.size() >= kLlama3Head.size() + kLlama3Tail.size()) {
-    const std::string_view digits = pattern.substr(
-        kLlama3Head.size(), pattern.size() - kLlama3Head.size() - kLlama3Tail.size());
-    if (digits.empty()) return Ptr(std::make_shared<Scanner<Llama3Rule>>(Llama3Rule(1)));
-    if (digits == "{1,3}") return Ptr(std::make_shared<Scanner<Llama3Rule>>(Llama3Rule(3)));
-  }
+  const auto llama3 = [](Llama3Rule rule) -> Ptr {
+    return std::make_shared<Scanner<Llama3Rule>>(rule);
+  };
+  if (pattern == kLlama3Pattern) return llama3({.max_digits = 3});
+  if (pattern == kQwen2Pattern) return llama3({.max_digits = 1});
+  if (pattern == kCl100kPattern) return llama3({.max_digits = 3, .keeps_last_blanks = true});
   ASSIGN_OR_RETURN(const std::string translated, TranslateRegex(pattern));
   return CompilePcre2(translated);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splitting text by a pattern: hand-written scanners for the two patterns that nearly every
-// byte-level model uses, PCRE2 for the others, plain search for strings.
+// Splitting text by a pattern: hand-written scanners for the patterns that nearly every
+// byte-level model uses (published_patterns.h), PCRE2 for the others, plain search for strings.
 //
 // The `tokenizers` package matches with Oniguruma (Ruby syntax). Patterns are rewritten where the
 // two read the same text differently; constructs that cannot be rewritten are refused by name.

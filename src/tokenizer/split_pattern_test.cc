@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tokenizer/pcre2_pattern.h"
+#include "tokenizer/published_patterns.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {
@@ -57,12 +58,17 @@ TEST(SplitPattern, Llama3SplitsDigitsByThreeAndKeepsLineEndsWithSymbols) {
   EXPECT_THAT(SplitBy(kLlama3, "x'\u017F"), ElementsAre("x", "'\u017F"));
 }
 
+TEST(SplitPattern, Cl100kKeepsTheLastBlanksTogether) {
+  EXPECT_THAT(SplitBy(kCl100kPattern, "a\n  b\n  "), ElementsAre("a", "\n", " ", " b", "\n  "));
+  EXPECT_THAT(SplitBy(kLlama3, "a\n  b\n  "), ElementsAre("a", "\n", " ", " b", "\n", "  "));
+}
+
 TEST(SplitPattern, ScannersAgreeWithTheRegexOnRandomText) {
   const std::string_view characters[] = {
       " ", " ", "\n", "\r", "\t", "'",  "s",      "L",      "l",      "re",     "D", "1",
       "٣", "é", "日", "!",  "-",  "👍", "\u0301", "\u00A0", "\u3000", "\u017F", "½"};
   std::mt19937 random(1);
-  for (const std::string_view pattern : {kGpt2, kLlama3}) {
+  for (const std::string_view pattern : {kGpt2, kLlama3, kQwen2Pattern, kCl100kPattern}) {
     const auto scanner = SplitPattern::Regex(pattern);
     const auto translated = TranslateRegex(pattern);
     ASSERT_TRUE(scanner.ok() && translated.ok());
