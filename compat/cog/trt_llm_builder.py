@@ -87,7 +87,7 @@ def run(config, examples, model_dir, output):
             sys.exit(f"{step}: it ended with status {status}")
     if not written.is_dir():
         sys.exit(f"build: output_dir: {written} is not there, the step wrote elsewhere")
-    for name in TOKENIZER_FILES:
+    for name in (*TOKENIZER_FILES, *(path.name for path in model_dir.glob("*.tiktoken"))):
         if (model_dir / name).exists() and not (written / name).exists():
             shutil.copy(model_dir / name, written / name)
     (written / "cog-trt-llm-config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))

@@ -10,6 +10,7 @@
 
 #include "artifact/engine_file.h"
 #include "artifact/tensor_set.h"
+#include "builder/model_files.h"
 #include "builder/test_models.h"
 #include "model/weight_slots.h"
 
@@ -225,6 +226,30 @@ TEST_F(BuilderTest, SentencePieceModelsTravelAlong) {
   const auto opened = Open(engine(), *device_);
   ASSERT_TRUE(opened.ok()) << opened.status().ToString();
   EXPECT_EQ((*opened)->tokenizer_dir, engine());
+}
+
+TEST_F(BuilderTest, FilesOfRanksTravelAlong) {
+  TinyLlama().Write(hf());
+  ASSERT_TRUE(WriteFile(hf() / "qwen.tiktoken", "ranks").ok());
+  ASSERT_TRUE(ConvertTo("float16").ok());
+  ASSERT_TRUE(Build({.checkpoint_dir = checkpoint(), .output_dir = engine(), .limits = {}}).ok());
+  EXPECT_EQ(*ReadFile(engine() / "qwen.tiktoken"), "ranks");
+  EXPECT_EQ((*Open(engine(), *device_))->tokenizer_dir, engine());
+  ASSERT_TRUE(RemoveTokenizerFiles(engine()).ok());
+  EXPECT_EQ(TokenizerDir(engine()), "");
+}
+
+TEST_F(BuilderTest, ATokenizerInAFolderIsTakenWhereThereIsNoOther) {
+  TinyLlama().Write(hf());
+  std::filesystem::create_directories(hf() / "original");
+  ASSERT_TRUE(WriteFile(hf() / "original/tokenizer.model", "ranks").ok());
+  EXPECT_EQ(TokenizerDir(hf()), hf());
+  ASSERT_TRUE(ConvertTo("float16").ok());
+  EXPECT_EQ(*ReadFile(checkpoint() / "tokenizer.model"), "ranks");
+  ASSERT_TRUE(WriteFile(hf() / "spiece.model", "pieces").ok());
+  ASSERT_TRUE(RemoveTokenizerFiles(checkpoint()).ok());
+  ASSERT_TRUE(CopyModelFiles(hf(), checkpoint()).ok());
+  EXPECT_FALSE(FileExists(checkpoint() / "tokenizer.model"));
 }
 
 // Checkpoints of upstream's converters come without a tokenizer.

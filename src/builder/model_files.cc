@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -25,6 +27,11 @@ constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                            "chat_template.jinja",
                                            "chat_template.json",
                                            gguf::kTokenizerFile};
+// Of the `tiktoken` package, whatever stands before it.
+constexpr std::string_view kRanksExtension = ".tiktoken";
+// Read where there is no other tokenizer, and copied as tokenizer.model.
+constexpr const char* kTokenizersInFolders[] = {"tiktoken/tokenizer.model",
+                                                "original/tokenizer.model"};
 constexpr char kGenerationConfig[] = "generation_config.json";
 constexpr char kMoreTemplates[] = "additional_chat_templates";  // a folder of NAME.jinja
 
@@ -37,6 +44,31 @@ Status CopyFile(const std::filesystem::path& from, const std::filesystem::path& 
     return Internal(
         fmt::format("{}: cannot copy to {}: {}", from.string(), to.string(), error.message()));
   return Status::Ok();
+}
+
+std::vector<std::filesystem::path> RankFilesIn(const std::filesystem::path& dir) {
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(dir, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    if (entry->path().extension() == kRanksExtension) files.push_back(entry->path());
+  return files;
+}
+
+// Whether a tokenizer's files are in `dir` itself.
+bool HasTokenizerFiles(const std::filesystem::path& dir) {
+  for (const char* name :
+       {"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model", gguf::kTokenizerFile})
+    if (FileExists(dir / name)) return true;
+  return !RankFilesIn(dir).empty();
+}
+
+// The tokenizer.model in a folder of `dir` that is read where `dir` itself has none; else empty.
+std::filesystem::path TokenizerInFolder(const std::filesystem::path& dir) {
+  if (HasTokenizerFiles(dir)) return {};
+  for (const char* name : kTokenizersInFolders)
+    if (FileExists(dir / name)) return dir / name;
+  return {};
 }
 
 Status CopyTemplates(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -68,11 +100,13 @@ Status CopyMetadata(const std::filesystem::path& from, const std::filesystem::pa
 }  // namespace
 
 Status RemoveTokenizerFiles(const std::filesystem::path& dir) {
-  for (const char* name : kTokenizerFiles) {
+  std::vector<std::filesystem::path> files = RankFilesIn(dir);
+  for (const char* name : kTokenizerFiles) files.push_back(dir / name);
+  for (const std::filesystem::path& file : files) {
     std::error_code error;
-    std::filesystem::remove(dir / name, error);
+    std::filesystem::remove(file, error);
     if (error)
-      return Internal(fmt::format("{}: cannot remove: {}", (dir / name).string(), error.message()));
+      return Internal(fmt::format("{}: cannot remove: {}", file.string(), error.message()));
   }
   return Status::Ok();
 }
@@ -81,6 +115,10 @@ Status CopyModelFiles(const std::filesystem::path& from, const std::filesystem::
   if (gguf::IsGgufFile(from)) return CopyMetadata(from, to);
   RETURN_IF_ERROR(CopyFile(from / kGenerationConfig, to / kGenerationConfig));
   for (const char* name : kTokenizerFiles) RETURN_IF_ERROR(CopyFile(from / name, to / name));
+  for (const std::filesystem::path& file : RankFilesIn(from))
+    RETURN_IF_ERROR(CopyFile(file, to / file.filename()));
+  if (const std::filesystem::path file = TokenizerInFolder(from); !file.empty())
+    RETURN_IF_ERROR(CopyFile(file, to / file.filename()));
   if (FileExists(from / kMoreTemplates))
     RETURN_IF_ERROR(CopyTemplates(from / kMoreTemplates, to / kMoreTemplates));
   return Status::Ok();
@@ -108,10 +146,8 @@ std::filesystem::path TokenizerDir(const std::filesystem::path& dir) {
     const Result<gguf::File> file = gguf::Parse(mapped->bytes(), dir.string());
     return file.ok() && HasTokenizer(file->metadata) ? dir : std::filesystem::path();
   }
-  for (const char* name :
-       {"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model", gguf::kTokenizerFile})
-    if (FileExists(dir / name)) return dir;
-  return {};
+  const bool has_one = HasTokenizerFiles(dir) || !TokenizerInFolder(dir).empty();
+  return has_one ? dir : std::filesystem::path();
 }
 
 }  // namespace inflight::builder

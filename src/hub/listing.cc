@@ -51,7 +51,17 @@ bool HasEnding(std::string_view path, std::initializer_list<std::string_view> en
 bool IsNeededText(std::string_view path) {
   if (path.starts_with("additional_chat_templates/")) return path.ends_with(".jinja");
   return !IsInFolder(path) &&
-         (HasEnding(path, {".json", ".jinja", ".txt", ".model"}) || path.starts_with("LICENSE"));
+         (HasEnding(path, {".json", ".jinja", ".txt", ".model", ".tiktoken"}) ||
+          path.starts_with("LICENSE"));
+}
+
+// Of the folder itself, or of one in it that is read where it has none.
+bool IsTokenizer(std::string_view path) {
+  return path == "tokenizer.json" || path == "vocab.json" || path == "tokenizer.model" ||
+         path == "spiece.model" || (!IsInFolder(path) && path.ends_with(".tiktoken"));
+}
+bool IsTokenizerInFolder(std::string_view path) {
+  return path == "tiktoken/tokenizer.model" || path == "original/tokenizer.model";
 }
 
 bool IsTorchFile(std::string_view path) {
@@ -139,6 +149,7 @@ Result<std::vector<HubFile>> ChooseFiles(const HubListing& listing, std::string_
   const auto is_double = [&](std::string_view path) {
     return has_model && path.starts_with("consolidated");
   };
+  const bool has_tokenizer = has(IsTokenizer);
   std::vector<HubFile> chosen;
   if (!quant.empty() || (!has_safetensors && !has(IsTorchFile))) {
     auto gguf = ChooseGguf(listing, quant);
@@ -149,7 +160,8 @@ Result<std::vector<HubFile>> ChooseFiles(const HubListing& listing, std::string_
   for (const HubFile& file : listing.files) {
     const bool is_weight = has_safetensors ? is_safetensors(file.path) : IsTorchFile(file.path);
     if (is_double(file.path)) continue;
-    if (is_weight || IsNeededText(file.path)) chosen.push_back(file);
+    const bool is_tokenizer = !has_tokenizer && IsTokenizerInFolder(file.path);
+    if (is_weight || is_tokenizer || IsNeededText(file.path)) chosen.push_back(file);
   }
   return chosen;
 }

@@ -40,6 +40,12 @@ TEST(HubListingTest, SafetensorsComeWithWhatTheyNeedAndNothingElse) {
                       "tokenizer.json", "tokenizer.model", "a.gguf"}),
               ElementsAre("LICENSE", "config.json", "model.safetensors", "tokenizer.json",
                           "tokenizer.model"));
+  EXPECT_THAT(Chosen({"config.json", "model.safetensors", "original/consolidated.00.pth",
+                      "original/tokenizer.model"}),
+              ElementsAre("config.json", "model.safetensors", "original/tokenizer.model"));
+  EXPECT_THAT(Chosen({"assets/qwen.tiktoken", "model.safetensors", "original/tokenizer.model",
+                      "qwen.tiktoken"}),
+              ElementsAre("model.safetensors", "qwen.tiktoken"));
   EXPECT_THAT(Chosen({"config.json", "pytorch_model.bin", "training_args.bin"}),
               ElementsAre("config.json", "pytorch_model.bin"));
   EXPECT_THAT(
