@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text <-> token ids, as the Hugging Face `tokenizers` package and the `sentencepiece` package do
-// it, id by id.
+// Text <-> token ids, as the Hugging Face `tokenizers` package and the `sentencepiece` and
+// `tiktoken` packages do it, id by id.
 //
 // Read from the first of these that a directory has: `tokenizer.json` (BPE, Unigram,
 // WordPiece, WordLevel), `vocab.json` + `merges.txt` (GPT-2), `tokenizer.model` or `spiece.model`
-// (SentencePiece BPE and Unigram; load_sentencepiece.h says how they are dressed),
-// `tokenizer.gguf`. A model may be a GGUF file instead of a directory (load_gguf.h). Kinds that are
-// not supported are refused by name at load. Special-token settings come from
+// (SentencePiece BPE and Unigram; load_sentencepiece.h says how they are dressed) or a file of
+// tiktoken's ranks (load_tiktoken.h), `*.tiktoken`, `tokenizer.model` in a folder `tiktoken` or
+// `original`, `tokenizer.gguf`. A model may be a GGUF file instead of a directory (load_gguf.h).
+// Kinds that are not supported are refused by name at load. Special-token settings come from
 // tokenizer_config.json, special_tokens_map.json and added_tokens.json where they exist.
 //
 // Threads: a loaded Tokenizer is immutable; all methods are thread-safe.
@@ -31,10 +32,12 @@ class Tokenizer {
   // From a model directory or a GGUF file. kNotFound names the files looked for; kInvalidArgument
   // names the file and what is wrong with it.
   static Result<std::shared_ptr<const Tokenizer>> Load(const std::filesystem::path& dir);
-  // From the content of a tokenizer.json, of a tokenizer.model or of a GGUF file alone; for tests
-  // and fuzzers.
+  // From the content of a tokenizer.json, of a SentencePiece model, of a file of tiktoken's ranks
+  // under an encoding (load_tiktoken.h) or of a GGUF file alone; for tests and fuzzers.
   static Result<std::shared_ptr<const Tokenizer>> FromJson(std::string_view tokenizer_json);
   static Result<std::shared_ptr<const Tokenizer>> FromSentencePiece(std::string_view model);
+  static Result<std::shared_ptr<const Tokenizer>> FromTiktoken(std::string_view ranks,
+                                                               std::string_view encoding);
   static Result<std::shared_ptr<const Tokenizer>> FromGguf(std::span<const std::byte> file);
 
   virtual ~Tokenizer() = default;

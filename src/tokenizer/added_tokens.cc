@@ -39,24 +39,37 @@ bool IsSingleWord(std::string_view text, size_t begin, size_t end) {
 
 Status AddedTokens::Add(AddedToken token, const Vocab& vocab, const Normalizer& normalizer) {
   if (token.content.empty()) return Status::Ok();
+  std::optional<TokenId> id = Find(token.content);
+  if (!id) id = vocab.Find(token.content);
+  if (!id) id = std::max(end_id(), static_cast<TokenId>(vocab.size()));
+  return Insert(std::move(token), *id, normalizer);
+}
+
+Status AddedTokens::AddAs(AddedToken token, TokenId id, const Normalizer& normalizer) {
+  if (token.content.empty()) return InvalidArgument("content: must not be empty");
+  const auto other = Find(token.content);
+  if (other || Get(id) != nullptr)
+    return InvalidArgument(other ? "content: is that of id " + std::to_string(*other) + " too"
+                                 : "id " + std::to_string(id) + " is listed twice");
+  return Insert(std::move(token), id, normalizer);
+}
+
+Status AddedTokens::Insert(AddedToken token, TokenId id, const Normalizer& normalizer) {
   if (token.content.size() > kMaxContentBytes) {
     return InvalidArgument("content: got " + std::to_string(token.content.size()) +
                            " bytes, allowed are " + std::to_string(kMaxContentBytes));
   }
-  std::optional<TokenId> id = Find(token.content);
-  if (!id) id = vocab.Find(token.content);
-  if (!id) id = std::max(end_id(), static_cast<TokenId>(vocab.size()));
-  if (*id > kMaxTokenId) {
-    return InvalidArgument("got id " + std::to_string(*id) + ", allowed are 0 to " +
+  if (id > kMaxTokenId) {
+    return InvalidArgument("got id " + std::to_string(id) + ", allowed are 0 to " +
                            std::to_string(kMaxTokenId));
   }
   std::string decoder_form = token.content;
   if (token.normalized) RETURN_IF_ERROR(normalizer.Apply(decoder_form));
-  (token.normalized ? normalized_ : raw_).Add(decoder_form, *id);
-  ids_[token.content] = *id;
+  (token.normalized ? normalized_ : raw_).Add(decoder_form, id);
+  ids_[token.content] = id;
   if (token.special && special_contents_.insert(token.content).second)
-    specials_.Add(token.content, *id);
-  tokens_[*id] = {std::move(token), std::move(decoder_form)};
+    specials_.Add(token.content, id);
+  tokens_[id] = {std::move(token), std::move(decoder_form)};
   return Status::Ok();
 }
 

@@ -43,6 +43,9 @@ class AddedTokens {
   // it, else the next free one; the id in the file only documents it. kInvalidArgument when there
   // are too many.
   Status Add(AddedToken token, const Vocab& vocab, const Normalizer& normalizer);
+  // The same with the id that the file gives it. kInvalidArgument when another added token has it,
+  // or the content has another id.
+  Status AddAs(AddedToken token, TokenId id, const Normalizer& normalizer);
 
   // The parts of a text before and after normalization; what is empty is left out. No special token
   // begins at a byte of `plain_at`, which ascends.
@@ -75,6 +78,7 @@ class AddedTokens {
     AddedToken token;
     std::string decoder_form;
   };
+  Status Insert(AddedToken token, TokenId id, const Normalizer& normalizer);
   void Split(const StringMatcher& matcher, std::string_view text, std::span<const size_t> plain_at,
              std::vector<Part>& parts) const;
 

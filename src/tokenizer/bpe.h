@@ -91,7 +91,8 @@ class BpeModel final : public Model {
   // kInvalidArgument: a merge of tokens that the vocabulary lacks.
   static Result<BpeModel> Create(Vocab vocab, const std::vector<MergePair>& merges,
                                  BpeConfig config);
-  // By ids; a word starts as tokens of `characters`, ids of tokens of one character each.
+  // By ids; a word starts as tokens of `characters`, ids of tokens of one character each, or where
+  // pieces are bytes as those.
   static BpeModel FromRanked(Vocab vocab, const std::vector<RankedMerge>& merges,
                              const std::vector<TokenId>& characters, BpeConfig config);
 

@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tokenizer/definition.h"
 
@@ -21,6 +23,9 @@ struct ConfigFiles {  // null where there is no such file
 // kInvalidArgument names a file that is not a JSON object.
 Result<ConfigFiles> ReadConfigFiles(const std::filesystem::path& dir);
 
+// A JSON object; null when there is no such file.
+Result<nlohmann::json> ReadOptionalJson(const std::filesystem::path& path);
+
 // A value of an object; nothing if it is absent or null.
 const nlohmann::json* Find(const nlohmann::json& object, const std::string& key);
 bool Flag(const nlohmann::json& object, const std::string& key, bool otherwise = false);
@@ -31,7 +36,13 @@ std::optional<TokenId> FirstId(const nlohmann::json& json, const std::string& ke
 // goes before special_tokens_map.json.
 Result<std::optional<AddedToken>> SpecialToken(const ConfigFiles& files, const std::string& key);
 
-// Tokens that tokenizer_config.json's added_tokens_decoder adds to those there are.
+// "additional_special_tokens", of the same files: nothing if both are silent.
+Result<std::optional<std::vector<AddedToken>>> AdditionalSpecialTokens(const ConfigFiles& files);
+
+// added_tokens_decoder of tokenizer_config.json by id; empty if there is none.
+Result<std::map<TokenId, AddedToken>> AddedTokensDecoder(const ConfigFiles& files);
+
+// Tokens that it adds to those there are.
 Status AddFromConfig(const ConfigFiles& files, Definition& definition);
 
 }  // namespace inflight::tokenizer

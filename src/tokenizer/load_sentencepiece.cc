@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/load_sentencepiece.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -114,25 +116,8 @@ Result<std::vector<AddedToken>> SpecialTokens(const ConfigFiles& files, Class ty
     if (!token) token = AddedToken{.content = otherwise, .special = true, .normalized = false};
     tokens.push_back(*std::move(token));
   }
-  for (const Json* json : {&files.tokenizer_config, &files.special_tokens_map}) {
-    const Json* list = Find(*json, "additional_special_tokens");
-    if (list == nullptr) continue;
-    if (!list->is_array()) return InvalidArgument("additional_special_tokens: must be an array");
-    for (const Json& item : *list) {
-      const Json* content = item.is_object() ? Find(item, "content") : &item;
-      if (content == nullptr || !content->is_string()) {
-        return InvalidArgument(
-            "additional_special_tokens: must be strings or objects with content");
-      }
-      tokens.push_back({.content = content->get<std::string>(),
-                        .special = true,
-                        .normalized = Flag(item, "normalized"),
-                        .single_word = Flag(item, "single_word"),
-                        .lstrip = Flag(item, "lstrip"),
-                        .rstrip = Flag(item, "rstrip")});
-    }
-    break;
-  }
+  ASSIGN_OR_RETURN(auto additional, AdditionalSpecialTokens(files));
+  if (additional) std::ranges::move(*additional, std::back_inserter(tokens));
   return tokens;
 }
 

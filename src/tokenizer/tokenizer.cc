@@ -2,12 +2,17 @@
 // Loading a tokenizer from a model directory: which files there are and what each has to say.
 #include "inflight/tokenizer.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "gguf/file.h"
 #include "tokenizer/config_files.h"
 #include "tokenizer/load_gguf.h"
 #include "tokenizer/load_sentencepiece.h"
+#include "tokenizer/load_tiktoken.h"
+#include "tokenizer/tiktoken_ranks.h"
 #include "tokenizer/tokenizer_impl.h"
 
 namespace inflight::tokenizer {
@@ -62,6 +67,34 @@ Result<Definition> LoadGguf(const Path& path) {
   return ReadGguf(file.metadata);
 }
 
+// The file of pieces or of ranks that `dir` has, a path in it; else none. Folders named so are
+// those of transformers and of Meta.
+Result<Path> VocabularyFileOf(const Path& dir) {
+  for (const char* name : {"tokenizer.model", "spiece.model"})
+    if (FileExists(dir / name)) return Path(name);
+  std::vector<Path> found;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(dir, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    if (entry->path().extension() == kTiktokenExtension) found.push_back(entry->path().filename());
+  std::ranges::sort(found);
+  if (found.size() > 1)
+    return InvalidArgument(dir.string() + ": has " + found[0].string() + " and " +
+                           found[1].string() + " (leave the one that is meant)");
+  if (!found.empty()) return found[0];
+  for (const char* name : {"tiktoken/tokenizer.model", "original/tokenizer.model"})
+    if (FileExists(dir / name)) return Path(name);
+  return Path();
+}
+
+Result<Definition> LoadVocabularyFile(const Path& dir, const Path& name, const ConfigFiles& files) {
+  if (name.extension() == kTiktokenExtension) return LoadTiktoken(dir, name, files);
+  ASSIGN_OR_RETURN(const MappedFile mapped, MappedFile::Open(dir / name));
+  const auto bytes = mapped.bytes();
+  const bool has_ranks = BeginsAsRanks({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  return has_ranks ? LoadTiktoken(dir, name, files) : LoadSentencePiece(dir, name.string(), files);
+}
+
 Result<Definition> LoadDefinition(const Path& dir, const ConfigFiles& files) {
   const Path tokenizer_json = dir / "tokenizer.json";
   if (FileExists(tokenizer_json)) {
@@ -73,13 +106,13 @@ Result<Definition> LoadDefinition(const Path& dir, const ConfigFiles& files) {
   if (FileExists(dir / "vocab.json") && FileExists(dir / "merges.txt")) {
     return LoadVocabAndMerges(dir, files);
   }
-  for (const char* name : {"tokenizer.model", "spiece.model"}) {
-    if (FileExists(dir / name)) return LoadSentencePiece(dir, name, files);
-  }
+  ASSIGN_OR_RETURN(const Path vocabulary, VocabularyFileOf(dir));
+  if (!vocabulary.empty()) return LoadVocabularyFile(dir, vocabulary, files);
   if (const Path file = gguf::TokenizerFileOf(dir); !file.empty()) return LoadGguf(file);
   return NotFound(dir.string() +
                   ": has no tokenizer (looked for tokenizer.json, vocab.json with merges.txt, "
-                  "tokenizer.model, spiece.model, tokenizer.gguf)");
+                  "tokenizer.model, spiece.model, *.tiktoken, tiktoken/tokenizer.model, "
+                  "original/tokenizer.model, tokenizer.gguf)");
 }
 
 }  // namespace
@@ -108,6 +141,12 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string_view to
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromSentencePiece(std::string_view model) {
   ASSIGN_OR_RETURN(Definition definition, tokenizer::ReadSentencePiece(model));
+  return std::shared_ptr<const Tokenizer>(std::make_shared<TokenizerImpl>(std::move(definition)));
+}
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromTiktoken(std::string_view ranks,
+                                                                 std::string_view encoding) {
+  ASSIGN_OR_RETURN(Definition definition, tokenizer::ReadTiktoken(ranks, encoding));
   return std::shared_ptr<const Tokenizer>(std::make_shared<TokenizerImpl>(std::move(definition)));
 }
 

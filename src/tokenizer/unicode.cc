@@ -111,6 +111,12 @@ const ByteAlphabet& ByteAlphabet::Get() {
   return alphabet;
 }
 
+std::string ByteAlphabet::Spell(std::string_view bytes) const {
+  std::string token;
+  for (const char c : bytes) token += Symbol(static_cast<uint8_t>(c));
+  return token;
+}
+
 std::optional<std::string> ByteAlphabet::ToBytes(std::string_view token) const {
   std::string bytes;
   for (size_t i = 0; i < token.size();) {

@@ -89,6 +89,7 @@ class ByteAlphabet {
   static const ByteAlphabet& Get();
 
   std::string_view Symbol(uint8_t byte) const { return symbols_[byte]; }
+  std::string Spell(std::string_view bytes) const;
   // The bytes that `token` spells, or nothing if a character of it is outside the alphabet.
   std::optional<std::string> ToBytes(std::string_view token) const;
 

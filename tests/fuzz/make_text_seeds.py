@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of the fuzzers tokenizer_json, infer_request and chat_template: small inputs of every accepted form.
+"""Writes the seeds of the fuzzers tokenizer_json, tokenizer_ranks, infer_request and chat_template: small inputs of every
+accepted form.
 
 usage: .venv/bin/python tests/fuzz/make_text_seeds.py
 """
@@ -21,6 +22,7 @@ import harmony_template  # noqa: E402
 import phi_templates  # noqa: E402
 import recipes  # noqa: E402
 import templates  # noqa: E402
+import tiktoken_recipes  # noqa: E402
 
 
 def write(fuzzer, name, data):
@@ -39,6 +41,15 @@ def tokenizer_json():
     }
     for name, make in makers.items():
         write("tokenizer_json", name, make().to_str().encode() + b"\xffA cat, 12 caf\xc3\xa9s\n")
+
+
+def tokenizer_ranks():
+    for name, ranks in (
+        ("trained", tiktoken_recipes.trained(recipes.LLAMA3, 300)),
+        ("shuffled", tiktoken_recipes.shuffled("ab ", 3, 5)),
+        ("gap", {token: rank + (rank > 270) for token, rank in tiktoken_recipes.shuffled("ab", 4, 6).items()}),
+    ):
+        write("tokenizer_ranks", name, tiktoken_recipes.text_of(ranks) + b"\xff\x02A cat, 12 abba <|eot_id|> caf\xc3\xa9\n ")
 
 
 def tensor(request, name, datatype, shape, raw=None, **contents):
@@ -84,5 +95,6 @@ def chat_template():
 
 if __name__ == "__main__":
     tokenizer_json()
+    tokenizer_ranks()
     infer_request()
     chat_template()
