@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/components.h"
 
+#include <fmt/format.h>
+
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -15,10 +18,20 @@ namespace {
 constexpr int kMaxNesting = 16;  // of Sequence within Sequence
 constexpr size_t kMaxTemplateParts = 64;
 
-// A kind of component by its name in the file, and what reads its object.
+using FieldNames = std::array<std::string_view, 5>;
+
+// A pre-tokenizer, a decoder and a post-processor are called so.
+constexpr FieldNames kByteLevelFields = {"add_prefix_space", "trim_offsets", "use_regex"};
+constexpr FieldNames kMetaspaceFields = {"replacement", "add_prefix_space", "prepend_scheme",
+                                         "str_rep", "split"};
+
+// A kind of component by its name in the file, its fields besides `type`, and what reads its
+// object. Fields that change nothing here are among them: those about offsets, which nobody asks
+// for, and what older releases of the package wrote (str_rep).
 template <typename Step>
 struct KindReader {
   std::string_view name;
+  FieldNames fields;
   Status (*read)(const JsonObject& json, std::vector<Step>& steps);
 };
 
@@ -27,7 +40,10 @@ Status ReadByKind(const JsonObject& json, std::string_view what, std::string_vie
                   const KindReader<Step> (&kinds)[kNumKinds], std::vector<Step>& steps) {
   std::string names;
   for (const KindReader<Step>& kind : kinds) {
-    if (type == kind.name) return kind.read(json, steps);
+    if (type == kind.name) {
+      RETURN_IF_ERROR(json.OnlyFields(kind.fields, fmt::format("{} {}", what, kind.name)));
+      return kind.read(json, steps);
+    }
     names += std::string(kind.name) + ", ";
   }
   return Unimplemented(json.PathOf("type") + ": " + std::string(what) + " \"" +
@@ -43,6 +59,7 @@ Status ReadSteps(const JsonObject& json, std::string_view list_key, std::string_
   if (depth > kMaxNesting) return InvalidArgument(json.path() + ": nested too deeply");
   ASSIGN_OR_RETURN(const std::string_view type, json.String("type"));
   if (type != "Sequence") return ReadByKind(json, what, type, kinds, steps);
+  RETURN_IF_ERROR(json.OnlyFields({&list_key, 1}, fmt::format("{} Sequence", what)));
   ASSIGN_OR_RETURN(const auto parts, json.Objects(list_key));
   for (const JsonObject& part : parts) {
     RETURN_IF_ERROR(ReadSteps(part, list_key, what, kinds, steps, depth + 1));
@@ -116,9 +133,6 @@ Status ReadStripNormalizer(const JsonObject& json, std::vector<NormalizerStep>& 
 
 Status ReadBertNormalizer(const JsonObject& json, std::vector<NormalizerStep>& steps) {
   using Kind = NormalizerStep::Kind;
-  RETURN_IF_ERROR(
-      json.OnlyKeys({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"},
-                    "BertNormalizer"));
   ASSIGN_OR_RETURN(const bool clean_text, json.Bool("clean_text"));
   ASSIGN_OR_RETURN(const bool handle_chinese_chars, json.Bool("handle_chinese_chars"));
   ASSIGN_OR_RETURN(const bool lowercase, json.Bool("lowercase"));
@@ -135,7 +149,6 @@ Status ReadBertNormalizer(const JsonObject& json, std::vector<NormalizerStep>& s
 
 Status ReadPrecompiled(const JsonObject& json, std::vector<NormalizerStep>& steps) {
   constexpr std::string_view kKey = "precompiled_charsmap";
-  RETURN_IF_ERROR(json.OnlyKeys({"type", kKey}, "Precompiled"));
   ASSIGN_OR_RETURN(const std::string_view text, json.String(kKey));
   const auto file = DecodeBase64(text);
   if (!file) return InvalidArgument(json.PathOf(kKey) + ": must be base64");
@@ -147,19 +160,21 @@ Status ReadPrecompiled(const JsonObject& json, std::vector<NormalizerStep>& step
 }
 
 constexpr KindReader<NormalizerStep> kNormalizers[] = {
-    {"BertNormalizer", ReadBertNormalizer},
-    {"ByteLevel", ReadPlainNormalizer<NormalizerStep::Kind::kByteLevel>},
-    {"Lowercase", ReadPlainNormalizer<NormalizerStep::Kind::kLowercase>},
-    {"NFC", ReadPlainNormalizer<NormalizerStep::Kind::kNfc>},
-    {"NFD", ReadPlainNormalizer<NormalizerStep::Kind::kNfd>},
-    {"NFKC", ReadPlainNormalizer<NormalizerStep::Kind::kNfkc>},
-    {"NFKD", ReadPlainNormalizer<NormalizerStep::Kind::kNfkd>},
-    {"Nmt", ReadPlainNormalizer<NormalizerStep::Kind::kNmt>},
-    {"Precompiled", ReadPrecompiled},
-    {"Prepend", ReadPrepend},
-    {"Replace", ReadReplaceNormalizer},
-    {"Strip", ReadStripNormalizer},
-    {"StripAccents", ReadPlainNormalizer<NormalizerStep::Kind::kStripAccents>}};
+    {"BertNormalizer",
+     {"clean_text", "handle_chinese_chars", "strip_accents", "lowercase"},
+     ReadBertNormalizer},
+    {"ByteLevel", {}, ReadPlainNormalizer<NormalizerStep::Kind::kByteLevel>},
+    {"Lowercase", {}, ReadPlainNormalizer<NormalizerStep::Kind::kLowercase>},
+    {"NFC", {}, ReadPlainNormalizer<NormalizerStep::Kind::kNfc>},
+    {"NFD", {}, ReadPlainNormalizer<NormalizerStep::Kind::kNfd>},
+    {"NFKC", {}, ReadPlainNormalizer<NormalizerStep::Kind::kNfkc>},
+    {"NFKD", {}, ReadPlainNormalizer<NormalizerStep::Kind::kNfkd>},
+    {"Nmt", {}, ReadPlainNormalizer<NormalizerStep::Kind::kNmt>},
+    {"Precompiled", {"precompiled_charsmap"}, ReadPrecompiled},
+    {"Prepend", {"prepend"}, ReadPrepend},
+    {"Replace", {"pattern", "content"}, ReadReplaceNormalizer},
+    {"Strip", {"strip_left", "strip_right"}, ReadStripNormalizer},
+    {"StripAccents", {}, ReadPlainNormalizer<NormalizerStep::Kind::kStripAccents>}};
 
 Result<PreTokenizerStep> ReadMetaspace(const JsonObject& json) {
   PreTokenizerStep step{.kind = PreTokenizerStep::Kind::kMetaspace};
@@ -244,7 +259,6 @@ Status ReadDigits(const JsonObject& json, std::vector<PreTokenizerStep>& steps) 
 }
 
 Status ReadPunctuation(const JsonObject& json, std::vector<PreTokenizerStep>& steps) {
-  RETURN_IF_ERROR(json.OnlyKeys({"type", "behavior"}, "Punctuation"));
   SplitBehavior behavior = SplitBehavior::kIsolated;
   if (json.Find("behavior")) {
     ASSIGN_OR_RETURN(behavior, ReadBehavior(json));
@@ -253,15 +267,13 @@ Status ReadPunctuation(const JsonObject& json, std::vector<PreTokenizerStep>& st
   return Status::Ok();
 }
 
-Status ReadBertPreTokenizer(const JsonObject& json, std::vector<PreTokenizerStep>& steps) {
-  RETURN_IF_ERROR(json.OnlyKeys({"type"}, "BertPreTokenizer"));
+Status ReadBertPreTokenizer(const JsonObject&, std::vector<PreTokenizerStep>& steps) {
   steps.push_back(SplitAt(kSpace, SplitBehavior::kRemoved));
   steps.push_back(SplitAt(kPunctuation, SplitBehavior::kIsolated));
   return Status::Ok();
 }
 
 Status ReadCharDelimiterSplit(const JsonObject& json, std::vector<PreTokenizerStep>& steps) {
-  RETURN_IF_ERROR(json.OnlyKeys({"type", "delimiter"}, "CharDelimiterSplit"));
   ASSIGN_OR_RETURN(std::string delimiter, ReadCharacter(json, "delimiter"));
   steps.push_back({.kind = PreTokenizerStep::Kind::kSplit,
                    .pattern = SplitPattern::Literal(std::move(delimiter)),
@@ -283,15 +295,15 @@ Status ReadWhitespaceSplit(const JsonObject&, std::vector<PreTokenizerStep>& ste
 }
 
 constexpr KindReader<PreTokenizerStep> kPreTokenizers[] = {
-    {"BertPreTokenizer", ReadBertPreTokenizer},
-    {"ByteLevel", ReadByteLevel},
-    {"CharDelimiterSplit", ReadCharDelimiterSplit},
-    {"Digits", ReadDigits},
-    {"Metaspace", ReadMetaspaceStep},
-    {"Punctuation", ReadPunctuation},
-    {"Split", ReadSplit},
-    {"Whitespace", ReadWhitespace},
-    {"WhitespaceSplit", ReadWhitespaceSplit}};
+    {"BertPreTokenizer", {}, ReadBertPreTokenizer},
+    {"ByteLevel", kByteLevelFields, ReadByteLevel},
+    {"CharDelimiterSplit", {"delimiter"}, ReadCharDelimiterSplit},
+    {"Digits", {"individual_digits"}, ReadDigits},
+    {"Metaspace", kMetaspaceFields, ReadMetaspaceStep},
+    {"Punctuation", {"behavior"}, ReadPunctuation},
+    {"Split", {"pattern", "behavior", "invert"}, ReadSplit},
+    {"Whitespace", {}, ReadWhitespace},
+    {"WhitespaceSplit", {}, ReadWhitespaceSplit}};
 
 template <DecoderStep::Kind kKind>
 Status ReadPlainDecoder(const JsonObject&, std::vector<DecoderStep>& steps) {
@@ -333,7 +345,6 @@ Status ReadStripDecoder(const JsonObject& json, std::vector<DecoderStep>& steps)
 }
 
 Status ReadWordPieceDecoder(const JsonObject& json, std::vector<DecoderStep>& steps) {
-  RETURN_IF_ERROR(json.OnlyKeys({"type", "prefix", "cleanup"}, "a WordPiece decoder"));
   DecoderStep step{.kind = DecoderStep::Kind::kWordPiece};
   ASSIGN_OR_RETURN(step.content, json.String("prefix"));
   ASSIGN_OR_RETURN(step.cleans_up, json.Bool("cleanup"));
@@ -342,13 +353,13 @@ Status ReadWordPieceDecoder(const JsonObject& json, std::vector<DecoderStep>& st
 }
 
 constexpr KindReader<DecoderStep> kDecoders[] = {
-    {"ByteFallback", ReadPlainDecoder<DecoderStep::Kind::kByteFallback>},
-    {"ByteLevel", ReadPlainDecoder<DecoderStep::Kind::kByteLevel>},
-    {"Fuse", ReadPlainDecoder<DecoderStep::Kind::kFuse>},
-    {"Metaspace", ReadMetaspaceDecoder},
-    {"Replace", ReadReplaceDecoder},
-    {"Strip", ReadStripDecoder},
-    {"WordPiece", ReadWordPieceDecoder}};
+    {"ByteFallback", {}, ReadPlainDecoder<DecoderStep::Kind::kByteFallback>},
+    {"ByteLevel", kByteLevelFields, ReadPlainDecoder<DecoderStep::Kind::kByteLevel>},
+    {"Fuse", {}, ReadPlainDecoder<DecoderStep::Kind::kFuse>},
+    {"Metaspace", kMetaspaceFields, ReadMetaspaceDecoder},
+    {"Replace", {"pattern", "content"}, ReadReplaceDecoder},
+    {"Strip", {"content", "start", "stop"}, ReadStripDecoder},
+    {"WordPiece", {"prefix", "cleanup"}, ReadWordPieceDecoder}};
 
 // ["</s>", 2]
 Result<TokenId> ReadTokenAndId(const JsonObject& json, std::string_view key) {
@@ -423,10 +434,11 @@ Status ReadClsAndSep(const JsonObject& json, std::vector<Template>& templates) {
   return Status::Ok();
 }
 
-constexpr KindReader<Template> kPostProcessors[] = {{"BertProcessing", ReadClsAndSep},
-                                                    {"ByteLevel", ReadOffsetTrimmer},
-                                                    {"RobertaProcessing", ReadClsAndSep},
-                                                    {"TemplateProcessing", ReadTemplateProcessing}};
+constexpr KindReader<Template> kPostProcessors[] = {
+    {"BertProcessing", {"sep", "cls"}, ReadClsAndSep},
+    {"ByteLevel", kByteLevelFields, ReadOffsetTrimmer},
+    {"RobertaProcessing", {"sep", "cls", "trim_offsets", "add_prefix_space"}, ReadClsAndSep},
+    {"TemplateProcessing", {"single", "pair", "special_tokens"}, ReadTemplateProcessing}};
 
 }  // namespace
 

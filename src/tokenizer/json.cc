@@ -21,13 +21,13 @@ std::string JsonObject::PathOf(std::string_view key) const {
   return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
 }
 
-Status JsonObject::OnlyKeys(std::initializer_list<std::string_view> known,
-                            std::string_view what) const {
+Status JsonObject::OnlyFields(std::span<const std::string_view> fields,
+                              std::string_view what) const {
   for (const auto& [key, value] : object_) {
-    if (std::ranges::find(known, key) != known.end()) continue;
-    std::string names;
-    for (const std::string_view name : known)
-      names += (names.empty() ? "" : ", ") + std::string(name);
+    if (key == "type" || (!key.empty() && std::ranges::find(fields, key) != fields.end())) continue;
+    std::string names = "type";
+    for (const std::string_view field : fields)
+      if (!field.empty()) names += ", " + std::string(field);
     return Unimplemented(PathOf(key.substr(0, 100)) + ": is no field of " + std::string(what) +
                          ", which has " + names);
   }

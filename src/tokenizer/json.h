@@ -4,8 +4,8 @@
 
 #include <simdjson.h>
 
-#include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,8 +23,9 @@ class JsonObject {
   std::string PathOf(std::string_view key) const;
   simdjson::dom::object raw() const { return object_; }
 
-  // kUnimplemented names a key that is none of `known`, the fields of `what`.
-  Status OnlyKeys(std::initializer_list<std::string_view> known, std::string_view what) const;
+  // kUnimplemented names a key that is neither "type" nor one of `fields`, the others of `what`.
+  // Empty ones mean none.
+  Status OnlyFields(std::span<const std::string_view> fields, std::string_view what) const;
 
   // Absent and null are both nothing.
   std::optional<simdjson::dom::element> Find(std::string_view key) const;

@@ -60,6 +60,29 @@ TEST(FromJson, OptionsThatAreNotSupportedAreRefusedByName) {
   EXPECT_EQ(With("/version", "2.0").code(), StatusCode::kUnimplemented);
 }
 
+TEST(FromJson, FieldsThatAPartDoesNotHaveAreRefused) {
+  const auto refusal = [](const std::string& pointer, const Json& value) {
+    const Status status = With(pointer, value);
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << pointer;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal("/model/end_of_word", "</w>"),
+              HasSubstr("model.end_of_word: is no field of model BPE, which has type, dropout, "));
+  EXPECT_THAT(refusal("/pre_tokenizer/regex", "x"),
+              HasSubstr("pre_tokenizer.regex: is no field of pre-tokenizer ByteLevel, which has "
+                        "type, add_prefix_space, trim_offsets, use_regex"));
+  EXPECT_THAT(refusal("/decoder/skips", true), HasSubstr("is no field of decoder ByteLevel"));
+  EXPECT_THAT(refusal("/post_processor/triple", Json::array()),
+              HasSubstr("is no field of post-processor TemplateProcessing"));
+  EXPECT_THAT(refusal("/normalizer", {{"type", "Nmt"}, {"lowercase", true}}),
+              HasSubstr("normalizer.lowercase: is no field of normalizer Nmt, which has type"));
+  const Json inner = {{"type", "NFC"}, {"form", "NFD"}};
+  EXPECT_THAT(refusal("/normalizer", {{"type", "Sequence"}, {"normalizers", {inner}}}),
+              HasSubstr("normalizer.normalizers[0].form: is no field of normalizer NFC"));
+  EXPECT_THAT(refusal("/decoder", {{"type", "Sequence"}, {"decoder", Json::array()}}),
+              HasSubstr("decoder.decoder: is no field of decoder Sequence, which has type, deco"));
+}
+
 TEST(FromJson, WrongFieldsAreNamed) {
   const auto message = [](const std::string& pointer, const Json& value) {
     const Status status = With(pointer, value);

@@ -2,6 +2,7 @@
 #include "tokenizer/read_model.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -99,10 +100,7 @@ Result<JsonModel> ReadBpe(const JsonObject& json, bool pieces_are_bytes) {
   return read;
 }
 
-Result<JsonModel> ReadWordPiece(const JsonObject& json) {
-  RETURN_IF_ERROR(json.OnlyKeys(
-      {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"},
-      "a WordPiece model"));
+Result<JsonModel> ReadWordPiece(const JsonObject& json, bool) {
   WordPieceConfig config;
   ASSIGN_OR_RETURN(const std::string_view unk_token, json.String("unk_token"));
   config.unk_token = std::string(unk_token);
@@ -118,8 +116,7 @@ Result<JsonModel> ReadWordPiece(const JsonObject& json) {
   return JsonModel{.model = *std::move(model), .unk_token = std::string(unk_token)};
 }
 
-Result<JsonModel> ReadWordLevel(const JsonObject& json) {
-  RETURN_IF_ERROR(json.OnlyKeys({"type", "vocab", "unk_token"}, "a WordLevel model"));
+Result<JsonModel> ReadWordLevel(const JsonObject& json, bool) {
   ASSIGN_OR_RETURN(const std::string_view unk_token, json.String("unk_token"));
   ASSIGN_OR_RETURN(const JsonObject vocab_json, json.Object("vocab"));
   ASSIGN_OR_RETURN(Vocab vocab, ReadVocab(vocab_json.raw(), vocab_json.path()));
@@ -145,9 +142,7 @@ Result<std::vector<JsonUnigramModel::Piece>> ReadScoredPieces(const JsonObject& 
   return pieces;
 }
 
-Result<JsonModel> ReadUnigram(const JsonObject& json) {
-  RETURN_IF_ERROR(
-      json.OnlyKeys({"type", "unk_id", "vocab", "byte_fallback", "fuse_unk"}, "a Unigram model"));
+Result<JsonModel> ReadUnigram(const JsonObject& json, bool) {
   ASSIGN_OR_RETURN(const auto pieces, ReadScoredPieces(json));
   JsonModel read;
   if (json.Find("unk_id")) {
@@ -171,34 +166,32 @@ Result<JsonModel> ReadUnigram(const JsonObject& json) {
   return read;
 }
 
-enum class ModelKind { kBpe, kUnigram, kWordLevel, kWordPiece };
-constexpr std::pair<std::string_view, ModelKind> kModelKinds[] = {
-    {"BPE", ModelKind::kBpe},
-    {"Unigram", ModelKind::kUnigram},
-    {"WordLevel", ModelKind::kWordLevel},
-    {"WordPiece", ModelKind::kWordPiece}};
+// A kind of model by its name in the file, its fields besides `type`, and what reads its object.
+struct ModelKind {
+  std::string_view name;
+  std::array<std::string_view, 9> fields;
+  Result<JsonModel> (*read)(const JsonObject& json, bool pieces_are_bytes);
+};
+
+constexpr ModelKind kModelKinds[] = {
+    {"BPE",
+     {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+      "byte_fallback", "ignore_merges", "vocab", "merges"},
+     ReadBpe},
+    {"Unigram", {"unk_id", "vocab", "byte_fallback", "fuse_unk"}, ReadUnigram},
+    {"WordLevel", {"vocab", "unk_token"}, ReadWordLevel},
+    {"WordPiece",
+     {"unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"},
+     ReadWordPiece}};
 
 // Files of 2020 have no model.type: the fields tell the kind, in the order of the package.
-Result<ModelKind> KindOfModel(const JsonObject& json) {
-  ASSIGN_OR_RETURN(const auto type, json.OptionalString("type"));
-  if (!type) {
-    const auto vocab = json.Find("vocab");
-    if (json.Find("merges")) return ModelKind::kBpe;
-    if (vocab && vocab->is_array()) return ModelKind::kUnigram;
-    if (json.Find("unk_token")) {
-      const bool goes_on = json.Find("continuing_subword_prefix").has_value();
-      return goes_on && json.Find("max_input_chars_per_word") ? ModelKind::kWordPiece
-                                                              : ModelKind::kWordLevel;
-    }
-  }
-  std::string names;
-  for (const auto& [name, kind] : kModelKinds) {
-    if (type == name) return kind;
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
-  return Unimplemented(json.PathOf("type") + ": model \"" +
-                       std::string(type ? type->substr(0, 100) : "without a type") +
-                       "\" is not supported, only " + names);
+std::string_view NameByFields(const JsonObject& json) {
+  const auto vocab = json.Find("vocab");
+  if (json.Find("merges")) return "BPE";
+  if (vocab && vocab->is_array()) return "Unigram";
+  if (!json.Find("unk_token")) return "without a type";
+  const bool goes_on = json.Find("continuing_subword_prefix").has_value();
+  return goes_on && json.Find("max_input_chars_per_word") ? "WordPiece" : "WordLevel";
 }
 
 }  // namespace
@@ -243,18 +236,18 @@ Result<Merges> ReadMergesTxt(std::string_view text) {
 }
 
 Result<JsonModel> ReadModel(const JsonObject& json, bool pieces_are_bytes) {
-  ASSIGN_OR_RETURN(const ModelKind kind, KindOfModel(json));
-  switch (kind) {
-    case ModelKind::kBpe:
-      return ReadBpe(json, pieces_are_bytes);
-    case ModelKind::kUnigram:
-      return ReadUnigram(json);
-    case ModelKind::kWordLevel:
-      return ReadWordLevel(json);
-    case ModelKind::kWordPiece:
-      return ReadWordPiece(json);
+  ASSIGN_OR_RETURN(const auto type, json.OptionalString("type"));
+  const std::string_view name = type ? *type : NameByFields(json);
+  std::string names;
+  for (const ModelKind& kind : kModelKinds) {
+    if (name == kind.name) {
+      RETURN_IF_ERROR(json.OnlyFields(kind.fields, "model " + std::string(kind.name)));
+      return kind.read(json, pieces_are_bytes);
+    }
+    names += (names.empty() ? "" : ", ") + std::string(kind.name);
   }
-  return Internal("model.type");
+  return Unimplemented(json.PathOf("type") + ": model \"" + std::string(name.substr(0, 100)) +
+                       "\" is not supported, only " + names);
 }
 
 }  // namespace inflight::tokenizer

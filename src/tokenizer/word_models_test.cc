@@ -277,12 +277,12 @@ TEST(WordModels, FieldsThatAreWrongOrUnknownAreNamed) {
   EXPECT_THAT(message(Edited(WordPieceJson(), "/model/max_input_chars_per_word", -1)),
               HasSubstr("model.max_input_chars_per_word: got -1, allowed are 0 to"));
   EXPECT_THAT(message(Edited(WordPieceJson(), "/model/dropout", 0.1)),
-              HasSubstr("model.dropout: is no field of a WordPiece model, which has type, unk_"));
+              HasSubstr("model.dropout: is no field of model WordPiece, which has type, unk_t"));
   EXPECT_THAT(message(Edited(WordPieceJson(), "/model/vocab/" + long_token, 12)),
               HasSubstr("got 8000 bytes, allowed are 7999"));
   EXPECT_THAT(message(Edited(WordPieceJson(), "/model/vocab/x", 3)), HasSubstr("already that of"));
   EXPECT_THAT(message(Edited(WordPieceJson(), "/model/type", "WordLevel")),
-              HasSubstr("is no field of a WordLevel model"));
+              HasSubstr("is no field of model WordLevel"));
   EXPECT_THAT(message(Edited(UnigramJson(), "/model/vocab/2", {"a"})),
               HasSubstr("model.vocab[2]: must be [token, score]"));
   EXPECT_THAT(message(Edited(UnigramJson(), "/model/vocab/2", {"a", "b"})),
@@ -387,8 +387,9 @@ TEST(Components, FieldsThatAreWrongAreNamed) {
               HasSubstr("normalizer.lowercase: is missing"));
   EXPECT_THAT(message("/normalizer", Edited(bert, "/strip_accents", 1)),
               HasSubstr("normalizer.strip_accents: must be true or false"));
-  EXPECT_THAT(message("/normalizer", Edited(bert, "/do_lower_case", true)),
-              HasSubstr("normalizer.do_lower_case: is no field of BertNormalizer, which has type"));
+  EXPECT_THAT(
+      message("/normalizer", Edited(bert, "/do_lower_case", true)),
+      HasSubstr("normalizer.do_lower_case: is no field of normalizer BertNormalizer, which"));
   const auto precompiled = [](const std::string& file) {
     return Json{{"type", "Precompiled"}, {"precompiled_charsmap", file}};
   };
