@@ -22,11 +22,8 @@ Result<std::shared_ptr<const JsonUnigramModel>> JsonUnigramModel::Create(
   double least = std::numeric_limits<double>::infinity();
   for (size_t i = pieces.size(); i-- > 0;) {  // from the end: the last of equal ones is found
     const Piece& piece = pieces[i];
-    if (piece.text.size() > kMaxPieceBytes) {
-      return InvalidArgument("vocab[" + std::to_string(i) + "]: got " +
-                             std::to_string(piece.text.size()) + " bytes, allowed are " +
-                             std::to_string(kMaxPieceBytes));
-    }
+    if (const Status checked = CheckPieceBytes(piece.text); !checked.ok())
+      return checked.WithPrefix("vocab[" + std::to_string(i) + "]");
     const auto id = static_cast<int64_t>(i);
     least = std::min(least, piece.score);
     if (model->vocab_.Find(piece.text)) {

@@ -3,8 +3,15 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 
 namespace inflight::tokenizer {
+
+Status CheckPieceBytes(std::string_view piece) {
+  if (piece.size() <= kMaxPieceBytes) return Status::Ok();
+  return InvalidArgument("got " + std::to_string(piece.size()) + " bytes, allowed are " +
+                         std::to_string(kMaxPieceBytes));
+}
 
 // Places the children of every node, breadth first, where they all fit.
 class PieceTrie::Builder {

@@ -11,11 +11,14 @@
 #include <vector>
 
 #include "inflight/request.h"
+#include "inflight/status.h"
 
 namespace inflight::tokenizer {
 
 // Of a piece, as in the `sentencepiece` package: what a walk may cost at each character of a text.
 inline constexpr size_t kMaxPieceBytes = 7999;
+// kInvalidArgument says how long the piece may be.
+Status CheckPieceBytes(std::string_view piece);
 
 class PieceTrie {
  public:

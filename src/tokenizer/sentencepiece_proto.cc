@@ -160,10 +160,8 @@ int ByteOf(std::string_view name) {
 Status CheckPiece(const SentencePieceProto& proto, const SentencePieceProto::Piece& piece,
                   const std::string& path) {
   if (piece.text.empty()) return InvalidArgument(path + ".piece: must not be empty");
-  if (piece.text.size() > kMaxPieceBytes) {
-    return InvalidArgument(path + ".piece: got " + std::to_string(piece.text.size()) +
-                           " bytes, allowed are " + std::to_string(kMaxPieceBytes));
-  }
+  if (const Status checked = CheckPieceBytes(piece.text); !checked.ok())
+    return checked.WithPrefix(path + ".piece");
   if (piece.text.find('\0') != std::string::npos && piece.text != kNull) {
     return InvalidArgument(path + ".piece: must not hold U+0000");
   }

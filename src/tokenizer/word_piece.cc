@@ -23,11 +23,8 @@ Result<std::shared_ptr<const WordPieceModel>> WordPieceModel::Create(Vocab vocab
   for (TokenId id = 0; id < vocab.end_id(); ++id) {
     const std::string_view token = vocab.Token(id);
     if (token.empty()) continue;
-    if (token.size() > kMaxPieceBytes) {
-      return InvalidArgument("vocab[\"" + std::string(token.substr(0, 100)) + "...\"]: got " +
-                             std::to_string(token.size()) + " bytes, allowed are " +
-                             std::to_string(kMaxPieceBytes));
-    }
+    if (const Status checked = CheckPieceBytes(token); !checked.ok())
+      return checked.WithPrefix("vocab[\"" + std::string(token.substr(0, 100)) + "...\"]");
     entries.push_back({token, id, 0});
   }
   model->trie_ = PieceTrie(std::move(entries));
