@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes what a release consists of, in dist/: tarball, Debian package, Python wheel, bill of materials, their SHA256SUMS
-# (docs/releasing.md). The program links everything but the C library statically.
+# (docs/releasing.md). The program links everything but the C library statically, and starts with glibc 2.28 and later.
 #
 # usage: scripts/release.sh [--check]
 #   --check  afterwards builds the program and the packages a second time, in another folder and without ccache, over the
@@ -24,11 +24,12 @@ fi
 export SOURCE_DATE_EPOCH
 [ -z "$(git status --porcelain)" ] || echo "warning: there are changes that are not committed, and they are in these files"
 scripts/static_deps.sh
+glibc=2.28
 
 make_in() { # BUILD_DIR OUTPUT CMAKE_OPTION...
   local build=$1 output=$2 stage
   shift 2
-  cmake --preset cpu-release -B "$build" "$@" | tail -n 1
+  cmake --preset cpu-release -B "$build" -DINFLIGHT_GLIBC="$glibc" "$@" | tail -n 1
   cmake --build "$build" --target inflight
   stage=$(mktemp -d)
   cmake --install "$build" --component program --strip --prefix "$stage" >/dev/null
@@ -54,5 +55,5 @@ fi
 if [ "$check" = yes ]; then
   rm -rf build/release-check
   CCACHE_DISABLE=1 make_in build/release-check/program build/release-check/dist
-  scripts/check_release.py dist --same-as build/release-check/dist
+  scripts/check_release.py dist --glibc "$glibc" --same-as build/release-check/dist
 fi
