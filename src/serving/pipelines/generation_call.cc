@@ -292,18 +292,8 @@ void Generate(Model& pipeline, const PipelineMembers& members, Request request,
   const bool has_to_read = members.llm->HasToRead(request);
   auto call =
       std::make_shared<GenerationCall>(pipeline, members, std::move(request), std::move(handler));
-  if (text_bytes <= kInlineTextBytes && !has_to_read) return call->Run(call);
-  const void* const owner = OwnerOf(call->request().client, call->request().memory);
-  auto task = [call = std::move(call), text_bytes] {
-    try {
-      const auto tokenizing = ChargeTokenizing(call->request(), text_bytes);
-      tokenizing.ok() ? call->Run(call) : call->Fail(tokenizing.status());
-    } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
-      call->Fail(Caught("unexpected error", e));
-    }
-  };
-  const auto length = has_to_read ? WorkerPool::Length::kLong : LengthOf(text_bytes);
-  members.preprocessing->text_pool().Post(std::move(task), length, owner);
+  BeginCall(std::move(call), text_bytes, has_to_read, members.preprocessing->text_pool(),
+            [](const std::shared_ptr<GenerationCall>& begun) { begun->Run(begun); });
 }
 
 }  // namespace inflight::serving

@@ -379,18 +379,8 @@ void PipelineModel::Infer(Request request, ResponseHandler handler) {
   const size_t text_bytes = TextBytes(*members, request);
   const bool has_to_read = members->llm->HasToRead(request);
   auto call = std::make_shared<Call>(*this, *members, std::move(request), std::move(handler));
-  if (text_bytes <= kInlineTextBytes && !has_to_read) return Run(call);
-  const void* const owner = OwnerOf(call->request().client, call->request().memory);
-  auto task = [this, call = std::move(call), text_bytes] {
-    try {
-      const auto tokenizing = ChargeTokenizing(call->request(), text_bytes);
-      tokenizing.ok() ? Run(call) : call->Fail(tokenizing.status());
-    } catch (const std::exception& e) {  // such as bad_alloc: that request's trouble alone
-      call->Fail(Caught("unexpected error", e));
-    }
-  };
-  const auto length = has_to_read ? WorkerPool::Length::kLong : LengthOf(text_bytes);
-  members->preprocessing->text_pool().Post(std::move(task), length, owner);
+  BeginCall(std::move(call), text_bytes, has_to_read, members->preprocessing->text_pool(),
+            [this](const std::shared_ptr<Call>& begun) { Run(begun); });
 }
 
 // To be looked at: for bad words a byte of every token and more, for a new guide much more.

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/pipelines/text_call.h"
 
-#include <exception>
-#include <utility>
-
 #include "base/status_macros.h"
-#include "serving/llm/llm_call.h"
 
 namespace inflight::serving {
 namespace {
