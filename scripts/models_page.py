@@ -34,6 +34,7 @@ COVERS: list[tuple[str, str, list[str]]] = [
     ("cpu", r"FormatGoldenTest\.LogitsFollowTransformers/(?P<format>[A-Za-z0-9_]+?)_(?P<model>[a-z]\w+)", []),
     ("cpu", r"test_gguf\.py::test_greedy_ids_are_those_of_transformers\[(?P<model>\w+)\]", ["GGUF"]),
     ("cuda", r"test_gguf\.py::test_an_engine_for_gpus_is_that_of_the_hugging_face_model\[(?P<model>\w+)\]", ["GGUF"]),
+    ("cuda", r"test_gguf_experts\.py::\w+\[(?P<model>qwen2_moe\w+|smollm3\w+)\]", ["GGUF"]),
     ("cpu", r"test_gguf_experts\.py::\w+\[(?P<model>qwen2_moe\w+|smollm3\w+)\]", ["GGUF"]),
     ("cpu", r"test_packed_weights_are_those_of_the_plain_model\[(?P<format>[a-z0-9-]+?)-(?P<family>\w+)\]", []),
     ("cuda", r"test_packed_weights_are_those_of_the_plain_model\[(?P<format>[a-z0-9-]+?)-(?P<family>\w+)\]", []),

@@ -31,4 +31,5 @@ def test_each_cell_has_a_test_but_quantised_weights_on_gpus(read):
 def test_tests_are_of_what_is_supported(read):
     """But for GGUF files of Mistral, which call themselves llama."""
     table, tests = read
-    assert set(tests) - set(models_page.supported(table)) == {("MistralForCausalLM", "cpu", "GGUF")}
+    more = {("MistralForCausalLM", backend, "GGUF") for backend in ("cpu", "cuda")}
+    assert set(tests) - set(models_page.supported(table)) == more

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors_rows
 from command import error, run
-from test_gguf import GOLDEN, KEPT, checkpoint, golden, greedy, kept_checkpoint, numbers_of, packing, stored_in
+from test_gguf import GOLDEN, KEPT, checkpoint, engine_for_gpus, golden, greedy, kept_checkpoint, numbers_of, packing, stored_in
 
 LAYER = "transformer.layers.0."
 
@@ -24,13 +24,14 @@ def changed(name, directory, **fields):
 
 
 def assert_same(of_gguf, of_hf, tmp_path):
-    """Checkpoints of the two are equal."""
+    """Checkpoints of the two, and their engines for GPUs, are equal."""
     a, b = checkpoint(of_gguf, tmp_path / "a"), checkpoint(of_hf, tmp_path / "b")
     assert a.keys() == b.keys()
     for key, values in b.items():
         assert (a[key].view(np.uint32) == values.view(np.uint32)).all(), key
     texts = [json.loads((tmp_path / side / "config.json").read_text()) for side in "ab"]
     assert texts[0] == texts[1]
+    assert engine_for_gpus(of_gguf, tmp_path / "c") == engine_for_gpus(of_hf, tmp_path / "d")
 
 
 @pytest.mark.parametrize("name", ["qwen2_moe_ranks"])
