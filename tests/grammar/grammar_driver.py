@@ -39,7 +39,8 @@ class Driver:
         """`functions` are (name, schema or None, names of parameters that are texts); `answer` is a schema of other texts."""
         told = [{"name": n, "schema": "" if s is None else json.dumps(s), "texts": list(texts)} for n, s, texts in functions]
         other = {} if answer is None else {"answer": json.dumps(answer)}
-        self._call(op="calls", template=template, functions=told, must_call=must_call, max_calls=max_calls, tokens=tokens, **other)
+        other |= {"must_call": must_call, "max_calls": max_calls}
+        self._call(op="calls", template=template, functions=told, tokens=tokens, **other)
 
     def read(self, texts):
         """Of each text (content, reasoning, [(name, arguments)])."""

@@ -84,5 +84,5 @@ def test_the_first_name_of_alpha_pattern_that_fits_counts(folder, names):
         rows = np.load(folder / "out/model.lora_weights.npy").reshape(len(config), -1)
         return rows[(config[:, 0] == 1) & (config[:, 1] == 0)][0]  # q_proj of layer 0
 
-    assert (factors(dict(zip(names, (3, 7)))) == factors({names[0]: 3})).all()
+    assert (factors({names[0]: 3, names[1]: 7}) == factors({names[0]: 3})).all()
     assert (factors({names[0]: 3}) != factors({names[0]: 7})).any()
