@@ -78,8 +78,7 @@ struct Encoding {
   std::string_view pattern;
   size_t num_ranks;  // of the published file
   SpecialById (*special_tokens)(bool is_since_3_1);
-  std::string_view bos =
-      "";  // stands in front of a prompt unless add_bos_token is false; empty: none
+  std::string_view bos = {};  // before a prompt unless add_bos_token is false; empty: none
   std::string_view eos = kEndOfTextToken;
   bool is_nfc = false;  // texts are composed first
 };

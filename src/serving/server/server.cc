@@ -276,7 +276,7 @@ class ServerImpl final : public LoadableServer {
   bool exiting() const override { return is_exiting_; }
   SharedMemory& shared_memory() override { return shared_memory_; }
   Tracer& tracer() override { return tracer_; }
-  void CaptureProfile(ProfileRequest request, ProfileHandler handler) override;
+  void CaptureProfile(const ProfileRequest& request, const ProfileHandler& handler) override;
   void Shutdown(int64_t drain_ms) override;
 
  private:
@@ -350,10 +350,10 @@ Result<std::vector<ProfiledLoop>> ServerImpl::LoopsOf(const std::string& model) 
       "model", "got '" + model + "', must be one that has a step loop of its own: " + names);
 }
 
-void ServerImpl::CaptureProfile(ProfileRequest request, ProfileHandler handler) {
+void ServerImpl::CaptureProfile(const ProfileRequest& request, const ProfileHandler& handler) {
   auto loops = LoopsOf(request.model);
   if (!loops.ok()) return handler(loops.status());
-  profiles_.Start(std::move(request), *std::move(loops), std::move(handler));
+  profiles_.Start(request, *std::move(loops), handler);
 }
 
 std::vector<IndexEntry> ServerImpl::Index(bool ready_only) const {

@@ -93,7 +93,7 @@ class Server {
   virtual Tracer& tracer() = 0;
   // Of the step loops that are there when it begins. kNotFound for an unknown model,
   // kInvalidArgument for one without a step loop; else profile_capture.h.
-  virtual void CaptureProfile(ProfileRequest /*request*/, ProfileHandler handler) {
+  virtual void CaptureProfile(const ProfileRequest& /*request*/, const ProfileHandler& handler) {
     handler(Unimplemented("this server takes no profiles"));
   }
 

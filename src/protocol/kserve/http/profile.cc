@@ -57,13 +57,13 @@ void HandleProfile(const Context& context, const Route&, const http_listener::Ht
   if (!asked.ok()) return responder->Send(Error(asked.status()));
   asked->memory = request.memory;
   responder->OnDisconnect([cancel = asked->cancel] { cancel->Cancel(); });
-  context.server.CaptureProfile(
-      *std::move(asked), [responder](const Result<serving::ProfileText>& text) {
-        if (!text.ok()) return responder->Send(Error(text.status()));
-        auto response = Answer(200, kJson);
-        response.segments.push_back({std::as_bytes(std::span(**text)), *text});
-        responder->Send(std::move(response));
-      });
+  context.server.CaptureProfile(*std::move(asked), [responder = std::move(responder)](
+                                                       const Result<serving::ProfileText>& text) {
+    if (!text.ok()) return responder->Send(Error(text.status()));
+    auto response = Answer(200, kJson);
+    response.segments.push_back({std::as_bytes(std::span(**text)), *text});
+    responder->Send(std::move(response));
+  });
 }
 
 }  // namespace inflight::kserve_http
