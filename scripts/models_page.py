@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of docs/models.md: which family runs on which backend in which format of weights, and which test says so.
 
-usage: scripts/models_page.py BIN_DIR [--write | --tests]
+usage: .venv/bin/python scripts/models_page.py BIN_DIR [--write | --tests]
 
 What is supported and what is refused is `inflight families`, which asks what opening a model asks. Tests are those that
 golden_test and pytest list, and of GPUs the models that the tests' sources name: COVERS says which test is of which format.
