@@ -79,8 +79,8 @@ if [ "$mode" = ci ] && [ ! -x build/prometheus/usr/bin/promtool ]; then
   (
     cd build/prometheus
     apt-get download -qq prometheus 2>/dev/null ||
-      { "${as_root[@]}" apt-get update -qq && apt-get download -qq prometheus; }
-    dpkg-deb -x prometheus_*.deb .
-    rm prometheus_*.deb
+      { "${as_root[@]}" apt-get update -qq && apt-get download -qq prometheus; } || true
+    dpkg-deb -x prometheus_*.deb . || echo "warning: no Prometheus here; the tests that need it say so"
+    rm -f prometheus_*.deb
   )
 fi

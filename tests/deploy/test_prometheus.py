@@ -22,7 +22,7 @@ INTERVAL = "5s"
 def program(name):
     found = shutil.which(name, path=str(PACKAGE)) or shutil.which(name)
     if found is None:
-        pytest.skip(f"this machine has no {name}; scripts/install_deps.sh ci gets it")
+        pytest.skip(f"there is no {name}, which scripts/install_deps.sh ci gets from Debian's mirror where it can")
     return found
 
 

@@ -111,6 +111,9 @@ class Service:
 
     def start(self):
         done = self.systemctl("start", "inflight")
+        status = int(self.property("ExecMainStatus") or 0)
+        if done.returncode != 0 and status > 200:  # systemd's own, before the program: EXIT_NAMESPACE and the like
+            pytest.skip(f"systemd cannot set up the unit's process here: status {status}")
         assert done.returncode == 0, done.stderr
         wait(self.answers, self.state)
 
@@ -180,6 +183,8 @@ def test_a_port_that_is_in_use_is_named_until_it_is_free(service):
         taken.bind(("127.0.0.1", service.port))
         taken.listen()
         service.systemctl("start", "inflight")
+        if int(service.property("ExecMainStatus") or 0) > 200:
+            pytest.skip("systemd cannot set up the unit's process here")
         wait(lambda: int(service.property("NRestarts")) >= 1, service.state)
         assert str(service.port) in service.said() and "in use" in service.said(), service.said()
     wait(service.answers, service.state)
