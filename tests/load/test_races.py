@@ -4,7 +4,6 @@ fail to load. The sanitizers of memory and of threads watch it (scripts/sanitize
 
 import json
 import pathlib
-import shutil
 import sys
 import threading
 import time
@@ -15,26 +14,13 @@ import requests
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "protocol"))
 
 from conformance_models import add_ensemble, add_identity, infer_body
-from live_server import DEMO, is_sanitized, start_server
+from demo_llm import add_demo_llm
+from live_server import is_sanitized, start_server
 
 RUN_S = 12 if is_sanitized() else 6
 LEAST = 3  # times that each reader and each changer gets its turn, however slow the machine
 MAY_FAIL = (200, 400, 404, 500, 503)  # the model that is asked for may have gone
 MODELS = ("small", "around", "tensorrt_llm", "broken")
-
-
-def write_llm(repository):
-    """The demo model under one of the four models' names, so that it has gauges of its own."""
-    folder = repository / "tensorrt_llm"
-    shutil.copytree(DEMO, folder / "1")
-    (folder / "config.pbtxt").write_text(
-        'backend: "tensorrtllm"\nmax_batch_size: 4\n'
-        'input { name: "input_ids" data_type: TYPE_INT32 dims: [ -1 ] }\n'
-        'input { name: "input_lengths" data_type: TYPE_INT32 dims: [ 1 ] reshape: { shape: [ ] } }\n'
-        'input { name: "request_output_len" data_type: TYPE_INT32 dims: [ 1 ] }\n'
-        'output { name: "output_ids" data_type: TYPE_INT32 dims: [ -1, -1 ] }\n'
-        'output { name: "sequence_length" data_type: TYPE_INT32 dims: [ -1 ] }\n'
-    )
 
 
 @pytest.fixture
@@ -43,7 +29,7 @@ def server(tmp_path):
     add_identity(models, "small")
     add_ensemble(models, "around", "small")
     add_identity(models, "broken", "instance_group { count: -1 }")
-    write_llm(models)
+    add_demo_llm(models)
     running = start_server(
         tmp_path, None, "--model-repository", models, "--model-control-mode=explicit", "--load-model=small",
         "--trace-config=rate=1", "--trace-config=level=TIMESTAMPS", f"--trace-config=triton,file={tmp_path / 'trace'}",

@@ -5,13 +5,13 @@ import concurrent.futures
 import http.client
 import json
 import select
-import shutil
 import time
 
 import jsonschema
 import pytest
 import requests
-from live_server import DEMO, DEVICE, start_server
+from demo_llm import add_demo_llm
+from live_server import DEVICE, start_server
 
 PATH = "/v2/debug/profile"
 PATIENCE_S = 60
@@ -226,16 +226,7 @@ def test_one_at_a_time_and_who_leaves_ends_it(server):
 @pytest.fixture
 def controlled(tmp_path):
     """The demo model as one that may be unloaded."""
-    folder = tmp_path / "models/tensorrt_llm"
-    shutil.copytree(DEMO, folder / "1")
-    (folder / "config.pbtxt").write_text(
-        'backend: "tensorrtllm"\nmax_batch_size: 4\n'
-        'input { name: "input_ids" data_type: TYPE_INT32 dims: [ -1 ] }\n'
-        'input { name: "input_lengths" data_type: TYPE_INT32 dims: [ 1 ] reshape: { shape: [ ] } }\n'
-        'input { name: "request_output_len" data_type: TYPE_INT32 dims: [ 1 ] }\n'
-        'output { name: "output_ids" data_type: TYPE_INT32 dims: [ -1, -1 ] }\n'
-        'output { name: "sequence_length" data_type: TYPE_INT32 dims: [ -1 ] }\n'
-    )
+    add_demo_llm(tmp_path / "models")
     return start_server(
         tmp_path, None, "--model-repository", tmp_path / "models", "--model-control-mode=explicit", "--load-model=tensorrt_llm"
     )

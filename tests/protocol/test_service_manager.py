@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -29,6 +30,7 @@ START = """mount -t tmpfs none /run && mkdir -p /run/systemd/system /run/systemd
 mkdir -m 0 dir && mkfifo -m 0 fifo && mknod -m 0 chr c 0 0 && mknod -m 0 blk b 0 0 && touch reg sock && chmod 0 reg sock &&
 exec /lib/systemd/systemd --user --log-target=null"""
 
+# MemoryMax=, TasksMax= and the filter of system calls are those of the program without sanitizers; CI's release build runs it.
 pytestmark = pytest.mark.skipif(is_sanitized(), reason="the unit's bounds are those of the server without sanitizers")
 
 
@@ -67,6 +69,8 @@ class Service:
         (units / "inflight.service.d/test.conf").write_text(
             f"[Service]\nPrivateTmp=no\nRestartSec=1\nStandardOutput=append:{self.log}\nStandardError=append:{self.log}\n"
         )
+        probe = re.sub(r"ExecStart=.*", "ExecStart=/bin/true", unit)
+        (units / "probe.service").write_text(probe.replace("Restart=on-failure\n", "").replace("Type=exec", "Type=oneshot"))
         options = json.loads(OPTIONS.read_text())
         del options["model_repository"], options["http_allowed_host"]
         options |= {
@@ -111,11 +115,17 @@ class Service:
 
     def start(self):
         done = self.systemctl("start", "inflight")
-        status = int(self.property("ExecMainStatus") or 0)
-        if done.returncode != 0 and status > 200:  # systemd's own, before the program: EXIT_NAMESPACE and the like
-            pytest.skip(f"systemd cannot set up the unit's process here: status {status}")
         assert done.returncode == 0, done.stderr
         wait(self.answers, self.state)
+
+    def obstacle(self):
+        """What keeps any program from running under such a unit here; none where `true` does."""
+        if not self.is_managed():
+            return "systemd's manager of a user does not start"
+        if self.systemctl("start", "probe").returncode != 0:
+            status = self.systemctl("show", "--value", "--property", "ExecMainStatus", "probe").stdout.strip()
+            return f"systemd cannot set up the unit's namespaces and filters (status {status} of systemd.exec)"
+        return None
 
     def end(self):
         self.systemctl("stop", "inflight")
@@ -131,16 +141,22 @@ HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 @pytest.fixture
 def service():
-    if os.geteuid() != 0 or not MANAGER.exists() or not shutil.which("unshare"):
-        pytest.skip("a manager of systemd needs root, and the packages systemd and util-linux")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="inflight_unit_", dir="/tmp"))  # a short name: it has sockets
-    made = Service(folder)
+    made = None
     try:
-        if not made.is_managed():
-            pytest.skip("systemd's manager of a user does not start here")
+        if os.geteuid() != 0 or not MANAGER.exists() or not shutil.which("unshare"):
+            obstacle = "it needs root, and the packages systemd and util-linux"
+        else:
+            made = Service(folder)
+            obstacle = made.obstacle()
+        if obstacle:
+            # Containers may have no cgroups to write and no namespaces to make, which no package gives them. Where a probe with
+            # the unit's own settings runs, as on CI's machines, the tests run, and what fails is the server or its unit.
+            pytest.skip(f"no manager of systemd for the unit: {obstacle}")
         yield made
     finally:
-        made.end()
+        if made is not None:
+            made.end()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -183,8 +199,6 @@ def test_a_port_that_is_in_use_is_named_until_it_is_free(service):
         taken.bind(("127.0.0.1", service.port))
         taken.listen()
         service.systemctl("start", "inflight")
-        if int(service.property("ExecMainStatus") or 0) > 200:
-            pytest.skip("systemd cannot set up the unit's process here")
         wait(lambda: int(service.property("NRestarts")) >= 1, service.state)
         assert str(service.port) in service.said() and "in use" in service.said(), service.said()
     wait(service.answers, service.state)
