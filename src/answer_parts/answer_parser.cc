@@ -72,14 +72,9 @@ void AnswerParser::Add(std::string_view text, Parts& out) {
 }
 
 void AnswerParser::AddOfContent(std::string_view text) {
-  for (const char c : text) {
-    if (!call_begins_.empty())
-      AddToBegin(c);
-    else if (reader_ == nullptr)
-      found_.Add(Kind::kContent, c);
-    else
-      AddToReader(c);
-  }
+  for (; !text.empty() && !call_begins_.empty(); text.remove_prefix(1)) AddToBegin(text.front());
+  if (reader_ == nullptr) return found_.Add(Kind::kContent, text);
+  for (const char c : text) AddToReader(c);
 }
 
 // A guided answer is what it begins as.
