@@ -72,6 +72,19 @@ ops::LoraDevice AdapterCache::tables() const {
 
 Status AdapterCache::TakeMemory() {
   if (memory_.size() > 0) return Status::Ok();
+  if (!when_idle_) return TakeOwnMemory();
+  return when_idle_([this]() -> Status {
+    RETURN_IF_ERROR(TakeOwnMemory());
+    for (AdapterCache* other : others_) {
+      const std::lock_guard lock(other->mutex_);
+      RETURN_IF_ERROR(other->TakeOwnMemory());
+    }
+    return Status::Ok();
+  });
+}
+
+Status AdapterCache::TakeOwnMemory() {
+  if (memory_.size() > 0) return Status::Ok();
   if (is_cuda_) {
     ASSIGN_OR_RETURN(tables_, Buffer::Allocate(device_, "adapters' tables",
                                                TableBytes(engine_->config, engine_->limits.lora,
@@ -107,27 +120,27 @@ Result<std::shared_ptr<const model::Adapter>> AdapterCache::Get(const LoraUse& u
 Result<std::shared_ptr<const model::Adapter>> AdapterCache::Make(
     const std::shared_ptr<const LoraTensors>& whole, const Key& key) {
   const bool is_part = !engine_->config.part.is_whole();
-  LoraTensors part;
-  if (is_part) {
-    ASSIGN_OR_RETURN(part, PartOf(*whole));
-  }
-  const LoraTensors& tensors = is_part ? part : *whole;
-  if (is_cuda_ && !tensors.biases.empty())
+  if (is_part) RETURN_IF_ERROR(CheckWhole(*whole));
+  std::vector<Part> parts(1 + others_.size());
+  FindPart(*whole, &parts[0]);
+  for (size_t i = 0; i < others_.size(); ++i) others_[i]->FindPart(*whole, &parts[1 + i]);
+  if (is_cuda_ && !whole->biases.empty())
     return Unimplemented(
                "lora_weights: adapters with biases are supported on the CPU, not on a GPU; train "
                "one without (bias none, no lora_bias)")
         .WithField("lora_weights");
-  // Of parts the whole is counted: no other rank has more of it, whichever layers it has.
-  const model::ModelConfig counted =
-      is_part ? model::WholeConfig(engine_->config) : engine_->config;
-  ASSIGN_OR_RETURN(const uint64_t size, model::AdapterBytes(counted, engine_->limits.lora, *whole));
+  ASSIGN_OR_RETURN(const uint64_t size, SizeOf(*whole, parts));
   Place place;
   {
     const std::lock_guard lock(mutex_);
     ASSIGN_OR_RETURN(place, TakePlace(size, key.id));
   }
-  Result<model::Adapter> made = Write(tensors, place, size);
-  if (made.ok() && is_part) made->tensors = whole;
+  Result<model::Adapter> made = Write(*parts[0].tensors, place, size);
+  for (size_t i = 0; i < others_.size() && made.ok(); ++i) {
+    const auto part = others_[i]->Write(*parts[1 + i].tensors, place, size);
+    if (!part.ok()) made = part.status();
+  }
+  if (made.ok() && is_part && !is_cuda_) made->tensors = whole;
   const std::lock_guard lock(mutex_);
   auto found = made.ok() ? Find(key) : nullptr;  // another request brought it meanwhile
   if (!made.ok() || found != nullptr) {
@@ -142,22 +155,48 @@ Result<std::shared_ptr<const model::Adapter>> AdapterCache::Make(
   return entries_.front().adapter;
 }
 
+void AdapterCache::Lead(std::vector<AdapterCache*> others, WhenIdle when_idle) {
+  others_ = std::move(others);
+  when_idle_ = std::move(when_idle);
+}
+
 // All of it is checked, so that no other rank finds a fault.
-Result<LoraTensors> AdapterCache::PartOf(const LoraTensors& whole) const {
-  // Of a message between ranks, of which a little is no weights.
+Status AdapterCache::CheckWhole(const LoraTensors& whole) const {
+  // Of a message between ranks on CPUs, of which a little is no weights.
   constexpr size_t kMostBytes = comm::Group::kMaxMessageBytes - (size_t{1} << 20);
   size_t num_bytes = whole.weights.size();
   for (const LoraTensors::Bias& bias : whole.biases)
     num_bytes += bias.values.size() * sizeof(float);
-  if (num_bytes > kMostBytes)
+  if (num_bytes > kMostBytes && !is_cuda_)
     return InvalidArgument("lora_weights",
                            fmt::format("got {} bytes, a model that is split over ranks takes at "
                                        "most {}",
                                        num_bytes, kMostBytes));
   const model::ModelConfig config = model::WholeConfig(engine_->config);
   RETURN_IF_ERROR(model::AdapterBytes(config, engine_->limits.lora, whole).status());
-  RETURN_IF_ERROR(model::CheckNumbers(config, whole));
-  return model::TakePart(engine_->config, whole);
+  return model::CheckNumbers(config, whole);
+}
+
+void AdapterCache::FindPart(const LoraTensors& whole, Part* part) const {
+  part->tensors = &whole;
+  if (engine_->config.part.is_whole()) return;
+  part->own = model::TakePart(engine_->config, whole);
+  part->tensors = &part->own;
+}
+
+// The most that any rank has of it. Followers on CPUs, which this cache does not write for, have no
+// more than the whole, whichever layers are theirs.
+Result<uint64_t> AdapterCache::SizeOf(const LoraTensors& whole, std::span<const Part> parts) const {
+  const model::LoraLimits& limits = engine_->limits.lora;
+  if (!engine_->config.part.is_whole() && !is_cuda_)
+    return model::AdapterBytes(model::WholeConfig(engine_->config), limits, whole);
+  uint64_t most = 0;
+  for (const Part& part : parts) {
+    ASSIGN_OR_RETURN(const uint64_t size,
+                     model::AdapterBytes(engine_->config, limits, *part.tensors));
+    most = std::max(most, size);
+  }
+  return most;
 }
 
 Result<model::Adapter> AdapterCache::Write(const LoraTensors& tensors, const Place& place,

@@ -6,12 +6,14 @@
 // Memory: one piece of the device's, booked as "adapters" when the executor is made or, where
 // nobody asked for it, when the first adapter comes. It is given out in ranges of bytes.
 // On a GPU factors are made on the host and copied beside the steps that run, and a table there
-// says where each adapter's parts are.
+// says where each adapter's parts are. Of a model on several GPUs the leader's cache gives out
+// places for all ranks: each has its part of an adapter at the same place of its own memory.
 // Threads: any.
 #pragma once
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -44,6 +46,12 @@ class AdapterCache {
   static Result<std::unique_ptr<AdapterCache>> Create(std::shared_ptr<const model::Engine> engine,
                                                       Device& device,
                                                       const AdapterCacheOptions& options);
+
+  // Makes this cache that of the leader of ranks on GPUs, `others` being of the other ranks and
+  // never asked for an adapter. `when_idle` does what it is given while no rank computes: memory
+  // is taken so. Before the first Get; both outlive it.
+  using WhenIdle = std::function<Status(const std::function<Status()>& take)>;
+  void Lead(std::vector<AdapterCache*> others, WhenIdle when_idle);
 
   // On a GPU: bytes of the table, and of what kernels keep between shrink and expand.
   static uint64_t TableBytes(const model::ModelConfig& config, const model::LoraLimits& limits,
@@ -83,7 +91,14 @@ class AdapterCache {
 
   Result<std::shared_ptr<const model::Adapter>> Make(
       const std::shared_ptr<const LoraTensors>& whole, const Key& key);
-  Result<LoraTensors> PartOf(const LoraTensors& whole) const;
+  // What a rank writes of an adapter; `own` where it is not the whole.
+  struct Part {
+    const LoraTensors* tensors = nullptr;
+    LoraTensors own;
+  };
+  Status CheckWhole(const LoraTensors& whole) const;
+  void FindPart(const LoraTensors& whole, Part* part) const;
+  Result<uint64_t> SizeOf(const LoraTensors& whole, std::span<const Part> parts) const;
   std::shared_ptr<const model::Adapter> Find(const Key& key);
   // Where an adapter's factors and its parts are to be.
   struct Place {
@@ -91,6 +106,7 @@ class AdapterCache {
     int index = 0;
   };
   Status TakeMemory();
+  Status TakeOwnMemory();
   Result<Place> TakePlace(size_t size, uint64_t id);
   void GivePlace(const Place& place, size_t size);
   bool GiveUpOne();
@@ -103,6 +119,8 @@ class AdapterCache {
   const uint64_t max_bytes_;
   const bool is_cuda_;
   const int max_num_tokens_;
+  std::vector<AdapterCache*> others_;
+  WhenIdle when_idle_;
   mutable std::mutex mutex_;  // of all below
   Buffer memory_;
   Buffer tables_;

@@ -13,6 +13,7 @@
 //   INFLIGHT_CUDA_TIMES=1            logs, at the end, where the time of steps went
 //   INFLIGHT_CUDA_ACCEPT_DRAFTS=70   accepts so many of 100 drafts, whatever they are, and has some
 //                                    in each step that may have them: for measuring
+//   INFLIGHT_CUDA_COLLECTIVES=nccl   ranks add up by NCCL also where they reach each other's memory
 //   INFLIGHT_CUDA_SHARED_GPU=1       several ranks may have one GPU (ops/cuda/peers.h)
 //   INFLIGHT_CUDA_WATCHDOG_MS=1000   how long a step may take; default 30000
 //   INFLIGHT_CUDA_FAULT=launch@7     step 7 fails: `launch` refused by the runtime, `trap` a kernel
@@ -45,6 +46,9 @@ Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::
 // ranks. All take the same slots and plans in the same order and hold the same tokens.
 class CudaRank : public Backend {
  public:
+  // Before WarmUp: the draft model, whole, which drafts on this rank as on all.
+  virtual Status LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
+                            ops::OpChoice choice, Device& device) = 0;
   // After all ranks are loaded and before the first step, for each on a thread of its own.
   virtual Status WarmUp() = 0;
   // Returns when the steps that it launched have ended; the other ranks have to launch them too.

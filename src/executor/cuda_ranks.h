@@ -16,14 +16,16 @@
 namespace inflight::executor {
 
 // The ranks of `engines`, [tp_size] as of model::RankPart, each on its place of `devices`: GPUs.
-// Each takes as many KV blocks as the rank with the least room. kUnimplemented names what ranks on
-// GPUs do not do; errors else as of CreateLocalBackend.
-Result<LocalBackend> CreateCudaRanks(
-    const std::vector<std::shared_ptr<const model::Engine>>& engines,
-    const std::vector<Device*>& devices, const ExecutorOptions& options,
-    const std::string& force_ops = {});
+// Each takes as many KV blocks as the rank with the least room. `drafts`, where a draft model
+// proposes tokens: the whole of it on each GPU, since each rank drafts. kUnimplemented names what
+// ranks on GPUs do not do; errors else as of CreateLocalBackend.
+using RankEngines = std::vector<std::shared_ptr<const model::Engine>>;
+Result<LocalBackend> CreateCudaRanks(const RankEngines& engines, const std::vector<Device*>& devices,
+                                     const ExecutorOptions& options,
+                                     const std::string& force_ops = {},
+                                     const RankEngines& drafts = {});
 
 // What CreateCudaRanks refuses of what a model is to run with, before its weights are read.
-Status CheckCudaRanks(const model::RankPart& part, const ExecutorOptions& options);
+Status CheckCudaRanks(const model::RankPart& part);
 
 }  // namespace inflight::executor

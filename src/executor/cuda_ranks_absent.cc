@@ -4,11 +4,11 @@
 
 namespace inflight::executor {
 
-Status CheckCudaRanks(const model::RankPart&, const ExecutorOptions&) { return Status::Ok(); }
+Status CheckCudaRanks(const model::RankPart&) { return Status::Ok(); }
 
-Result<LocalBackend> CreateCudaRanks(const std::vector<std::shared_ptr<const model::Engine>>&,
-                                     const std::vector<Device*>&, const ExecutorOptions&,
-                                     const std::string&) {
+Result<LocalBackend> CreateCudaRanks(const RankEngines&, const std::vector<Device*>&,
+                                     const ExecutorOptions&, const std::string&,
+                                     const RankEngines&) {
   return Unimplemented("device: got cuda, this program was built without CUDA");
 }
 

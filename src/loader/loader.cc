@@ -108,11 +108,9 @@ Status CheckRanks(const artifact::RankMapping& ranks) {
 }
 
 // Before weights are read.
-Status CheckRanksRunOn(const Device& device, const builder::OpenOptions& open,
-                       const ExecutorOptions& options) {
+Status CheckRanksRunOn(const Device& device, const builder::OpenOptions& open) {
   if (open.ranks.num_ranks() == 1 || device.kind() == DeviceKind::kCpu) return Status::Ok();
-  return executor::CheckCudaRanks({.tp_size = open.ranks.tp_size, .pp_size = open.ranks.pp_size},
-                                  options);
+  return executor::CheckCudaRanks({.tp_size = open.ranks.tp_size, .pp_size = open.ranks.pp_size});
 }
 
 // The options' own, or such that all that is asked of them is the same device each time.
@@ -201,7 +199,7 @@ executor::WeightSizes SizesOf(const builder::Description& model) {
 Result<std::shared_ptr<const model::Engine>> OpenWeights(const fs::path& dir, Device& device,
                                                          builder::OpenOptions open,
                                                          const OpenOptions& options) {
-  RETURN_IF_ERROR(CheckRanksRunOn(device, open, options.executor));
+  RETURN_IF_ERROR(CheckRanksRunOn(device, open));
   const GpuWeights& asked = options.executor.gpu_weights;
   if (asked.fraction == 1 && !asked.as_many_as_fit)
     return builder::Open(dir, device, open, options.progress);
@@ -230,13 +228,21 @@ Result<std::vector<executor::MemoryPlan>> PlanRanks(
   for (open.rank = 0; open.rank < num_ranks; ++open.rank) {
     ASSIGN_OR_RETURN(models.emplace_back(), builder::Describe(dir, open));
   }
+  const bool is_cuda = open.target == DeviceKind::kCuda;
+  std::vector<executor::WeightPlan> weights;
+  for (size_t r = 0; r < models.size(); ++r) {
+    ASSIGN_OR_RETURN(const StreamingPlan streaming,
+                     PlanStreaming(models[r].config, models[r].limits, *devices[r],
+                                   SizesOf(models[r]), options, draft.cost));
+    weights.push_back(streaming.weights);
+  }
   const auto share_of = [&](size_t rank) {
     const Device& device = *devices[rank];
-    uint64_t taken = devices[0].get() == &device ? draft.weight_bytes : 0;
+    uint64_t taken = is_cuda || devices[0].get() == &device ? draft.weight_bytes : 0;
     uint64_t num_shares = 0;
     for (size_t r = 0; r < models.size(); ++r) {
       if (devices[r].get() != &device) continue;
-      taken += models[r].weight_bytes;
+      taken += weights[r].device_bytes();
       ++num_shares;
     }
     return (device.FreeBytes() - std::min(device.FreeBytes(), taken)) / num_shares;
@@ -245,19 +251,24 @@ Result<std::vector<executor::MemoryPlan>> PlanRanks(
   std::vector<executor::MemoryPlan> plans;
   for (const bool is_final : {false, true}) {
     plans.clear();
-    for (const builder::Description& model : models) {
-      // Beside the leader is what drafts work in.
-      const bool is_leader = plans.empty();
-      const uint64_t share = share_of(plans.size());
-      const uint64_t beside = is_leader ? draft.cost.bytes - draft.weight_bytes : 0;
-      const ExecutorOptions own =
-          is_leader ? options : executor::FollowerOptions(options, plans.front());
+    for (size_t r = 0; r < models.size(); ++r) {
+      const builder::Description& model = models[r];
+      // Beside the leader is what drafts work in; on GPUs every rank drafts.
+      const bool is_leader = r == 0;
+      const bool has_drafts = is_leader || is_cuda;
+      const uint64_t share = share_of(r);
+      const uint64_t beside = has_drafts ? draft.cost.bytes - draft.weight_bytes : 0;
+      const ExecutorOptions own = is_leader || is_cuda
+                                      ? options
+                                      : executor::FollowerOptions(options, plans.front());
       ASSIGN_OR_RETURN(
           plans.emplace_back(),
           executor::PlanMemory(
-              model.config, model.limits, open.target, model.weight_bytes,
+              model.config, model.limits, open.target, weights[r].device_bytes(),
               /*weights_are_taken=*/true, own, share - std::min(share, beside),
-              {.draft_kv_bytes_per_block = is_leader ? draft.cost.kv_bytes_per_block : 0,
+              {.ring_bytes = weights[r].ring_bytes,
+               .host_bytes = weights[r].host_bytes,
+               .draft_kv_bytes_per_block = has_drafts ? draft.cost.kv_bytes_per_block : 0,
                .eagle = is_leader ? draft.eagle_config() : nullptr}));
       if (is_final) continue;
       const int64_t tokens = plans.back().kv_tokens();
@@ -291,7 +302,7 @@ Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
   ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(dir, options));
   ASSIGN_OR_RETURN(const auto devices, DevicesFor(dir, options, open.ranks.num_ranks()));
   plan.device = devices.front();
-  RETURN_IF_ERROR(CheckRanksRunOn(*plan.device, open, options.executor));
+  RETURN_IF_ERROR(CheckRanksRunOn(*plan.device, open));
   open.target = plan.device->kind();
   ASSIGN_OR_RETURN(plan.description, builder::Describe(dir, open));
   const builder::Description& model = plan.description;
@@ -339,13 +350,15 @@ std::string Plan::ToString() const {
 
 namespace {
 
-using Engines = std::vector<std::shared_ptr<const model::Engine>>;
+using Engines = executor::RankEngines;
 using RankDevices = std::vector<std::shared_ptr<Device>>;
 
+// `drafts`: of the leader, on GPUs of each rank; empty without.
 Result<executor::LocalBackend> MakeBackend(const Engines& engines, const RankDevices& devices,
                                            const ExecutorOptions& options, const std::string& ops,
-                                           const executor::DraftWeights& draft,
+                                           const std::vector<executor::DraftWeights>& drafts,
                                            RankProcesses::Load* others) {
+  const executor::DraftWeights draft = drafts.empty() ? executor::DraftWeights() : drafts.front();
   Device& device = *devices.front();
   if (others != nullptr) return others->CreateBackend(engines.front(), device, options, ops, draft);
   if (engines.size() == 1)
@@ -353,7 +366,10 @@ Result<executor::LocalBackend> MakeBackend(const Engines& engines, const RankDev
   if (device.kind() == DeviceKind::kCuda) {
     std::vector<Device*> gpus;
     for (const auto& gpu : devices) gpus.push_back(gpu.get());
-    return executor::CreateCudaRanks(engines, gpus, options, ops);
+    Engines draft_models;
+    if (draft.model != nullptr)
+      for (const executor::DraftWeights& each : drafts) draft_models.push_back(each.model);
+    return executor::CreateCudaRanks(engines, gpus, options, ops, draft_models);
   }
   return executor::CreateRankedBackend(engines, device, options, ops, draft);
 }
@@ -386,7 +402,8 @@ Result<std::unique_ptr<executor::LoopWatcher>> RecorderOf(const Recording& recor
 
 // Of one rank or several; `others` are those of other processes, `dir` what was opened.
 Result<Loaded> StartOn(const Engines& engines, const RankDevices& devices,
-                       const OpenOptions& options, const executor::DraftWeights& draft,
+                       const OpenOptions& options,
+                       const std::vector<executor::DraftWeights>& drafts,
                        RankProcesses::Load* others = nullptr, const fs::path& dir = {},
                        const Recording& recording = {}) {
   const std::shared_ptr<const model::Engine>& engine = engines.front();
@@ -394,7 +411,7 @@ Result<Loaded> StartOn(const Engines& engines, const RankDevices& devices,
   ExecutorOptions executor_options = options.executor;
   ASSIGN_OR_RETURN(executor_options.kv_observer, KvObserverOf(options, *device));
   ASSIGN_OR_RETURN(executor::LocalBackend local,
-                   MakeBackend(engines, devices, executor_options, options.ops, draft, others));
+                   MakeBackend(engines, devices, executor_options, options.ops, drafts, others));
   std::unique_ptr<executor::LoopWatcher> recorder;
   if (!recording.file.empty()) {
     ASSIGN_OR_RETURN(recorder, RecorderOf(recording, dir, options, *device, local.backend->info()));
@@ -425,8 +442,8 @@ struct Parts {
   std::map<Device*, std::unique_ptr<MemoryLedger::OwnerScope>> scopes;
   std::unique_ptr<RankProcesses::Load> others;  // of the other ranks, where they are processes
   Engines engines;
-  OpenedDrafts drafts;
-  OpenOptions options;  // with the drafts' source
+  std::vector<executor::DraftWeights> drafts;  // as of MakeBackend
+  OpenOptions options;                         // with the drafts' source
 };
 
 Result<Parts> OpenParts(const fs::path& directory, const OpenOptions& options) {
@@ -450,8 +467,13 @@ Result<Parts> OpenParts(const fs::path& directory, const OpenOptions& options) {
         parts.engines.emplace_back(),
         OpenWeights(parts.dir, *parts.devices[static_cast<size_t>(rank)], open, options));
   }
-  ASSIGN_OR_RETURN(parts.drafts, OpenDrafts(*parts.engines.front(), *device, options));
-  parts.options.executor.drafts = parts.drafts.source;
+  const bool all_draft = device->kind() == DeviceKind::kCuda;
+  for (size_t rank = 0; rank < (all_draft ? parts.engines.size() : 1); ++rank) {
+    ASSIGN_OR_RETURN(OpenedDrafts opened,
+                     OpenDrafts(*parts.engines[rank], *parts.devices[rank], options));
+    parts.options.executor.drafts = opened.source;
+    parts.drafts.push_back(std::move(opened.weights));
+  }
   return parts;
 }
 
@@ -461,7 +483,7 @@ Result<Loaded> Load(const fs::path& directory, const OpenOptions& options,
                     const Recording& recording) {
   ASSIGN_OR_RETURN(const Parts parts, OpenParts(directory, options));
   ASSIGN_OR_RETURN(Loaded loaded,
-                   StartOn(parts.engines, parts.devices, parts.options, parts.drafts.weights,
+                   StartOn(parts.engines, parts.devices, parts.options, parts.drafts,
                            parts.others.get(), parts.dir, recording));
   loaded.info.directory = parts.dir;
   LogShares(options.owner, *loaded.device);
@@ -473,7 +495,7 @@ Result<LoadedBackend> LoadBackend(const fs::path& directory, const OpenOptions& 
   const OpenOptions& with = parts.options;
   ASSIGN_OR_RETURN(executor::LocalBackend local,
                    MakeBackend(parts.engines, parts.devices, with.executor, with.ops,
-                               parts.drafts.weights, parts.others.get()));
+                               parts.drafts, parts.others.get()));
   return LoadedBackend{
       .devices = parts.devices, .options = with.executor, .backend = std::move(local.backend)};
 }
@@ -481,7 +503,7 @@ Result<LoadedBackend> LoadBackend(const fs::path& directory, const OpenOptions& 
 Result<Loaded> Start(const std::shared_ptr<const model::Engine>& engine,
                      const std::shared_ptr<Device>& device, const OpenOptions& options,
                      const executor::DraftWeights& draft) {
-  return StartOn({engine}, {device}, options, draft);
+  return StartOn({engine}, {device}, options, {draft});
 }
 
 Result<Loaded> StartRanks(const Engines& engines, const RankDevices& devices,

@@ -10,48 +10,17 @@
 #include <cmath>
 #include <filesystem>
 
-#include "builder/builder.h"
 #include "builder/sharding.h"
-#include "constants.h"
+#include "cuda_ranks_fixture.h"
 #include "golden_reference.h"
-#include "rank_gpus.h"
-#include "run_requests.h"
-#include "speculation_cases.h"
 #include "worse.h"
 
 namespace inflight::golden {
 namespace {
 
-using Engines = std::vector<std::shared_ptr<const model::Engine>>;
-
 constexpr const char* kModels[] = {"gpt2_head64",    "llama_head64",     "llama_head128",
                                    "mistral_head64", "qwen2_head64",     "qwen3_head128",
                                    "phi3_head64",    "starcoder2_head64"};
-
-Engines OpenRanks(const std::filesystem::path& dir, const std::vector<Device*>& gpus, DType dtype,
-                  std::optional<model::QuantAlgo> algo = {}) {
-  builder::OpenOptions with{.dtype = dtype, .quant_algo = algo};
-  with.ranks = {.tp_size = static_cast<int>(gpus.size()), .pp_size = 1};
-  Engines engines;
-  for (; with.rank < with.ranks.num_ranks(); ++with.rank) {
-    auto engine = builder::Open(dir, *gpus[static_cast<size_t>(with.rank)], with);
-    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
-    CHECK(engine.ok());
-    engines.push_back(*std::move(engine));
-  }
-  return engines;
-}
-
-std::unique_ptr<Executor> MakeRanked(const Engines& engines, const std::vector<Device*>& gpus,
-                                     const ExecutorOptions& options) {
-  auto backend = executor::CreateCudaRanks(engines, gpus, options);
-  EXPECT_TRUE(backend.ok()) << backend.status().ToString();
-  CHECK(backend.ok());
-  auto executor = executor::CreateExecutor(std::move(backend->backend), options);
-  EXPECT_TRUE(executor.ok()) << executor.status().ToString();
-  CHECK(executor.ok());
-  return std::move(*executor);
-}
 
 // Into parts whose widths the kernels take.
 bool Divides(const std::filesystem::path& dir, int num_ranks) {
@@ -70,12 +39,12 @@ TEST_P(CudaRanksTest, LogitsAndIdsStayNearTransformers) {
   NEED_RANK_GPUS(num_ranks);
   const std::filesystem::path dir = DataDir() / name;
   if (!Divides(dir, num_ranks)) GTEST_SKIP() << "the model does not divide by " << num_ranks;
-  const std::vector<Device*> gpus = RankGpus(num_ranks);
+  const Gpus gpus = RankGpus(num_ranks);
   ExecutorOptions options;
   options.block_size = kBlockSize;
   options.max_batch_size = 4;
   options.max_num_tokens = 128;
-  const auto executor = MakeRanked(OpenRanks(dir, gpus, DType::kBF16), gpus, options);
+  const auto executor = MakeRanked(OpenRanks(dir, gpus, {.dtype = DType::kBF16}), gpus, options);
   const std::vector<Expected> expected = ReadReference(dir);
   std::vector<Request> whole(expected.size());
   std::vector<Request> greedy(expected.size());
@@ -117,24 +86,10 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaRanksTest,
                                   std::to_string(std::get<1>(info.param));
                          });
 
-struct CudaRanksDemoTest : testing::Test {
-  void SetUp() override {
-    NEED_RANK_GPUS(2);
-    gpus = RankGpus(2);
-    options.block_size = kBlockSize;
-    options.max_batch_size = 8;
-    options.max_kv_tokens = 4096;
-    options.deterministic = true;
-  }
-  Sinks Run(const Engines& engines, const std::vector<Request>& requests) {
-    return RunAll<RowsSink>(*MakeRanked(engines, gpus, options), requests);
-  }
-  std::vector<Device*> gpus;
-  ExecutorOptions options;
-};
+using CudaRanksDemoTest = DemoRanksTest;
 
 TEST_F(CudaRanksDemoTest, EveryKindOfRequestIsAnsweredTheSameAloneAndBesideOthers) {
-  const Engines engines = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, DType::kBF16);
+  const RankEngines engines = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, {.dtype = DType::kBF16});
   const auto requests = RequestsOfAllKinds(engines.front()->config.vocab_size);
   const Sinks expected = Run(engines, requests);
   options.max_batch_size = 1;
@@ -151,7 +106,7 @@ TEST_F(CudaRanksDemoTest, EveryKindOfRequestIsAnsweredTheSameAloneAndBesideOther
 }
 
 TEST_F(CudaRanksDemoTest, BeamsAndPausesWorkOnRanks) {
-  const Engines engines = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, DType::kBF16);
+  const RankEngines engines = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, {.dtype = DType::kBF16});
   auto requests = RequestsOfAllKinds(engines.front()->config.vocab_size);
   requests.resize(6);
   for (const size_t i : {size_t{1}, size_t{4}}) requests[i].sampling = {.beam_width = 3};
@@ -169,7 +124,7 @@ TEST_F(CudaRanksDemoTest, BeamsAndPausesWorkOnRanks) {
 
 TEST_F(CudaRanksDemoTest, TheMemoryOfAllRanksIsCounted) {
   const auto local =
-      executor::CreateCudaRanks(OpenRanks(INFLIGHT_DEMO_MODEL, gpus, DType::kBF16), gpus, options);
+      executor::CreateCudaRanks(OpenRanks(INFLIGHT_DEMO_MODEL, gpus, {.dtype = DType::kBF16}), gpus, options);
   ASSERT_TRUE(local.ok()) << local.status().ToString();
   int64_t planned = 0;
   for (const executor::MemoryPlan& plan : local->plans)
@@ -182,7 +137,7 @@ TEST_F(CudaRanksDemoTest, QuantisedWeightsAnswerAsOneGpuForAWhile) {
   for (const auto algo : {model::QuantAlgo::kW8A16, model::QuantAlgo::kFp8PerChannelPerToken}) {
     SCOPED_TRACE(std::string(model::QuantAlgoName(algo)));
     options.deterministic = false;
-    const Engines engines = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, DType::kBF16, algo);
+    const RankEngines engines = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, {.dtype = DType::kBF16, .quant_algo = algo});
     auto one =
         builder::Open(INFLIGHT_DEMO_MODEL, *gpus[0], {.dtype = DType::kBF16, .quant_algo = algo});
     ASSERT_TRUE(one.ok()) << one.status().ToString();
@@ -202,17 +157,13 @@ TEST_F(CudaRanksDemoTest, QuantisedWeightsAnswerAsOneGpuForAWhile) {
 }
 
 TEST_F(CudaRanksDemoTest, WhatRanksOnGpusDoNotDoIsRefusedByName) {
-  const auto message = [&](const model::RankPart& part) {
-    return executor::CheckCudaRanks(part, options).message();
+  const auto message = [](const model::RankPart& part) {
+    return executor::CheckCudaRanks(part).message();
   };
   EXPECT_EQ(message({.tp_size = 2}), "");
   EXPECT_EQ(message({.tp_size = 2, .pp_size = 2}),
             "pipeline_parallel_size: got 2, GPUs have one stage; use tensor_parallel_size, or "
             "--device cpu");
-  options.drafts = DraftSource::kModel;
-  EXPECT_EQ(message({.tp_size = 2}),
-            "speculation: ranks on GPUs take drafts out of texts; use ngram, suffix or none, or "
-            "one rank");
 }
 
 }  // namespace

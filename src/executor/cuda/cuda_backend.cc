@@ -75,7 +75,7 @@ class CudaBackend : public CudaRank {
   Status Load(const ops::OpTable& ops, ops::OpChoice choice, comm::RankGroups groups,
               Device& device);
   Status LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
-                    ops::OpChoice choice, Device& device);
+                    ops::OpChoice choice, Device& device) override;
   Status WarmUp() override;
   Status AwaitSteps() override;
 
@@ -181,7 +181,7 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, comm::Ra
   ASSIGN_OR_RETURN(held_->host_blocks, cuda::HostBlocks::Create(plan, device));
   held_->host_blocks.Add(held_->kv.view());
   ASSIGN_OR_RETURN(held_->masks, cuda::LateMasks::Create(plan, device));
-  info_.takes_guides = info_.wants_guide_masks = groups.tensor == nullptr;
+  info_.takes_guides = info_.wants_guide_masks = true;
   held_->to_host = std::make_unique<LogitsToHost>(device, info_, plan.max_logits());
   held_->prompt_tables = std::make_unique<PromptTables>(device, plan.prompt_rows, info_.max_slots);
   if (plan.drafts != DraftSource::kNone) {
@@ -193,8 +193,7 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, comm::Ra
   info_.pinned_memory_bytes = held_->pinned_bytes();
   std::vector<StepShape> shapes =
       cuda::GraphShapes(plan.max_logits(), std::min(info_.max_num_tokens, info_.max_seq_len));
-  if (model::TakesAdapters(config) && groups.tensor == nullptr)
-    shapes = cuda::WithAdapters(std::move(shapes));
+  if (model::TakesAdapters(config)) shapes = cuda::WithAdapters(std::move(shapes));
   held_->graphs = std::make_unique<StepGraphs>(
       std::move(shapes), handle(),
       [this](const StepShape& shape, StepVariant variant) { return Enqueue(shape, variant); });

@@ -55,6 +55,10 @@ DebugOptions DebugOptions::FromEnvironment() {
     options.ranks_share_gpu = value == "1";
     return value == "0" || value == "1";
   });
+  Variable("INFLIGHT_CUDA_COLLECTIVES", "peers, nccl", [&](std::string_view value) {
+    options.ranks_use_nccl = value == "nccl";
+    return value == "peers" || value == "nccl";
+  });
   Variable("INFLIGHT_CUDA_ACCEPT_DRAFTS", "percent", [&](std::string_view value) {
     const std::optional<int64_t> percent = Number(value);
     if (!percent || *percent > 100) return false;

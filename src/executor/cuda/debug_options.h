@@ -14,6 +14,7 @@ struct DebugOptions {
   bool records_all = false;  // graphs at load, however long it takes
   bool log_times = false;
   bool ranks_share_gpu = false;  // may; ops/cuda/peers.h
+  bool ranks_use_nccl = false;   // also where they reach each other's memory
   float forced_acceptance = -1;  // share of drafts that are accepted whatever they are; -1: no
   int64_t watchdog_ms = 30'000;
   Fault fault = Fault::kNone;

@@ -21,56 +21,16 @@ using inflight::cuda::ToStatus;
 
 // For the process; what was done once is not asked of the runtime again, which takes that for an
 // error.
-Status Reach(const Device& from, const Device& to) {
+Status EnableAccess(int from, int to) {
   static std::mutex mutex;
   static std::set<std::pair<int, int>> reached;  // under mutex
-  const int from_index = from.cuda().index;
-  const int to_index = to.cuda().index;
   const std::lock_guard lock(mutex);
-  if (from_index == to_index || reached.contains({from_index, to_index})) return Status::Ok();
-  int can = 0;
-  RETURN_IF_ERROR(ToStatus(cudaDeviceCanAccessPeer(&can, from_index, to_index), "peer access"));
-  if (can == 0)
-    return Unimplemented(
-        fmt::format("tensor_parallel_size: {} cannot reach the memory of {}, which ranks on GPUs "
-                    "need; use GPUs "
-                    "that NVLink or one PCIe switch joins (nvidia-smi topo -p2p r), or one rank",
-                    from.name(), to.name()));
-  cudaSetDevice(from_index);
-  RETURN_IF_ERROR(ToStatus(cudaDeviceEnablePeerAccess(to_index, 0), "peer access"));
-  reached.insert({from_index, to_index});
+  if (from == to || reached.contains({from, to})) return Status::Ok();
+  cudaSetDevice(from);
+  RETURN_IF_ERROR(ToStatus(cudaDeviceEnablePeerAccess(to, 0), "peer access"));
+  reached.insert({from, to});
   return Status::Ok();
 }
-
-// Indices of the GPUs that groups have. Kernels of two groups could wait for each other: one on a
-// GPU for a rank whose GPU is full of kernels that wait for a rank on the first.
-class GroupGpus {
- public:
-  static GroupGpus& OfProcess() {
-    static GroupGpus gpus;
-    return gpus;
-  }
-  Status Take(std::span<Device* const> devices, std::vector<int>* taken) {
-    const std::lock_guard lock(mutex_);
-    for (const Device* device : devices)
-      if (taken_.contains(device->cuda().index))
-        return FailedPrecondition(
-            fmt::format("gpu_device_ids: {} is of another model on several GPUs; unload that one "
-                        "first, or name other GPUs",
-                        device->name()));
-    for (const Device* device : devices)
-      if (taken_.insert(device->cuda().index).second) taken->push_back(device->cuda().index);
-    return Status::Ok();
-  }
-  void Give(const std::vector<int>& taken) {
-    const std::lock_guard lock(mutex_);
-    for (const int index : taken) taken_.erase(index);
-  }
-
- private:
-  std::mutex mutex_;
-  std::set<int> taken_;  // under mutex_
-};
 
 // Of the ranks on `devices` those on one GPU, at most. A kernel that waits for another rank may
 // keep that rank's from the multiprocessors, so that several have one for debugging alone.
@@ -162,7 +122,24 @@ class PeerGroup::Rank : public comm::Communicator {
   ops::cuda::Peers of_norms_;
 };
 
-PeerGroup::~PeerGroup() { GroupGpus::OfProcess().Give(gpus_); }
+PeerGroup::~PeerGroup() = default;
+
+comm::Communicator& PeerGroup::rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
+
+Status PeerGroup::Reaches(std::span<Device* const> devices) {
+  for (const Device* from : devices)
+    for (const Device* to : devices) {
+      int can = from == to ? 1 : 0;
+      if (can == 0)
+        RETURN_IF_ERROR(
+            ToStatus(cudaDeviceCanAccessPeer(&can, from->cuda().index, to->cuda().index),
+                     "peer access"));
+      if (can == 0)
+        return Unimplemented(
+            fmt::format("{} does not reach the memory of {}", from->name(), to->name()));
+    }
+  return Status::Ok();
+}
 
 Status PeerGroup::status() {
   if (__atomic_load_n(peers_.abort, __ATOMIC_ACQUIRE) == 0) return Status::Ok();
@@ -178,16 +155,16 @@ void PeerGroup::Abort(const Status& reason) {
   __atomic_store_n(reinterpret_cast<uint32_t*>(abort_.data()), 1, __ATOMIC_RELEASE);
 }
 
-Result<std::unique_ptr<PeerGroup>> PeerGroup::Create(std::span<Device* const> devices) {
+Result<std::unique_ptr<GpuGroup>> PeerGroup::Create(std::span<Device* const> devices) {
   const auto size = static_cast<int>(devices.size());
   if (size > ops::cuda::kMaxPeers)
     return InvalidArgument(fmt::format("tensor_parallel_size: got {}, GPUs take at most {}", size,
                                        ops::cuda::kMaxPeers));
   ASSIGN_OR_RETURN(const int ranks_per_gpu, RanksPerGpu(devices));
   std::unique_ptr<PeerGroup> group(new PeerGroup());
-  RETURN_IF_ERROR(GroupGpus::OfProcess().Take(devices, &group->gpus_));
   for (const Device* from : devices)
-    for (const Device* to : devices) RETURN_IF_ERROR(Reach(*from, *to));
+    for (const Device* to : devices)
+      RETURN_IF_ERROR(EnableAccess(from->cuda().index, to->cuda().index));
   ASSIGN_OR_RETURN(group->abort_, PinnedBuffer::Allocate(*devices[0], sizeof(uint32_t)));
   group->peers_.size = size;
   group->peers_.ranks_per_gpu = ranks_per_gpu;
@@ -200,7 +177,7 @@ Result<std::unique_ptr<PeerGroup>> PeerGroup::Create(std::span<Device* const> de
     group->mailboxes_.push_back(std::move(mailbox));
     group->ranks_.push_back(std::make_unique<Rank>(*group, r));
   }
-  return group;
+  return std::unique_ptr<GpuGroup>(std::move(group));
 }
 
 }  // namespace inflight::executor::cuda

@@ -10,23 +10,24 @@
 #include <span>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "executor/cuda/gpu_group.h"
 #include "ops/cuda/peers.h"
 #include "tensor/buffer.h"
 
 namespace inflight::executor::cuda {
 
-class PeerGroup {
+class PeerGroup : public GpuGroup {
  public:
-  // A rank on each of `devices`. kInvalidArgument where there are too many, or one more than once,
-  // which DebugOptions::ranks_share_gpu allows; kFailedPrecondition where another group has one of
-  // them; kUnimplemented where one of two GPUs cannot reach the other's memory.
-  static Result<std::unique_ptr<PeerGroup>> Create(std::span<Device* const> devices);
-  ~PeerGroup();
-  PeerGroup(const PeerGroup&) = delete;
-  PeerGroup& operator=(const PeerGroup&) = delete;
+  // kUnimplemented names two GPUs of which one cannot reach the other's memory (NVLink, or one PCIe
+  // switch; `nvidia-smi topo -p2p r` shows it).
+  static Status Reaches(std::span<Device* const> devices);
 
-  comm::Communicator& rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
+  // A rank on each of `devices`, which reach each other. kInvalidArgument where there are too many,
+  // or one more than once, which DebugOptions::ranks_share_gpu allows.
+  static Result<std::unique_ptr<GpuGroup>> Create(std::span<Device* const> devices);
+  ~PeerGroup() override;
+
+  comm::Communicator& rank(int r) override;
 
  private:
   class Rank;
@@ -34,7 +35,6 @@ class PeerGroup {
   Status status();
   void Abort(const Status& reason);
 
-  std::vector<int> gpus_;  // that no other group may have
   std::mutex mutex_;
   Status reason_;  // of the abort, under mutex_
   std::vector<Buffer> mailboxes_;

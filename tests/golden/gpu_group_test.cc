@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks on GPUs add up and gather columns: against double precision and against what was there, for
-// messages of both ways to add up and of many sizes, one call behind another, and from graphs.
-#include "executor/cuda/peer_group.h"
+// messages of both ways to add up and of many sizes, one call behind another, and from graphs; over
+// each other's memory and by NCCL.
+#include "executor/cuda/gpu_group.h"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <random>
 #include <thread>
 
+#include "executor/cuda/nccl_library.h"
 #include "ops/backend.h"
 #include "ops/cuda/cuda_stream.h"
 #include "rank_gpus.h"
@@ -31,7 +34,12 @@ T Must(Result<T> result) {
 
 constexpr size_t kSharedBytes = size_t{48} << 20;
 
-class PeerGroupTest : public testing::TestWithParam<int> {
+struct GroupCase {
+  int num_ranks = 0;
+  const char* collectives = "peers";  // as of INFLIGHT_CUDA_COLLECTIVES
+};
+
+class GpuGroupTest : public testing::TestWithParam<GroupCase> {
  protected:
   struct Rank {
     Device* device = nullptr;
@@ -41,16 +49,21 @@ class PeerGroupTest : public testing::TestWithParam<int> {
   };
 
   void SetUp() override {
-    NEED_RANK_GPUS(GetParam());
-    const std::vector<Device*> gpus = RankGpus(GetParam());
-    group_ = Must(PeerGroup::Create(gpus));
+    NEED_RANK_GPUS(num_ranks());
+    const std::vector<Device*> gpus = RankGpus(num_ranks());
+    if (uses_nccl() && std::ranges::count(gpus, gpus[0]) > 1)
+      GTEST_SKIP() << "NCCL takes one rank on a GPU";
+    if (const Status nccl = LoadNccl().status(); uses_nccl() && !nccl.ok())
+      GTEST_SKIP() << nccl.message();
+    setenv("INFLIGHT_CUDA_COLLECTIVES", GetParam().collectives, 1);
+    group_ = Must(GpuGroup::Create(gpus, /*is_deterministic=*/false));
     const ops::ShapeClass shape{.weight_dtype = DType::kBF16,
                                 .dtype = DType::kBF16,
                                 .kv_dtype = DType::kBF16,
                                 .head_dim = 64,
                                 .num_heads = 2,
                                 .num_kv_heads = 2};
-    for (int r = 0; r < GetParam(); ++r) {
+    for (int r = 0; r < num_ranks(); ++r) {
       Rank& rank = ranks_.emplace_back();
       rank.device = gpus[static_cast<size_t>(r)];
       rank.stream = Must(ops::cuda::CudaStream::Create(*rank.device, shape, 64, 64));
@@ -59,6 +72,11 @@ class PeerGroupTest : public testing::TestWithParam<int> {
       group_->rank(r).Share({rank.memory.data(), rank.memory.size()});
     }
   }
+
+  void TearDown() override { unsetenv("INFLIGHT_CUDA_COLLECTIVES"); }
+
+  static int num_ranks() { return GetParam().num_ranks; }
+  static bool uses_nccl() { return GetParam().collectives == std::string("nccl"); }
 
   // `work` of each rank on a thread of its own; then waits for the GPUs. Ranks that wait for each
   // other for good are a failure, and no hang.
@@ -72,7 +90,7 @@ class PeerGroupTest : public testing::TestWithParam<int> {
       group_->rank(0).Abort(Internal("the ranks wait for each other"));
     });
     std::vector<std::thread> threads;
-    for (int r = 0; r < GetParam(); ++r)
+    for (int r = 0; r < num_ranks(); ++r)
       threads.emplace_back([&, r] {
         cudaSetDevice(ranks_[static_cast<size_t>(r)].device->cuda().index);
         const Status status = work(r, ranks_[static_cast<size_t>(r)]);
@@ -107,7 +125,7 @@ class PeerGroupTest : public testing::TestWithParam<int> {
     constexpr size_t kOffset = 4096;
     std::vector<double> sums(static_cast<size_t>(count));
     std::vector<double> sizes(static_cast<size_t>(count));
-    for (int r = 0; r < GetParam(); ++r) {
+    for (int r = 0; r < num_ranks(); ++r) {
       std::mt19937 random(static_cast<unsigned>(count * 16 + r));
       std::normal_distribution<float> normal;
       std::vector<T> values(static_cast<size_t>(count));
@@ -124,22 +142,25 @@ class PeerGroupTest : public testing::TestWithParam<int> {
     });
     const auto first = Read<T>(0, kOffset, static_cast<size_t>(count));
     double worst = 0;
-    for (size_t i = 0; i < first.size(); ++i)
+    for (size_t i = 0; i < first.size(); ++i) {
+      // NCCL rounds each sum on the way, none larger than the sizes together.
+      const double rounded = uses_nccl() ? num_ranks() * sizes[i] : std::abs(sums[i]);
       worst = golden::Worse(worst, std::abs(static_cast<double>(first[i].ToFloat()) - sums[i]) /
-                                       (std::abs(sums[i]) * roundoff + sizes[i] * 1e-6));
+                                       (rounded * roundoff + sizes[i] * 1e-6));
+    }
     EXPECT_LE(worst, 1.0) << "of what rounding may change";
-    for (int r = 1; r < GetParam(); ++r) {
+    for (int r = 1; r < num_ranks(); ++r) {
       const auto other = Read<T>(r, kOffset, static_cast<size_t>(count));
       EXPECT_EQ(std::memcmp(other.data(), first.data(), first.size() * sizeof(T)), 0)
           << "rank " << r;
     }
   }
 
-  std::unique_ptr<PeerGroup> group_;
+  std::unique_ptr<GpuGroup> group_;
   std::vector<Rank> ranks_;
 };
 
-TEST_P(PeerGroupTest, SumsAreThoseOfDoublePrecisionAndTheSameOnAllRanks) {
+TEST_P(GpuGroupTest, SumsAreThoseOfDoublePrecisionAndTheSameOnAllRanks) {
   for (const int64_t count :
        {8, 16, 2040, 2048, 4096, 8192, 65536, 262144, 524288, 524296, 1048576, 3145728, 16777216}) {
     ExpectSums<BFloat16>(DType::kBF16, count, 0x1p-8);
@@ -149,10 +170,10 @@ TEST_P(PeerGroupTest, SumsAreThoseOfDoublePrecisionAndTheSameOnAllRanks) {
 
 // Small and large messages in turn, recorded once and replayed: what a call leaves behind harms
 // none after it.
-TEST_P(PeerGroupTest, CallsFollowEachOtherAndAreReplayed) {
+TEST_P(GpuGroupTest, CallsFollowEachOtherAndAreReplayed) {
   const std::vector<int64_t> counts = {4096, 1 << 20, 64, 2 << 20, 8192, 131072, 8, 1 << 20};
   constexpr int kReplays = 5;
-  for (int r = 0; r < GetParam(); ++r) {
+  for (int r = 0; r < num_ranks(); ++r) {
     const std::vector<BFloat16> ones(2 << 20, BFloat16::FromFloat(0x1p-100F));
     Write(r, 0, ones);
   }
@@ -175,24 +196,24 @@ TEST_P(PeerGroupTest, CallsFollowEachOtherAndAreReplayed) {
     return waited;
   });
   // Element i was added up once for each count above it, in each replay: a power of the size.
-  for (int r = 0; r < GetParam(); ++r) {
+  for (int r = 0; r < num_ranks(); ++r) {
     const auto values = Read<BFloat16>(r, 0, 2 << 20);
     for (const size_t i : {size_t{0}, size_t{7}, size_t{63}, size_t{4095}, size_t{100000},
                            size_t{1} << 19, (size_t{1} << 20) - 1, (size_t{2} << 20) - 1}) {
       const auto times = std::ranges::count_if(
           counts, [&](int64_t count) { return static_cast<size_t>(count) > i; });
       const double expected =
-          0x1p-100 * std::pow(GetParam(), static_cast<double>(times) * kReplays);
+          0x1p-100 * std::pow(num_ranks(), static_cast<double>(times) * kReplays);
       EXPECT_EQ(static_cast<double>(values[i].ToFloat()), expected) << "rank " << r << " " << i;
     }
   }
 }
 
-TEST_P(PeerGroupTest, ColumnsOfAllRanksAreOnEachOfThem) {
+TEST_P(GpuGroupTest, ColumnsOfAllRanksAreOnEachOfThem) {
   struct Case {
     int64_t rows, width, row_width;
   };
-  const int n = GetParam();
+  const int n = num_ranks();
   for (const Case& c : {Case{1, 64, 64 * n}, Case{5, 100, 100 * n - 3}, Case{3, 7, 7 * n},
                         Case{33, 1024, 1024 * n - 4}, Case{8, 64000 / n, 64000}}) {
     SCOPED_TRACE(std::to_string(c.rows) + " rows of " + std::to_string(c.row_width));
@@ -226,8 +247,9 @@ TEST_P(PeerGroupTest, ColumnsOfAllRanksAreOnEachOfThem) {
 
 // What the kernel of a norm adds up, of rows that are few: the residual is that of double precision
 // but for two roundings, and what is made of it the norm of what is stored.
-TEST_P(PeerGroupTest, NormsAddUpRowsOfAllRanks) {
-  const int n = GetParam();
+TEST_P(GpuGroupTest, NormsAddUpRowsOfAllRanks) {
+  if (uses_nccl()) GTEST_SKIP() << "norms add up nothing beside NCCL";
+  const int n = num_ranks();
   constexpr size_t kResidual = size_t{8} << 20, kY = size_t{16} << 20, kWeight = size_t{24} << 20;
   for (const int64_t width : {256, 4096, 8192})
     for (const int64_t rows : {1, 3, 8}) {
@@ -300,15 +322,16 @@ TEST_P(PeerGroupTest, NormsAddUpRowsOfAllRanks) {
     }
 }
 
-TEST_P(PeerGroupTest, AGpuIsOfOneGroup) {
-  const std::vector<Device*> gpus = RankGpus(GetParam());
-  EXPECT_EQ(PeerGroup::Create(gpus).status().code(), StatusCode::kFailedPrecondition);
+TEST_P(GpuGroupTest, AGpuIsOfOneGroup) {
+  const std::vector<Device*> gpus = RankGpus(num_ranks());
+  EXPECT_EQ(GpuGroup::Create(gpus, false).status().code(), StatusCode::kFailedPrecondition);
   group_.reset();
-  EXPECT_TRUE(PeerGroup::Create(gpus).ok());
+  EXPECT_TRUE(GpuGroup::Create(gpus, false).ok());
 }
 
 // A rank that never comes: the others end with the reason, and their GPUs are free.
-TEST_P(PeerGroupTest, AnAbortEndsWhoWaits) {
+TEST_P(GpuGroupTest, AnAbortEndsWhoWaits) {
+  if (num_ranks() == 1) GTEST_SKIP() << "one rank waits for none";
   OnAllRanks([&](int r, Rank& rank) -> Status {
     if (r == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -324,8 +347,12 @@ TEST_P(PeerGroupTest, AnAbortEndsWhoWaits) {
   EXPECT_EQ(after.message(), "rank 0 is gone");
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, PeerGroupTest, testing::Values(2, 4),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuGroupTest,
+                         testing::Values(GroupCase{2}, GroupCase{4}, GroupCase{1, "nccl"},
+                                         GroupCase{2, "nccl"}, GroupCase{4, "nccl"}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.num_ranks) + info.param.collectives;
+                         });
 
 }  // namespace
 }  // namespace inflight::executor::cuda

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/cuda/nccl_group.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "ops/cuda/cuda_stream.h"
+#include "ops/cuda/place_columns.h"
+
+namespace inflight::executor::cuda {
+namespace {
+
+Result<NcclType> TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return NcclType::kFloat16;
+    case DType::kBF16:
+      return NcclType::kBFloat16;
+    case DType::kF32:
+      return NcclType::kFloat32;
+    default:
+      return Internal(fmt::format("{} is not added up by NCCL", DTypeName(dtype)));
+  }
+}
+
+}  // namespace
+
+class NcclGroup::Rank : public comm::Communicator {
+ public:
+  Rank(NcclGroup& group, int rank) : group_(group), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(group_.comms_.size()); }
+
+  Status AllReduce(const TensorView& values, Stream& stream) override {
+    RETURN_IF_ERROR(group_.status());
+    if (values.num_elements() == 0) return Status::Ok();
+    ASSIGN_OR_RETURN(const NcclType type, TypeOf(values.dtype));
+    NcclComm* const comm = group_.comms_[static_cast<size_t>(rank_)];
+    const int done = group_.calls_.all_reduce(
+        values.data, values.data, static_cast<size_t>(values.num_elements()), type, kNcclSum, comm,
+        ops::cuda::AsCuda(stream).handle());
+    return group_.calls_.ToStatus(done, "all-reduce");
+  }
+
+  // Each rank's columns beside zeros of the others', added up: exact, and no room is needed.
+  Status GatherColumns(const TensorView& own, const TensorView& all, Stream& stream) override {
+    RETURN_IF_ERROR(ops::cuda::PlaceColumns({.own = own.as<float>(),
+                                             .all = all.as<float>(),
+                                             .num_rows = own.shape[0],
+                                             .width = own.shape[1],
+                                             .row_width = all.shape[1],
+                                             .first = rank_ * own.shape[1]},
+                                            ops::cuda::AsCuda(stream)));
+    return AllReduce(all, stream);
+  }
+
+  Status AllGather(const TensorView&, const TensorView&, Stream&) override { return NotHere(); }
+  Status Send(const TensorView&, int, Stream&) override { return NotHere(); }
+  Status Receive(const TensorView&, int, Stream&) override { return NotHere(); }
+
+  void Abort(const Status& reason) override { group_.Abort(reason); }
+
+ private:
+  static Status NotHere() {
+    return Unimplemented("ranks on GPUs add up and gather columns; they send nothing");
+  }
+
+  NcclGroup& group_;
+  const int rank_;
+};
+
+comm::Communicator& NcclGroup::rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
+
+Status NcclGroup::status() {
+  if (!is_aborted_) return Status::Ok();
+  const std::lock_guard lock(mutex_);
+  return reason_;
+}
+
+void NcclGroup::Abort(const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  if (!reason_.ok()) return;
+  reason_ = Unavailable(reason.message());
+  is_aborted_ = true;
+  for (NcclComm* comm : comms_) aborts_.emplace_back([this, comm] { calls_.comm_abort(comm); });
+}
+
+NcclGroup::~NcclGroup() {
+  for (std::thread& abort : aborts_) abort.join();
+  if (is_aborted_) return;
+  for (NcclComm* comm : comms_) calls_.comm_destroy(comm);
+}
+
+Result<std::unique_ptr<GpuGroup>> NcclGroup::Create(std::span<Device* const> devices) {
+  ASSIGN_OR_RETURN(const NcclCalls* const calls, LoadNccl());
+  std::unique_ptr<NcclGroup> group(new NcclGroup(*calls));
+  NcclId id;
+  RETURN_IF_ERROR(calls->ToStatus(calls->get_unique_id(&id), "a group"));
+  std::vector<NcclComm*> comms(devices.size());
+  RETURN_IF_ERROR(calls->ToStatus(calls->group_start(), "a group"));
+  int failed = 0;
+  for (size_t r = 0; r < devices.size(); ++r) {
+    cudaSetDevice(devices[r]->cuda().index);
+    const int done = calls->comm_init_rank(&comms[r], static_cast<int>(devices.size()), id,
+                                           static_cast<int>(r));
+    if (failed == 0) failed = done;
+  }
+  const int ended = calls->group_end();
+  RETURN_IF_ERROR(calls->ToStatus(failed == 0 ? ended : failed, "a group of GPUs"));
+  group->comms_ = std::move(comms);
+  for (size_t r = 0; r < devices.size(); ++r)
+    group->ranks_.push_back(std::make_unique<Rank>(*group, static_cast<int>(r)));
+  logging::Info("GPUs add up by NCCL", {{"ranks", devices.size()}});
+  return std::unique_ptr<GpuGroup>(std::move(group));
+}
+
+}  // namespace inflight::executor::cuda

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models split over the GPUs of a test. What fails here ends the program with its reason.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "builder/builder.h"
+#include "constants.h"
+#include "executor/cuda_ranks.h"
+#include "rank_gpus.h"
+#include "run_requests.h"
+#include "speculation_cases.h"
+
+namespace inflight::golden {
+
+using executor::RankEngines;
+using Gpus = std::vector<Device*>;
+
+// A part of the model in `dir` on each GPU.
+inline RankEngines OpenRanks(const std::filesystem::path& dir, const Gpus& gpus,
+                             builder::OpenOptions with) {
+  with.ranks = {.tp_size = static_cast<int>(gpus.size()), .pp_size = 1};
+  RankEngines engines;
+  for (; with.rank < with.ranks.num_ranks(); ++with.rank) {
+    auto engine = builder::Open(dir, *gpus[static_cast<size_t>(with.rank)], with);
+    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+    CHECK(engine.ok());
+    engines.push_back(*std::move(engine));
+  }
+  return engines;
+}
+
+inline std::unique_ptr<Executor> MakeRanked(const RankEngines& engines, const Gpus& gpus,
+                                            const ExecutorOptions& options,
+                                            const RankEngines& drafts = {}) {
+  auto backend = executor::CreateCudaRanks(engines, gpus, options, {}, drafts);
+  EXPECT_TRUE(backend.ok()) << backend.status().ToString();
+  CHECK(backend.ok());
+  auto executor = executor::CreateExecutor(std::move(backend->backend), options);
+  EXPECT_TRUE(executor.ok()) << executor.status().ToString();
+  CHECK(executor.ok());
+  return std::move(*executor);
+}
+
+// The demo model on two ranks.
+class DemoRanksTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    NEED_RANK_GPUS(2);
+    gpus = RankGpus(2);
+    options.block_size = kBlockSize;
+    options.max_batch_size = 8;
+    options.max_kv_tokens = 4096;
+    options.deterministic = true;
+  }
+  Sinks Run(const RankEngines& engines, const std::vector<Request>& requests,
+            const RankEngines& drafts = {}) {
+    return RunAll<RowsSink>(*MakeRanked(engines, gpus, options, drafts), requests);
+  }
+  Gpus gpus;
+  ExecutorOptions options;
+};
+
+}  // namespace inflight::golden
