@@ -71,8 +71,9 @@ class Cutter {
     return recipe == source_.recipes.end() || (slot.is_quantized && !IsQuantized(recipe->second));
   }
 
-  // Whether rows of the slot are rows of stored tensors, of dtypes that the GPU reads where it
-  // writes the slot's: scales of groups, float32 beside any model, are converted by the host.
+  // Whether rows of the slot are rows of stored tensors as they lie there, of dtypes that the GPU
+  // reads where it writes the slot's: scales of groups, float32 beside any model, are converted by
+  // the host.
   bool AllRowsWhole(const WeightSlot& slot) const {
     const DType dtype = StoredDType(source_.config, slot);
     const bool is_written = slot.is_quantized || dtype == source_.config.dtype;
@@ -82,8 +83,9 @@ class Cutter {
       const bool is_float =
           stored == DType::kF32 || stored == DType::kF16 || stored == DType::kBF16;
       const bool is_read = stored == dtype || (is_written && is_float);
-      return is_read && part.tensor->reader == nullptr && !part.is_transposed &&
-             part.row_step == 1 && part.pair_rows == 0 && part.tensor->shape[1] == width &&
+      return is_read && part.tensor->codec == nullptr && part.tensor->reader == nullptr &&
+             !part.is_transposed && part.row_step == 1 && part.pair_rows == 0 &&
+             part.tensor->shape[1] == width &&
              static_cast<int64_t>(BytesOf(stored, width)) <= kPieceBytes;
     });
   }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 
+#include "artifact/block_codec.h"
 #include "artifact/checkpoint.h"
 #include "artifact/safetensors.h"
 #include "base/file.h"
@@ -50,7 +51,10 @@ class UploadTest : public testing::Test {
   void ExpectSame(const std::filesystem::path& dir, const SourceOptions& options) {
     const auto source = OpenWeightSource(dir, options);
     ASSERT_TRUE(source.ok()) << source.status().ToString();
-    const model::ModelConfig& config = (*source)->config;
+    ExpectSame(**source);
+  }
+  void ExpectSame(const WeightSource& source) {
+    const model::ModelConfig& config = source.config;
     model::DecoderWeights unused;
     std::vector<PlacedSlot> slots;
     uint64_t offset = 0;
@@ -63,12 +67,12 @@ class UploadTest : public testing::Test {
     ASSERT_TRUE(buffer.ok()) << buffer.status().ToString();
     std::vector<std::vector<std::byte>> wanted;
     for (const PlacedSlot& placed : slots)
-      PackSlot(**source, placed.slot, DeviceKind::kCuda, gpu_->cpu_pool(),
+      PackSlot(source, placed.slot, DeviceKind::kCuda, gpu_->cpu_pool(),
                wanted.emplace_back(placed.num_bytes).data());
-    ExpectSameAt(buffer->data(), /*is_on_host=*/false, **source, slots, wanted);
+    ExpectSameAt(buffer->data(), /*is_on_host=*/false, source, slots, wanted);
     const auto pinned = PinnedBuffer::AllocateLarge(*gpu_, offset);
     ASSERT_TRUE(pinned.ok()) << pinned.status().ToString();
-    ExpectSameAt(pinned->data(), /*is_on_host=*/true, **source, slots, wanted);
+    ExpectSameAt(pinned->data(), /*is_on_host=*/true, source, slots, wanted);
     EXPECT_GE(gpu_->ledger().free_bytes() + buffer->size(), gpu_->ledger().capacity_bytes())
         << "nothing else is kept";
   }
@@ -188,6 +192,30 @@ TEST_F(UploadTest, ScalesOfGroupsInSixteenBits) {
   ASSERT_TRUE(writer->Finish().ok());
   EXPECT_EQ(num_scales, 5);
   ExpectSame(checkpoint, {.dtype = {}, .quant_algo = {}});
+}
+
+// A GGUF file's table, whose blocks the host widens.
+TEST_F(UploadTest, TablesInBlocks) {
+  TestModel model = Llama();
+  model.config["vocab_size"] = 70000;
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
+    model.Tensor(name).shape = {70000, 16};
+  model.Write(dir_ / "hf");
+  const auto source = OpenWeightSource(dir_ / "hf", {.dtype = DType::kBF16});
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  const artifact::BlockCodec& codec = *artifact::FindBlockCodec("Q8_0");
+  std::vector<std::byte> blocks(size_t{70000} * 16 / 32 * static_cast<size_t>(codec.num_bytes));
+  const Float16 scale = Float16::FromFloat(0.25F);
+  for (size_t i = 0; i < blocks.size(); ++i)
+    blocks[i] = static_cast<std::byte>(i / static_cast<size_t>(codec.num_bytes) + 7 * i);
+  for (size_t i = 0; i < blocks.size(); i += static_cast<size_t>(codec.num_bytes))
+    std::memcpy(&blocks[i], &scale, sizeof(scale));
+  const artifact::StoredTensor& packed =
+      (*source)->read_tensors.emplace_back(artifact::StoredTensor{
+          .name = "packed", .shape = {70000, 16}, .data = blocks, .codec = &codec});
+  for (auto& [name, recipe] : (*source)->recipes)
+    if (recipe.shape == Shape{70000, 16}) recipe.parts.front().tensor = &packed;
+  ExpectSame(**source);
 }
 
 TEST_F(UploadTest, HeadsInFp8) {

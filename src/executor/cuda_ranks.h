@@ -20,7 +20,8 @@ namespace inflight::executor {
 // proposes tokens: the whole of it on each GPU, since each rank drafts. kUnimplemented names what
 // ranks on GPUs do not do; errors else as of CreateLocalBackend.
 using RankEngines = std::vector<std::shared_ptr<const model::Engine>>;
-Result<LocalBackend> CreateCudaRanks(const RankEngines& engines, const std::vector<Device*>& devices,
+Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
+                                     const std::vector<Device*>& devices,
                                      const ExecutorOptions& options,
                                      const std::string& force_ops = {},
                                      const RankEngines& drafts = {});

@@ -21,7 +21,7 @@ class IdleTurn {
   // Before a step is launched. Where work waits, `await` returns when the steps in flight have
   // ended, and the work is done first.
   Status BeginStep(const std::function<Status()>& await);
-  void EndStep();  // it was collected
+  void EndStep();                // it was collected
   void Fail(const Status& why);  // no step is launched any more
 
  private:

@@ -258,9 +258,8 @@ Result<std::vector<executor::MemoryPlan>> PlanRanks(
       const bool has_drafts = is_leader || is_cuda;
       const uint64_t share = share_of(r);
       const uint64_t beside = has_drafts ? draft.cost.bytes - draft.weight_bytes : 0;
-      const ExecutorOptions own = is_leader || is_cuda
-                                      ? options
-                                      : executor::FollowerOptions(options, plans.front());
+      const ExecutorOptions own =
+          is_leader || is_cuda ? options : executor::FollowerOptions(options, plans.front());
       ASSIGN_OR_RETURN(
           plans.emplace_back(),
           executor::PlanMemory(
@@ -482,9 +481,8 @@ Result<Parts> OpenParts(const fs::path& directory, const OpenOptions& options) {
 Result<Loaded> Load(const fs::path& directory, const OpenOptions& options,
                     const Recording& recording) {
   ASSIGN_OR_RETURN(const Parts parts, OpenParts(directory, options));
-  ASSIGN_OR_RETURN(Loaded loaded,
-                   StartOn(parts.engines, parts.devices, parts.options, parts.drafts,
-                           parts.others.get(), parts.dir, recording));
+  ASSIGN_OR_RETURN(Loaded loaded, StartOn(parts.engines, parts.devices, parts.options, parts.drafts,
+                                          parts.others.get(), parts.dir, recording));
   loaded.info.directory = parts.dir;
   LogShares(options.owner, *loaded.device);
   return loaded;
@@ -494,8 +492,8 @@ Result<LoadedBackend> LoadBackend(const fs::path& directory, const OpenOptions& 
   ASSIGN_OR_RETURN(const Parts parts, OpenParts(directory, options));
   const OpenOptions& with = parts.options;
   ASSIGN_OR_RETURN(executor::LocalBackend local,
-                   MakeBackend(parts.engines, parts.devices, with.executor, with.ops,
-                               parts.drafts, parts.others.get()));
+                   MakeBackend(parts.engines, parts.devices, with.executor, with.ops, parts.drafts,
+                               parts.others.get()));
   return LoadedBackend{
       .devices = parts.devices, .options = with.executor, .backend = std::move(local.backend)};
 }

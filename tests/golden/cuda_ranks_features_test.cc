@@ -67,7 +67,8 @@ TEST_P(CudaRanksLoraTest, LogitsStayNearMergedWeights) {
       const auto end = rows.begin() + static_cast<std::ptrdiff_t>(c.prompt.size() * vocab_size);
       std::vector<float> logits(rows.begin(), end);
       logits.insert(logits.end(), end - static_cast<std::ptrdiff_t>(vocab_size), rows.end());
-      const float bound = std::sqrt(3.0F) * RoundingBound(DType::kBF16, {.noise_gain = c.noise_gain});
+      const float bound =
+          std::sqrt(3.0F) * RoundingBound(DType::kBF16, {.noise_gain = c.noise_gain});
       EXPECT_LE(WorstLogit(c, logits), bound) << c.Name();
     }
   }
@@ -196,6 +197,7 @@ TEST_F(CudaRanksFeaturesTest, DraftsOfAModelChangeNoAnswer) {
 
 // Layers that each GPU copies from the host while it computes.
 TEST_F(CudaRanksFeaturesTest, StreamedWeightsChangeNoAnswer) {
+  if (gpus[0] == gpus[1]) GTEST_SKIP() << "copies of ranks that share a GPU wait for each other";
   const RankEngines resident = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, {.dtype = DType::kBF16});
   const int num_layers = resident.front()->config.num_layers;
   ASSERT_GE(num_layers, 3);

@@ -123,8 +123,8 @@ TEST_F(CudaRanksDemoTest, BeamsAndPausesWorkOnRanks) {
 }
 
 TEST_F(CudaRanksDemoTest, TheMemoryOfAllRanksIsCounted) {
-  const auto local =
-      executor::CreateCudaRanks(OpenRanks(INFLIGHT_DEMO_MODEL, gpus, {.dtype = DType::kBF16}), gpus, options);
+  const auto local = executor::CreateCudaRanks(
+      OpenRanks(INFLIGHT_DEMO_MODEL, gpus, {.dtype = DType::kBF16}), gpus, options);
   ASSERT_TRUE(local.ok()) << local.status().ToString();
   int64_t planned = 0;
   for (const executor::MemoryPlan& plan : local->plans)
@@ -137,7 +137,8 @@ TEST_F(CudaRanksDemoTest, QuantisedWeightsAnswerAsOneGpuForAWhile) {
   for (const auto algo : {model::QuantAlgo::kW8A16, model::QuantAlgo::kFp8PerChannelPerToken}) {
     SCOPED_TRACE(std::string(model::QuantAlgoName(algo)));
     options.deterministic = false;
-    const RankEngines engines = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, {.dtype = DType::kBF16, .quant_algo = algo});
+    const RankEngines engines =
+        OpenRanks(INFLIGHT_DEMO_MODEL, gpus, {.dtype = DType::kBF16, .quant_algo = algo});
     auto one =
         builder::Open(INFLIGHT_DEMO_MODEL, *gpus[0], {.dtype = DType::kBF16, .quant_algo = algo});
     ASSERT_TRUE(one.ok()) << one.status().ToString();

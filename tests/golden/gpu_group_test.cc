@@ -103,6 +103,16 @@ class GpuGroupTest : public testing::TestWithParam<GroupCase> {
     watch.join();
   }
 
+  // NCCL connects ranks with the first message of a kind, which no graph can hold; a model's first
+  // steps are in none.
+  void Connect() {
+    if (!uses_nccl()) return;
+    for (const int64_t count : {8, 65536, 4 << 20})
+      OnAllRanks([&](int r, Rank& rank) {
+        return group_->rank(r).AllReduce({rank.memory.data(), DType::kBF16, {count}}, *rank.stream);
+      });
+  }
+
   template <typename T>
   std::vector<T> Read(int r, size_t offset, size_t count) {
     std::vector<T> values(count);
@@ -146,7 +156,7 @@ class GpuGroupTest : public testing::TestWithParam<GroupCase> {
       // NCCL rounds each sum on the way, none larger than the sizes together.
       const double rounded = uses_nccl() ? num_ranks() * sizes[i] : std::abs(sums[i]);
       worst = golden::Worse(worst, std::abs(static_cast<double>(first[i].ToFloat()) - sums[i]) /
-                                       (rounded * roundoff + sizes[i] * 1e-6));
+                                       (rounded * roundoff + sizes[i] * 1e-6 + 1e-30));
     }
     EXPECT_LE(worst, 1.0) << "of what rounding may change";
     for (int r = 1; r < num_ranks(); ++r) {
@@ -173,6 +183,7 @@ TEST_P(GpuGroupTest, SumsAreThoseOfDoublePrecisionAndTheSameOnAllRanks) {
 TEST_P(GpuGroupTest, CallsFollowEachOtherAndAreReplayed) {
   const std::vector<int64_t> counts = {4096, 1 << 20, 64, 2 << 20, 8192, 131072, 8, 1 << 20};
   constexpr int kReplays = 5;
+  Connect();
   for (int r = 0; r < num_ranks(); ++r) {
     const std::vector<BFloat16> ones(2 << 20, BFloat16::FromFloat(0x1p-100F));
     Write(r, 0, ones);
@@ -332,6 +343,7 @@ TEST_P(GpuGroupTest, AGpuIsOfOneGroup) {
 // A rank that never comes: the others end with the reason, and their GPUs are free.
 TEST_P(GpuGroupTest, AnAbortEndsWhoWaits) {
   if (num_ranks() == 1) GTEST_SKIP() << "one rank waits for none";
+  Connect();
   OnAllRanks([&](int r, Rank& rank) -> Status {
     if (r == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));

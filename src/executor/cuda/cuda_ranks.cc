@@ -14,10 +14,10 @@
 #include "base/status_macros.h"
 #include "executor/adapter_cache.h"
 #include "executor/cuda/gpu_group.h"
-#include "executor/idle_turn.h"
 #include "executor/cuda/rank_thread.h"
 #include "executor/cuda_backend.h"
 #include "executor/host_rows.h"
+#include "executor/idle_turn.h"
 #include "executor/model_drafts.h"
 #include "model/supported.h"
 #include "ops/backend.h"
@@ -59,11 +59,11 @@ class CudaRanks : public Backend {
     for (auto& rank : ranks) {
       info_.gpu_memory_bytes += rank->info().gpu_memory_bytes;
       adapters.push_back(rank->adapters());
-      followers_.push_back(std::make_unique<RankThread>(
-          static_cast<int>(1 + followers_.size()), std::move(rank), [this](const Status& why) {
-            turn_.Fail(why);
-            group_->rank(0).Abort(why);
-          }));
+      followers_.push_back(std::make_unique<RankThread>(static_cast<int>(1 + followers_.size()),
+                                                        std::move(rank), [this](const Status& why) {
+                                                          turn_.Fail(why);
+                                                          group_->rank(0).Abort(why);
+                                                        }));
     }
     leader_->adapters()->Lead(std::move(adapters), [this](const std::function<Status()>& take) {
       return turn_.Do(take);
@@ -246,9 +246,8 @@ Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
   ranks.erase(ranks.begin());
   backend->AddFollowers(std::move(ranks));
   RETURN_IF_ERROR(backend->WarmUp());
-  logging::Info(
-      "the model runs on several GPUs",
-      {{"tensor_parallel_size", config.part.tp_size}, {"kv_tokens", plans.front().kv_tokens()}});
+  logging::Info("the model runs on several GPUs", {{"tensor_parallel_size", config.part.tp_size},
+                                                   {"kv_tokens", plans.front().kv_tokens()}});
   return LocalBackend{
       .backend = std::move(backend), .plans = std::move(plans), .ops = std::move(ops_name)};
 }

@@ -41,9 +41,10 @@ class NcclGroup::Rank : public comm::Communicator {
     if (values.num_elements() == 0) return Status::Ok();
     ASSIGN_OR_RETURN(const NcclType type, TypeOf(values.dtype));
     NcclComm* const comm = group_.comms_[static_cast<size_t>(rank_)];
-    const int done = group_.calls_.all_reduce(
-        values.data, values.data, static_cast<size_t>(values.num_elements()), type, kNcclSum, comm,
-        ops::cuda::AsCuda(stream).handle());
+    const int done = group_.calls_.all_reduce(values.data, values.data,
+                                              static_cast<size_t>(values.num_elements()), type,
+                                              kNcclSum, comm, ops::cuda::AsCuda(stream).handle());
+    if (done != 0) RETURN_IF_ERROR(group_.status());  // what the abort made of it
     return group_.calls_.ToStatus(done, "all-reduce");
   }
 
@@ -106,8 +107,8 @@ Result<std::unique_ptr<GpuGroup>> NcclGroup::Create(std::span<Device* const> dev
   int failed = 0;
   for (size_t r = 0; r < devices.size(); ++r) {
     cudaSetDevice(devices[r]->cuda().index);
-    const int done = calls->comm_init_rank(&comms[r], static_cast<int>(devices.size()), id,
-                                           static_cast<int>(r));
+    const int done =
+        calls->comm_init_rank(&comms[r], static_cast<int>(devices.size()), id, static_cast<int>(r));
     if (failed == 0) failed = done;
   }
   const int ended = calls->group_end();

@@ -48,8 +48,8 @@ Loaded Load() {
 
 Status NcclCalls::ToStatus(int code, const char* what) const {
   if (code == 0) return Status::Ok();
-  return Internal(fmt::format("NCCL, {}: {} ({}); NCCL_DEBUG=INFO says more", what,
-                              error_text(code), code));
+  return Internal(
+      fmt::format("NCCL, {}: {} ({}); NCCL_DEBUG=INFO says more", what, error_text(code), code));
 }
 
 Result<const NcclCalls*> LoadNccl() {

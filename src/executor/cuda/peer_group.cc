@@ -131,9 +131,8 @@ Status PeerGroup::Reaches(std::span<Device* const> devices) {
     for (const Device* to : devices) {
       int can = from == to ? 1 : 0;
       if (can == 0)
-        RETURN_IF_ERROR(
-            ToStatus(cudaDeviceCanAccessPeer(&can, from->cuda().index, to->cuda().index),
-                     "peer access"));
+        RETURN_IF_ERROR(ToStatus(
+            cudaDeviceCanAccessPeer(&can, from->cuda().index, to->cuda().index), "peer access"));
       if (can == 0)
         return Unimplemented(
             fmt::format("{} does not reach the memory of {}", from->name(), to->name()));

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/cuda/place_columns.h"
-
 #include <algorithm>
 
 #include "ops/cuda/overlap.cuh"
+#include "ops/cuda/place_columns.h"
 #include "tensor/cuda_status.h"
 
 namespace inflight::ops::cuda {
