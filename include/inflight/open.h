@@ -80,8 +80,9 @@ struct OpenOptions {
   std::optional<int> tensor_parallel_size = std::nullopt;
   std::optional<int> pipeline_parallel_size = std::nullopt;
   // Gives the processes that are a model's ranks, this one the first of them, where there are
-  // several; null: threads of this process are, as always on GPUs.
+  // several; null: threads of this process are. On GPUs they are too, unless the second says so.
   std::function<Result<std::shared_ptr<RankProcesses>>(int num_ranks)> rank_processes = nullptr;
+  bool gpu_ranks_are_processes = false;
 
   // A smaller model of the same vocabulary that proposes tokens, as directories are given to Open,
   // or, on a CPU, a head of EAGLE for the model; empty: none. Not beside other `executor.drafts`.

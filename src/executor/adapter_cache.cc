@@ -51,7 +51,7 @@ Result<std::unique_ptr<AdapterCache>> AdapterCache::Create(
     std::shared_ptr<const model::Engine> engine, Device& device,
     const AdapterCacheOptions& options) {
   std::unique_ptr<AdapterCache> cache(new AdapterCache(std::move(engine), device, options));
-  if (options.is_booked) RETURN_IF_ERROR(cache->TakeMemory());
+  if (options.is_booked) RETURN_IF_ERROR(cache->TakeOwnMemory());
   return cache;
 }
 
@@ -71,15 +71,16 @@ ops::LoraDevice AdapterCache::tables() const {
 }
 
 Status AdapterCache::TakeMemory() {
+  const std::lock_guard lock(mutex_);
+  return TakeOwnMemory();
+}
+
+Status AdapterCache::TakeOfAll() {
   if (memory_.size() > 0) return Status::Ok();
   if (!when_idle_) return TakeOwnMemory();
   return when_idle_([this]() -> Status {
     RETURN_IF_ERROR(TakeOwnMemory());
-    for (AdapterCache* other : others_) {
-      const std::lock_guard lock(other->mutex_);
-      RETURN_IF_ERROR(other->TakeOwnMemory());
-    }
-    return Status::Ok();
+    return others_->TakeAdapterMemory();
   });
 }
 
@@ -121,24 +122,25 @@ Result<std::shared_ptr<const model::Adapter>> AdapterCache::Make(
     const std::shared_ptr<const LoraTensors>& whole, const Key& key) {
   const bool is_part = !engine_->config.part.is_whole();
   if (is_part) RETURN_IF_ERROR(CheckWhole(*whole));
-  std::vector<Part> parts(1 + others_.size());
-  FindPart(*whole, &parts[0]);
-  for (size_t i = 0; i < others_.size(); ++i) others_[i]->FindPart(*whole, &parts[1 + i]);
+  LoraTensors part;
+  if (is_part) part = model::TakePart(engine_->config, *whole);
+  const LoraTensors& tensors = is_part ? part : *whole;
   if (is_cuda_ && !whole->biases.empty())
     return Unimplemented(
                "lora_weights: adapters with biases are supported on the CPU, not on a GPU; train "
                "one without (bias none, no lora_bias)")
         .WithField("lora_weights");
-  ASSIGN_OR_RETURN(const uint64_t size, SizeOf(*whole, parts));
+  ASSIGN_OR_RETURN(const uint64_t size, SizeOf(*whole, tensors));
   Place place;
   {
     const std::lock_guard lock(mutex_);
     ASSIGN_OR_RETURN(place, TakePlace(size, key.id));
   }
-  Result<model::Adapter> made = Write(*parts[0].tensors, place, size);
-  for (size_t i = 0; i < others_.size() && made.ok(); ++i) {
-    const auto part = others_[i]->Write(*parts[1 + i].tensors, place, size);
-    if (!part.ok()) made = part.status();
+  Result<model::Adapter> made = Write(tensors, place, size);
+  if (made.ok() && others_ != nullptr) {
+    const Status written = others_->WriteAdapter(
+        {.whole = whole.get(), .offset = place.offset, .size = size, .index = place.index});
+    if (!written.ok()) made = written;
   }
   if (made.ok() && is_part && !is_cuda_) made->tensors = whole;
   const std::lock_guard lock(mutex_);
@@ -155,9 +157,20 @@ Result<std::shared_ptr<const model::Adapter>> AdapterCache::Make(
   return entries_.front().adapter;
 }
 
-void AdapterCache::Lead(std::vector<AdapterCache*> others, WhenIdle when_idle) {
-  others_ = std::move(others);
+void AdapterCache::Lead(AdapterFollowers* others, WhenIdle when_idle) {
+  others_ = others;
   when_idle_ = std::move(when_idle);
+}
+
+Status AdapterCache::Write(const AdapterCopy& copy) {
+  const LoraTensors part = model::TakePart(engine_->config, *copy.whole);
+  ASSIGN_OR_RETURN(const uint64_t size,
+                   model::AdapterBytes(engine_->config, engine_->limits.lora, part));
+  const bool fits = size <= copy.size && copy.offset <= max_bytes_ &&
+                    copy.size <= max_bytes_ - copy.offset && copy.index >= 0 &&
+                    copy.index < kMaxAdapters;
+  if (!fits) return Internal("an adapter has a place that this rank has not");
+  return Write(part, {.offset = copy.offset, .index = copy.index}, size).status();
 }
 
 // All of it is checked, so that no other rank finds a fault.
@@ -177,26 +190,13 @@ Status AdapterCache::CheckWhole(const LoraTensors& whole) const {
   return model::CheckNumbers(config, whole);
 }
 
-void AdapterCache::FindPart(const LoraTensors& whole, Part* part) const {
-  part->tensors = &whole;
-  if (engine_->config.part.is_whole()) return;
-  part->own = model::TakePart(engine_->config, whole);
-  part->tensors = &part->own;
-}
-
-// The most that any rank has of it. Followers on CPUs, which this cache does not write for, have no
-// more than the whole, whichever layers are theirs.
-Result<uint64_t> AdapterCache::SizeOf(const LoraTensors& whole, std::span<const Part> parts) const {
+// Ranks on GPUs have parts of one size. Others have no more than the whole, whichever layers are
+// theirs.
+Result<uint64_t> AdapterCache::SizeOf(const LoraTensors& whole, const LoraTensors& part) const {
   const model::LoraLimits& limits = engine_->limits.lora;
   if (!engine_->config.part.is_whole() && !is_cuda_)
     return model::AdapterBytes(model::WholeConfig(engine_->config), limits, whole);
-  uint64_t most = 0;
-  for (const Part& part : parts) {
-    ASSIGN_OR_RETURN(const uint64_t size,
-                     model::AdapterBytes(engine_->config, limits, *part.tensors));
-    most = std::max(most, size);
-  }
-  return most;
+  return model::AdapterBytes(engine_->config, limits, part);
 }
 
 Result<model::Adapter> AdapterCache::Write(const LoraTensors& tensors, const Place& place,
@@ -260,7 +260,7 @@ Result<AdapterCache::Place> AdapterCache::TakePlace(size_t size, uint64_t id) {
         fmt::format("the adapter takes {} bytes, the cache of adapters has {} (load the model with "
                     "a larger lora_cache_host_memory_bytes or lora_cache_gpu_memory_fraction)",
                     size, max_bytes_));
-  if (const Status taken = TakeMemory(); !taken.ok()) return taken.WithPrefix("lora_weights");
+  if (const Status taken = TakeOfAll(); !taken.ok()) return taken.WithPrefix("lora_weights");
   std::optional<size_t> offset;
   do {
     if (!free_indices_.empty() || !is_cuda_) offset = free_.Take(size);

@@ -39,6 +39,22 @@ struct AdapterCacheOptions {
   int max_num_tokens = 0;  // CUDA: of a step
 };
 
+// An adapter that the leader of ranks on GPUs has, for the others, which write their parts of it.
+struct AdapterCopy {
+  const LoraTensors* whole = nullptr;
+  size_t offset = 0;  // in the memory of each rank
+  size_t size = 0;    // there, at most
+  int index = 0;      // in the tables
+};
+
+// The caches of the other ranks.
+class AdapterFollowers {
+ public:
+  virtual ~AdapterFollowers() = default;
+  virtual Status TakeAdapterMemory() = 0;                    // while no rank computes
+  virtual Status WriteAdapter(const AdapterCopy& copy) = 0;  // returns when it is there
+};
+
 class AdapterCache {
  public:
   static constexpr int kMaxAdapters = 256;  // on a GPU
@@ -47,11 +63,13 @@ class AdapterCache {
                                                       Device& device,
                                                       const AdapterCacheOptions& options);
 
-  // Makes this cache that of the leader of ranks on GPUs, `others` being of the other ranks and
-  // never asked for an adapter. `when_idle` does what it is given while no rank computes: memory
-  // is taken so. Before the first Get; both outlive it.
+  // Makes this cache that of the leader of ranks on GPUs. `when_idle` does what it is given while
+  // no rank computes: memory is taken so. Before the first Get; both outlive it.
   using WhenIdle = std::function<Status(const std::function<Status()>& take)>;
-  void Lead(std::vector<AdapterCache*> others, WhenIdle when_idle);
+  void Lead(AdapterFollowers* others, WhenIdle when_idle);
+  // Of one of the others, which nobody asks for adapters.
+  Status TakeMemory();
+  Status Write(const AdapterCopy& copy);
 
   // On a GPU: bytes of the table, and of what kernels keep between shrink and expand.
   static uint64_t TableBytes(const model::ModelConfig& config, const model::LoraLimits& limits,
@@ -91,22 +109,16 @@ class AdapterCache {
 
   Result<std::shared_ptr<const model::Adapter>> Make(
       const std::shared_ptr<const LoraTensors>& whole, const Key& key);
-  // What a rank writes of an adapter; `own` where it is not the whole.
-  struct Part {
-    const LoraTensors* tensors = nullptr;
-    LoraTensors own;
-  };
   Status CheckWhole(const LoraTensors& whole) const;
-  void FindPart(const LoraTensors& whole, Part* part) const;
-  Result<uint64_t> SizeOf(const LoraTensors& whole, std::span<const Part> parts) const;
+  Result<uint64_t> SizeOf(const LoraTensors& whole, const LoraTensors& part) const;
   std::shared_ptr<const model::Adapter> Find(const Key& key);
   // Where an adapter's factors and its parts are to be.
   struct Place {
     size_t offset = 0;
     int index = 0;
   };
-  Status TakeMemory();
-  Status TakeOwnMemory();
+  Status TakeOfAll();      // under mutex_
+  Status TakeOwnMemory();  // under mutex_
   Result<Place> TakePlace(size_t size, uint64_t id);
   void GivePlace(const Place& place, size_t size);
   bool GiveUpOne();
@@ -119,7 +131,7 @@ class AdapterCache {
   const uint64_t max_bytes_;
   const bool is_cuda_;
   const int max_num_tokens_;
-  std::vector<AdapterCache*> others_;
+  AdapterFollowers* others_ = nullptr;
   WhenIdle when_idle_;
   mutable std::mutex mutex_;  // of all below
   Buffer memory_;

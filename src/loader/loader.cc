@@ -113,6 +113,15 @@ Status CheckRanksRunOn(const Device& device, const builder::OpenOptions& open) {
   return executor::CheckCudaRanks({.tp_size = open.ranks.tp_size, .pp_size = open.ranks.pp_size});
 }
 
+// Of ranks on GPUs that are processes.
+Status CheckGpuProcesses(const OpenOptions& options) {
+  const GpuWeights& weights = options.executor.gpu_weights;
+  if (weights.fraction == 1 && !weights.as_many_as_fit) return Status::Ok();
+  return Unimplemented(
+      "gpu_weights_percent: ranks on GPUs that are processes hold all their weights; leave it out, "
+      "use more ranks, or run them as threads of one process, on GPUs of one host");
+}
+
 // The options' own, or such that all that is asked of them is the same device each time.
 Result<std::shared_ptr<Devices>> DevicesOf(const OpenOptions& options) {
   if (options.devices != nullptr) return options.devices;
@@ -449,13 +458,20 @@ Result<Parts> OpenParts(const fs::path& directory, const OpenOptions& options) {
   Parts parts{.options = options};
   ASSIGN_OR_RETURN(parts.dir, artifact::ResolveModelDir(directory));
   ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(parts.dir, options));
-  ASSIGN_OR_RETURN(parts.devices, DevicesFor(parts.dir, options, open.ranks.num_ranks()));
-  const std::shared_ptr<Device>& device = parts.devices.front();
+  ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, DeviceFor(parts.dir, options));
+  const bool are_processes =
+      options.rank_processes != nullptr && open.ranks.num_ranks() > 1 &&
+      (device->kind() == DeviceKind::kCpu || options.gpu_ranks_are_processes);
+  if (are_processes && device->kind() == DeviceKind::kCuda) {
+    RETURN_IF_ERROR(CheckGpuProcesses(options));
+    parts.devices = {device};
+  } else {
+    ASSIGN_OR_RETURN(parts.devices, DevicesFor(parts.dir, options, open.ranks.num_ranks()));
+  }
   for (const auto& each : parts.devices)
     if (auto& scope = parts.scopes[each.get()]; scope == nullptr)
       scope = std::make_unique<MemoryLedger::OwnerScope>(each->ledger(), options.owner);
-  if (options.rank_processes != nullptr && open.ranks.num_ranks() > 1 &&
-      device->kind() == DeviceKind::kCpu) {
+  if (are_processes) {
     ASSIGN_OR_RETURN(const auto processes, options.rank_processes(open.ranks.num_ranks()));
     ASSIGN_OR_RETURN(parts.others, processes->BeginLoad(parts.dir, options, open.ranks));
   }

@@ -15,8 +15,11 @@
 #include "builder/builder.h"
 #include "comm/host_communicator.h"
 #include "executor/rank_leader.h"
+#include "loader/draft_model.h"
+#include "loader/gpu_ranks.h"
 #include "loader/leader_messages.h"
 #include "loader/loader.h"
+#include "loader/rank_answers.h"
 
 namespace inflight {
 namespace {
@@ -60,36 +63,14 @@ json ToJson(const std::filesystem::path& dir, const OpenOptions& options,
           {"pipeline_parallel_size", ranks.pp_size},
           {"dtype", options.dtype},
           {"quant_algo", options.quant_algo},
+          {"draft_model", options.draft_model.string()},
+          {"gpus", options.gpus},
           {"group_size", OrNull(options.group_size)},
           {"fp8_kv_cache", OrNull(options.fp8_kv_cache)},
           {"quantize_lm_head", OrNull(options.quantize_lm_head)}};
 }
 
-json ToJson(const Status& status) {
-  return {{"code", static_cast<int>(status.code())}, {"message", status.message()}};
-}
-
 constexpr std::span<const std::byte> kGiveUp;  // of a load, or of the model that runs
-
-// The answers of all ranks but the leader, in their order. The first error is the result, once all
-// have answered.
-Result<std::vector<json>> AnswersOf(Group& group) {
-  std::vector<json> answers;
-  Status failed;
-  for (int rank = 1; rank < group.size(); ++rank) {
-    ASSIGN_OR_RETURN(const std::vector<std::byte> message,
-                     group.Receive(rank, comm::Deadline::max()));
-    answers.push_back(json::parse(TextOf(message), nullptr, /*allow_exceptions=*/false));
-    const json& answer = answers.back();
-    if (!answer.is_object() || !answer.contains("code"))
-      return DataLoss(fmt::format("rank {} answers what is no answer", rank));
-    const auto code = static_cast<StatusCode>(answer["code"].get<int>());
-    if (code != StatusCode::kOk && failed.ok())
-      failed = Status(code, fmt::format("rank {}: {}", rank, answer["message"].get<std::string>()));
-  }
-  if (!failed.ok()) return failed;
-  return answers;
-}
 
 // Those of a rank, which all ranks make at the same time; `made` keeps them.
 Result<comm::RankGroups> MakeGroups(Group& group, const model::RankPart& part,
@@ -171,10 +152,7 @@ void RankProcesses::GiveUpModel() {
   are_free_.notify_one();
 }
 
-Result<executor::LocalBackend> RankProcesses::Load::CreateBackend(
-    const std::shared_ptr<const model::Engine>& engine, Device& device,
-    const ExecutorOptions& options, const std::string& force_ops,
-    const executor::DraftWeights& draft) {
+Status RankProcesses::Load::CheckFiles() {
   ASSIGN_OR_RETURN(const uint64_t own, builder::RanksFingerprint(dir_));
   ASSIGN_OR_RETURN(const std::vector<json> loaded, Answers());
   for (size_t i = 0; i < loaded.size(); ++i)
@@ -182,8 +160,27 @@ Result<executor::LocalBackend> RankProcesses::Load::CreateBackend(
       return FailedPrecondition(
           fmt::format("rank {} has other files in {} than rank 0: copy the model to its host again",
                       i + 1, dir_.string()));
+  return Status::Ok();
+}
+
+Result<executor::LocalBackend> RankProcesses::Load::CreateBackend(
+    const std::shared_ptr<const model::Engine>& engine, Device& device,
+    const ExecutorOptions& options, const std::string& force_ops,
+    const executor::DraftWeights& draft) {
+  RETURN_IF_ERROR(CheckFiles());
   ExecutorOptions for_each = options;
   for_each.kv_cache_host_bytes /= static_cast<uint64_t>(processes_->ranks_of_this_host_);
+  if (device.kind() == DeviceKind::kCuda) {
+    Group& group = *processes_->group_;
+    const std::shared_ptr<void> model(
+        nullptr, [processes = std::move(processes_)](void*) { processes->GiveUpModel(); });
+    return LeadGpuRanks({.engine = engine,
+                         .device = device,
+                         .draft = draft.model,
+                         .options = for_each,
+                         .ops = force_ops},
+                        group, model);
+  }
   const auto sizing = device.ledger().LockSizing();
   ASSIGN_OR_RETURN(
       const executor::MemoryPlan plan,
@@ -247,10 +244,11 @@ Result<executor::RankMembership> RankProcesses::Load::Start(const model::RankPar
 // What a rank above 0 does, from one model to the next.
 class RankProcesses::Follower {
  public:
-  Follower(Group& group, int ranks_of_this_host, const OpenOptions& options,
+  Follower(Group& group, int ranks_of_this_host, int local_rank, const OpenOptions& options,
            const std::function<bool()>& is_asked_to_stop)
       : group_(group),
         ranks_of_this_host_(ranks_of_this_host),
+        local_rank_(local_rank),
         options_(options),
         leader_(group, is_asked_to_stop) {}
 
@@ -290,6 +288,10 @@ class RankProcesses::Follower {
       if (fingerprint.ok()) answer["fingerprint"] = *fingerprint;
     }
     RETURN_IF_ERROR(Answer(answer));
+    if (engine.ok() && device_->kind() == DeviceKind::kCuda)
+      return FollowOnGpu(
+          {.engine = *engine, .device = *device_, .draft = drafts_.model, .ops = options_.ops},
+          group_, leader_);
     ASSIGN_OR_RETURN(const Bytes plan, leader_.Next());
     if (plan.empty() || !engine.ok()) return Status::Ok();
     RETURN_IF_ERROR(Answer(RoomFor(Parse(plan), (*engine)->config, (*engine)->limits)));
@@ -325,8 +327,32 @@ class RankProcesses::Follower {
     options.quantize_lm_head = Optional<bool>(order.at("quantize_lm_head"));
     ASSIGN_OR_RETURN(builder::OpenOptions open, loader::BuilderOptions(directory_, options));
     open.rank = group_.rank();
-    ASSIGN_OR_RETURN(device_, loader::DeviceFor(directory_, options, open.rank));
-    return builder::Open(directory_, *device_, open);
+    ASSIGN_OR_RETURN(device_, DeviceOfRank(options, order.at("gpus"), open.rank));
+    ASSIGN_OR_RETURN(auto engine, builder::Open(directory_, *device_, open));
+    drafts_ = {};
+    options.draft_model = order.at("draft_model").get<std::string>();
+    if (device_->kind() == DeviceKind::kCuda && !options.draft_model.empty()) {
+      ASSIGN_OR_RETURN(const loader::OpenedDrafts opened,
+                       loader::OpenDrafts(*engine, *device_, options));
+      drafts_ = opened.weights;
+    }
+    return engine;
+  }
+
+  // A GPU of its own for each rank of a host: that which the model names for it, or of this
+  // process's the one of its place; the only one, where its launcher lets it see no other.
+  Result<std::shared_ptr<Device>> DeviceOfRank(OpenOptions options, const std::vector<int>& gpus,
+                                               int rank) const {
+    if (options.devices == nullptr) {
+      ASSIGN_OR_RETURN(options.devices, FindDevices(options.device, options.num_threads));
+    }
+    ASSIGN_OR_RETURN(const auto first, loader::DeviceFor(directory_, options, rank));
+    if (first->kind() != DeviceKind::kCuda || local_rank_ == 0) return first;
+    const auto place = static_cast<size_t>(local_rank_);
+    if (!gpus.empty())
+      return options.devices->ForGpu(directory_, gpus[std::min(place, gpus.size() - 1)]);
+    if (!Device::Cuda(1).ok()) return first;
+    return options.devices->Behind(*first, local_rank_);
   }
 
   // How many blocks fit into this rank's share of its host.
@@ -358,15 +384,18 @@ class RankProcesses::Follower {
 
   Group& group_;
   const int ranks_of_this_host_;
+  const int local_rank_;
   const OpenOptions& options_;
   LeaderMessages leader_;
   std::filesystem::path directory_;
   std::shared_ptr<Device> device_;
+  executor::DraftWeights drafts_;  // on GPUs: each rank drafts
 };
 
 Status RankProcesses::Follow(const OpenOptions& options,
                              const std::function<bool()>& is_asked_to_stop) {
-  Status done = Follower(*group_, ranks_of_this_host_, options, is_asked_to_stop).Run();
+  Status done =
+      Follower(*group_, ranks_of_this_host_, local_rank_, options, is_asked_to_stop).Run();
   if (!done.ok()) group_->Abort(done);  // else the others would think that this rank left
   return done;
 }

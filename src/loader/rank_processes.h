@@ -7,6 +7,7 @@
 //   {shape, fraction}                how many blocks fit?      {num_blocks}
 //   {shape, ops}                     make your part            nothing more
 //   calls                            executor/rank_leader.h    no answers
+//                                    (on GPUs: gpu_ranks.h)
 //   an empty message                 give it up, in place of any of these, or at the model's end
 //   "goodbye"                        end
 #pragma once
@@ -34,9 +35,13 @@ namespace inflight {
 // mode each model has one of its own.
 class RankProcesses : public std::enable_shared_from_this<RankProcesses> {
  public:
-  // `group` is whole; rank 0 is the leader.
-  explicit RankProcesses(std::unique_ptr<comm::Group> group, int ranks_of_this_host)
-      : group_(std::move(group)), ranks_of_this_host_(ranks_of_this_host) {}
+  // `group` is whole; rank 0 is the leader. `local_rank` of this host's ranks has the GPU of that
+  // place.
+  explicit RankProcesses(std::unique_ptr<comm::Group> group, int ranks_of_this_host,
+                         int local_rank = 0)
+      : group_(std::move(group)),
+        ranks_of_this_host_(ranks_of_this_host),
+        local_rank_(local_rank) {}
 
   int rank() const { return group_->rank(); }
   int size() const { return group_->size(); }
@@ -73,6 +78,7 @@ class RankProcesses : public std::enable_shared_from_this<RankProcesses> {
 
   std::unique_ptr<comm::Group> group_;
   const int ranks_of_this_host_;
+  const int local_rank_;
   std::mutex mutex_;
   std::condition_variable are_free_;  // the ranks, once no model has them
   std::string loaded_;          // the directory of the model that has the ranks; empty: none has
@@ -96,6 +102,7 @@ class RankProcesses::Load {
   friend class RankProcesses;
   explicit Load(std::shared_ptr<RankProcesses> processes) : processes_(std::move(processes)) {}
   Status Tell(const std::string& message);
+  Status CheckFiles();  // of the others, who have read their parts
   Result<std::vector<nlohmann::json>> Answers();
   Result<executor::RankMembership> Start(const model::RankPart& part,
                                          const executor::MemoryPlan& plan, const std::string& ops);

@@ -94,7 +94,13 @@ Result<std::shared_ptr<RankProcesses>> JoinRanks(const launch::World& world,
       .hash = static_cast<uint64_t>(ranks.tp_size) << 32 | static_cast<uint64_t>(ranks.pp_size)};
   ASSIGN_OR_RETURN(auto group, comm::Group::Join(world, agreement,
                                                  std::chrono::steady_clock::now() + kPatience));
-  return std::make_shared<RankProcesses>(std::move(group), world.local_size);
+  return std::make_shared<RankProcesses>(std::move(group), world.local_size, world.local_rank);
+}
+
+bool GpuRanksAreProcesses(const launch::World& world) {
+  const char* const asked = std::getenv("INFLIGHT_CUDA_RANKS");
+  return world.local_size < world.size ||
+         (asked != nullptr && std::string_view(asked) == "processes");
 }
 
 void WaitAsRank(const launch::World& world, const sigset_t& signals) {

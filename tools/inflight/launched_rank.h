@@ -45,6 +45,10 @@ Result<artifact::RankMapping> RanksAtStart(const launch::World& world,
 Result<std::shared_ptr<RankProcesses>> JoinRanks(const launch::World& world,
                                                  const artifact::RankMapping& ranks);
 
+// Whether ranks on GPUs are these processes: where they are of several hosts, whose GPUs no one
+// process drives, or INFLIGHT_CUDA_RANKS=processes says so.
+bool GpuRanksAreProcesses(const launch::World& world);
+
 // Says so, and returns on one of `signals` or when whoever started the process is gone.
 void WaitAsRank(const launch::World& world, const sigset_t& signals);
 

@@ -220,6 +220,7 @@ Status Serve(ServeOptions& options) {
   } else if (is_ranked) {
     ASSIGN_OR_RETURN(ranks, JoinRanks(world, at_start));
     open.rank_processes = [ranks](int) { return ranks; };
+    open.gpu_ranks_are_processes = GpuRanksAreProcesses(world);
   }
   const sigset_t signals = BlockStopSignals();  // of each thread, since none is started yet
   if (world.rank > 0)

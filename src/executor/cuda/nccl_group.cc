@@ -4,8 +4,15 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <thread>
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "ops/cuda/cuda_stream.h"
@@ -31,19 +38,18 @@ Result<NcclType> TypeOf(DType dtype) {
 
 class NcclGroup::Rank : public comm::Communicator {
  public:
-  Rank(NcclGroup& group, int rank) : group_(group), rank_(rank) {}
+  Rank(NcclGroup& group, NcclComm* comm, int rank) : group_(group), comm_(comm), rank_(rank) {}
 
   int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(group_.comms_.size()); }
+  int size() const override { return group_.size_; }
 
   Status AllReduce(const TensorView& values, Stream& stream) override {
     RETURN_IF_ERROR(group_.status());
     if (values.num_elements() == 0) return Status::Ok();
     ASSIGN_OR_RETURN(const NcclType type, TypeOf(values.dtype));
-    NcclComm* const comm = group_.comms_[static_cast<size_t>(rank_)];
     const int done = group_.calls_.all_reduce(values.data, values.data,
                                               static_cast<size_t>(values.num_elements()), type,
-                                              kNcclSum, comm, ops::cuda::AsCuda(stream).handle());
+                                              kNcclSum, comm_, ops::cuda::AsCuda(stream).handle());
     if (done != 0) RETURN_IF_ERROR(group_.status());  // what the abort made of it
     return group_.calls_.ToStatus(done, "all-reduce");
   }
@@ -72,10 +78,15 @@ class NcclGroup::Rank : public comm::Communicator {
   }
 
   NcclGroup& group_;
+  NcclComm* const comm_;
   const int rank_;
 };
 
-comm::Communicator& NcclGroup::rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
+comm::Communicator& NcclGroup::rank(int r) {
+  const auto found = std::ranges::find(ranks_, r, [](const auto& rank) { return rank->rank(); });
+  CHECK(found != ranks_.end());
+  return **found;
+}
 
 Status NcclGroup::status() {
   if (!is_aborted_) return Status::Ok();
@@ -88,18 +99,24 @@ void NcclGroup::Abort(const Status& reason) {
   if (!reason_.ok()) return;
   reason_ = Unavailable(reason.message());
   is_aborted_ = true;
-  for (NcclComm* comm : comms_) aborts_.emplace_back([this, comm] { calls_.comm_abort(comm); });
+  for (NcclComm* comm : comms_) {
+    std::packaged_task<void()> abort([&calls = calls_, comm] { calls.comm_abort(comm); });
+    aborts_.push_back(abort.get_future());
+    std::thread(std::move(abort)).detach();
+  }
 }
 
 NcclGroup::~NcclGroup() {
-  for (std::thread& abort : aborts_) abort.join();
+  // One that waits for a rank that is gone is left behind.
+  constexpr std::chrono::seconds kPatience{2};
+  for (const std::future<void>& abort : aborts_) abort.wait_for(kPatience);
   if (is_aborted_) return;
   for (NcclComm* comm : comms_) calls_.comm_destroy(comm);
 }
 
 Result<std::unique_ptr<GpuGroup>> NcclGroup::Create(std::span<Device* const> devices) {
   ASSIGN_OR_RETURN(const NcclCalls* const calls, LoadNccl());
-  std::unique_ptr<NcclGroup> group(new NcclGroup(*calls));
+  std::unique_ptr<NcclGroup> group(new NcclGroup(*calls, static_cast<int>(devices.size())));
   NcclId id;
   RETURN_IF_ERROR(calls->ToStatus(calls->get_unique_id(&id), "a group"));
   std::vector<NcclComm*> comms(devices.size());
@@ -115,8 +132,37 @@ Result<std::unique_ptr<GpuGroup>> NcclGroup::Create(std::span<Device* const> dev
   RETURN_IF_ERROR(calls->ToStatus(failed == 0 ? ended : failed, "a group of GPUs"));
   group->comms_ = std::move(comms);
   for (size_t r = 0; r < devices.size(); ++r)
-    group->ranks_.push_back(std::make_unique<Rank>(*group, static_cast<int>(r)));
+    group->ranks_.push_back(std::make_unique<Rank>(*group, group->comms_[r], static_cast<int>(r)));
   logging::Info("GPUs add up by NCCL", {{"ranks", devices.size()}});
+  return std::unique_ptr<GpuGroup>(std::move(group));
+}
+
+Result<std::unique_ptr<GpuGroup>> NcclGroup::Join(Device& device, std::string_view id, int rank,
+                                                  int size, const std::function<Status()>& check) {
+  ASSIGN_OR_RETURN(const NcclCalls* const calls, LoadNccl());
+  NcclId of_group;
+  if (id.size() != sizeof(of_group.bytes))
+    return DataLoss("the id of an NCCL group has other bytes");
+  std::memcpy(of_group.bytes, id.data(), id.size());
+  // NCCL waits for the others for good, so that a thread waits in its place. Where one of them is
+  // gone that thread stays; so does what it waits in.
+  struct Joining {
+    std::promise<int> done;
+    NcclComm* comm = nullptr;
+  };
+  auto joining = std::make_shared<Joining>();
+  std::future<int> done = joining->done.get_future();
+  std::thread([calls, joining, of_group, rank, size, index = device.cuda().index] {
+    cudaSetDevice(index);
+    joining->done.set_value(calls->comm_init_rank(&joining->comm, size, of_group, rank));
+  }).detach();
+  constexpr std::chrono::milliseconds kPause{20};
+  while (done.wait_for(kPause) != std::future_status::ready) RETURN_IF_ERROR(check());
+  RETURN_IF_ERROR(calls->ToStatus(done.get(), "a group of GPUs"));
+  NcclComm* const comm = joining->comm;
+  std::unique_ptr<NcclGroup> group(new NcclGroup(*calls, size));
+  group->comms_ = {comm};
+  group->ranks_.push_back(std::make_unique<Rank>(*group, comm, rank));
   return std::unique_ptr<GpuGroup>(std::move(group));
 }
 

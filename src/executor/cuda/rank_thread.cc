@@ -12,6 +12,7 @@ namespace inflight::executor::cuda {
 RankThread::RankThread(int number, std::unique_ptr<CudaRank> rank,
                        std::function<void(const Status&)> failed)
     : rank_(std::move(rank)),
+      gpu_memory_bytes_(rank_->info().gpu_memory_bytes),
       failed_(std::move(failed)),
       thread_([this, number] { Run(number); }) {}
 
@@ -24,10 +25,10 @@ RankThread::~RankThread() {
   thread_.join();
 }
 
-void RankThread::Tell(Task task) {
+void RankThread::Tell(const RankCall& call) {
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(task));
+    waiting_.push_back(call);
   }
   wake_.notify_one();
 }
@@ -49,12 +50,12 @@ void RankThread::Run(int number) {
   while (true) {
     wake_.wait(lock, [this] { return is_ending_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
-    const Task task = std::move(waiting_.front());
+    const RankCall call = waiting_.front();
     waiting_.pop_front();
     is_busy_ = true;
     if (status_.ok()) {
       lock.unlock();
-      const Status done = task(*rank_).WithPrefix(fmt::format("rank {}", number));
+      const Status done = Do(call, *rank_).WithPrefix(fmt::format("rank {}", number));
       if (!done.ok()) failed_(done);
       lock.lock();
       status_ = done;

@@ -9,33 +9,34 @@
 #include <mutex>
 #include <thread>
 
-#include "executor/cuda_backend.h"
+#include "executor/rank_call.h"
 
 namespace inflight::executor::cuda {
 
-// Does what it is told in that order. The first error ends it: nothing is done any more.
-class RankThread {
+class RankThread : public FollowerRanks {
  public:
-  using Task = std::function<Status(CudaRank& rank)>;
-
   RankThread(int number, std::unique_ptr<CudaRank> rank, std::function<void(const Status&)> failed);
-  ~RankThread();  // does what it was told before
+  ~RankThread() override;  // does what it was told before
   RankThread(const RankThread&) = delete;
   RankThread& operator=(const RankThread&) = delete;
 
-  void Tell(Task task);
-  Status WaitForAll();  // that it was told; its first error
-  Status status();
+  void Tell(const RankCall& call) override;  // what it points to stays until it is done
+  Status WaitForAll() override;              // that it was told
+  Status status() override;
+  Status DoNow(const RankCall& call) override { return Do(call, *rank_); }
+  int64_t gpu_memory_bytes() const override { return gpu_memory_bytes_; }
+  int size() const override { return 1; }
 
  private:
   void Run(int number);
 
   std::unique_ptr<CudaRank> rank_;
+  const int64_t gpu_memory_bytes_;
   const std::function<void(const Status&)> failed_;  // once, on this thread
   std::mutex mutex_;                                 // of all below
   std::condition_variable wake_;
   std::condition_variable idle_;
-  std::deque<Task> waiting_;
+  std::deque<RankCall> waiting_;
   bool is_busy_ = false;
   bool is_ending_ = false;
   Status status_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as the bytes of a journal: those of a size in this machine's order, counts and ids in
-// groups of seven bits. One function that visits fields serves both to write and to read.
+// Numbers as bytes, of journals and of messages between ranks: those of a size in this machine's
+// order, counts in groups of seven bits. One function that visits fields serves both to write and
+// to read.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace inflight::flight_recorder {
+namespace inflight {
 
 class ByteWriter {
  public:
@@ -33,9 +34,11 @@ class ByteWriter {
     Field(static_cast<uint8_t>(value.has_value()));
     if (value) Field(*value);
   }
-  void Field(const std::vector<int32_t>& ids) {
-    Count(ids.size());
-    Raw(ids.data(), ids.size() * sizeof(int32_t));
+  template <typename T>
+    requires std::is_arithmetic_v<T>
+  void Field(const std::vector<T>& numbers) {
+    Count(numbers.size());
+    Raw(numbers.data(), numbers.size() * sizeof(T));
   }
   void Field(const std::vector<std::vector<int32_t>>& lists) {
     Count(lists.size());
@@ -53,6 +56,7 @@ class ByteReader {
   explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
 
   bool ok() const { return ok_; }
+  void Fail() { ok_ = false; }  // what was read means nothing
   size_t left() const { return bytes_.size(); }
 
   uint64_t Count() {
@@ -111,9 +115,11 @@ class ByteReader {
     Field(has);
     if (has != 0) Field(value.emplace());
   }
-  void Field(std::vector<int32_t>& ids) {
-    ids.resize(NumThings(sizeof(int32_t)));
-    Raw(ids.data(), ids.size() * sizeof(int32_t));
+  template <typename T>
+    requires std::is_arithmetic_v<T>
+  void Field(std::vector<T>& numbers) {
+    numbers.resize(NumThings(sizeof(T)));
+    Raw(numbers.data(), numbers.size() * sizeof(T));
   }
   void Field(std::vector<std::vector<int32_t>>& lists) {
     lists.clear();
@@ -125,4 +131,4 @@ class ByteReader {
   bool ok_ = true;
 };
 
-}  // namespace inflight::flight_recorder
+}  // namespace inflight

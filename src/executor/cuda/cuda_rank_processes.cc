@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/cuda_rank_processes.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "executor/cuda/cuda_ranks_backend.h"
+#include "executor/cuda/nccl_group.h"
+#include "executor/remote_ranks.h"
+
+namespace inflight::executor {
+namespace {
+
+using cuda::NcclGroup;
+
+Result<MemoryPlan> PlanOf(const RankOfProcess& rank) {
+  return PlanShare(*rank.engine, rank.device, rank.options, {.model = rank.draft, .eagle = nullptr},
+                   /*num_shares=*/1);
+}
+
+// The rank on its GPU, once all have joined `joined`.
+struct Joined {
+  std::unique_ptr<cuda::GpuGroup> group;
+  cuda::LoadedRank loaded;
+  MemoryPlan plan;
+};
+Result<Joined> Join(const RankOfProcess& rank, const RankMeeting& meeting,
+                    const comm::Group& group) {
+  if (rank.options.deterministic && group.size() > 2)
+    return Unimplemented(
+        fmt::format("tensor_parallel_size: got {} beside deterministic; ranks that are processes "
+                    "add up by NCCL, in an order that depends on what else is computed: use at "
+                    "most 2, or leave deterministic out",
+                    group.size()));
+  // First of all: the others wait for it.
+  Joined joined;
+  ASSIGN_OR_RETURN(joined.group,
+                   NcclGroup::Join(rank.device, meeting.nccl_id, group.rank(), group.size(),
+                                   [&group] { return group.status(); }));
+  ASSIGN_OR_RETURN(joined.plan, PlanOf(rank));
+  joined.plan.adapter_bytes = meeting.adapter_bytes;
+  ASSIGN_OR_RETURN(joined.loaded, cuda::LoadRank({.engine = rank.engine,
+                                                  .device = rank.device,
+                                                  .plan = joined.plan,
+                                                  .draft = rank.draft,
+                                                  .communicator = joined.group->rank(group.rank())},
+                                                 rank.options, rank.ops));
+  return joined;
+}
+
+class Follower : public CudaFollower {
+ public:
+  Follower(Joined joined, const comm::Group& group)
+      : group_(std::move(joined.group)),
+        rank_(std::move(joined.loaded.rank)),
+        watch_(group, [this, number = group.rank()](const Status& why) {
+          group_->rank(number).Abort(why);
+        }) {}
+
+  Status Do(std::string_view message, RankCall::Kind* kind) override {
+    return rank_.Do(message, kind);
+  }
+  int64_t gpu_memory_bytes() const override { return rank_.gpu_memory_bytes(); }
+
+ private:
+  const std::unique_ptr<cuda::GpuGroup> group_;
+  CalledRank rank_;
+  GroupWatch watch_;  // ends first
+};
+
+}  // namespace
+
+Result<MemoryPlan> PlanCudaRank(const RankOfProcess& rank) {
+  RETURN_IF_ERROR(cuda::LoadNccl().status());
+  return PlanOf(rank);
+}
+
+Result<std::string> MakeNcclId() {
+  ASSIGN_OR_RETURN(const cuda::NcclCalls* const calls, cuda::LoadNccl());
+  cuda::NcclId id;
+  RETURN_IF_ERROR(calls->ToStatus(calls->get_unique_id(&id), "a group"));
+  return std::string(id.bytes, sizeof(id.bytes));
+}
+
+Result<LocalBackend> CreateCudaLeader(const RankOfProcess& rank, const RankMeeting& meeting,
+                                      comm::Group& group,
+                                      const std::function<Result<int64_t>()>& await_others,
+                                      std::shared_ptr<void> model) {
+  Result<Joined> made = Join(rank, meeting, group);
+  const Result<int64_t> others_bytes = await_others();
+  RETURN_IF_ERROR(made.status());
+  RETURN_IF_ERROR(others_bytes.status());
+  Joined joined = *std::move(made);
+  auto backend = std::make_unique<cuda::CudaRanksBackend>(
+      std::move(joined.group), std::move(joined.loaded.rank), /*is_remote=*/true);
+  backend->AddFollowers(std::make_unique<RemoteRanks>(
+      group, *others_bytes, [leader = backend.get()](const Status& why) { leader->Fail(why); },
+      std::move(model)));
+  backend->LeadAdapters();
+  RETURN_IF_ERROR(backend->WarmUp());
+  logging::Info("the model runs on GPUs of several processes",
+                {{"tensor_parallel_size", group.size()}, {"kv_tokens", joined.plan.kv_tokens()}});
+  return LocalBackend{.backend = std::move(backend),
+                      .plans = std::vector(static_cast<size_t>(group.size()), joined.plan),
+                      .ops = std::move(joined.loaded.ops)};
+}
+
+Result<std::unique_ptr<CudaFollower>> CreateCudaFollower(const RankOfProcess& rank,
+                                                         const RankMeeting& meeting,
+                                                         comm::Group& group) {
+  ASSIGN_OR_RETURN(Joined joined, Join(rank, meeting, group));
+  return std::unique_ptr<CudaFollower>(std::make_unique<Follower>(std::move(joined), group));
+}
+
+}  // namespace inflight::executor

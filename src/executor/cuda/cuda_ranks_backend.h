@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// The leader of a model on several GPUs, on the GPU of this thread: what it does itself, it tells
+// the others. They are threads of this process (cuda_ranks.h) or other processes
+// (cuda_rank_processes.h).
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "executor/adapter_cache.h"
+#include "executor/cuda/gpu_group.h"
+#include "executor/cuda_backend.h"
+#include "executor/host_rows.h"
+#include "executor/idle_turn.h"
+#include "executor/rank_call.h"
+
+namespace inflight::executor::cuda {
+
+// A rank to be loaded on its GPU.
+struct RankToLoad {
+  std::shared_ptr<const model::Engine> engine;
+  Device& device;
+  const MemoryPlan& plan;
+  std::shared_ptr<const model::Engine> draft;  // null: no draft model
+  comm::Communicator& communicator;
+};
+struct LoadedRank {
+  std::unique_ptr<CudaRank> rank;
+  std::string ops;  // the name of its operators' table
+};
+Result<LoadedRank> LoadRank(RankToLoad to_load, const ExecutorOptions& options,
+                            const std::string& force_ops);
+
+// Late inputs of a step, kept until all ranks have read them.
+struct KeptInputs {
+  LateInputs inputs;
+  std::vector<uint32_t> bits;  // of all masks
+
+  void Keep(const LateInputs& given) {
+    inputs = given;
+    bits.clear();
+    for (const LateInputs::Mask& mask : given.masks)
+      bits.insert(bits.end(), mask.allowed_bits.begin(), mask.allowed_bits.end());
+    std::span<const uint32_t> left = bits;
+    for (LateInputs::Mask& mask : inputs.masks) {
+      const size_t num_words = mask.allowed_bits.size();
+      mask.allowed_bits = left.first(num_words);
+      left = left.subspan(num_words);
+    }
+  }
+};
+
+class CudaRanksBackend : public Backend, public AdapterFollowers {
+ public:
+  // `is_remote`: the followers are other processes.
+  CudaRanksBackend(std::unique_ptr<GpuGroup> group, std::unique_ptr<CudaRank> leader,
+                   bool is_remote)
+      : group_(std::move(group)),
+        leader_(std::move(leader)),
+        info_(leader_->info()),
+        is_remote_(is_remote) {}
+  // Followers do what they were told: what the leader has launched ends.
+  ~CudaRanksBackend() override { followers_.clear(); }
+
+  void AddFollowers(std::unique_ptr<FollowerRanks> followers) {
+    info_.gpu_memory_bytes += followers->gpu_memory_bytes();
+    num_ranks_ += followers->size();
+    followers_.push_back(std::move(followers));
+  }
+  // Once all followers are there.
+  void LeadAdapters() {
+    leader_->adapters()->Lead(
+        this, [this](const std::function<Status()>& take) { return turn_.Do(take); });
+  }
+  // Ends what ranks wait for. For any thread.
+  void Fail(const Status& why) {
+    turn_.Fail(why);
+    group_->rank(0).Abort(why);
+  }
+
+  Status WarmUp() {
+    Tell({.kind = Kind::kWarmUp});
+    return Both(leader_->WarmUp());
+  }
+
+  // The leader's, with the memory of all. Pinned memory grows, on all alike.
+  const BackendInfo& info() const override {
+    info_.pinned_memory_bytes = leader_->info().pinned_memory_bytes * num_ranks_;
+    return info_;
+  }
+
+  Status status() const override { return FirstError(); }
+
+  // Which writes what all ranks have of an adapter.
+  AdapterCache* adapters() override { return leader_->adapters(); }
+
+  // Where host memory is pinned or given back for it, no step is in flight (idle_turn.h).
+  Status SetupSlot(const SlotSetup& setup) override {
+    if (is_remote_) RETURN_IF_ERROR(CheckIsSent(*setup.request));
+    if (HostRows::AreWanted(*setup.request) || setup.request->prompt_table != nullptr)
+      RETURN_IF_ERROR(AwaitSteps());
+    Tell({.kind = Kind::kSetupSlot, .setup = &setup});
+    return Both(leader_->SetupSlot(setup));
+  }
+
+  void ReleaseSlot(SlotId slot) override {
+    Tell({.kind = Kind::kReleaseSlot, .slot = slot});
+    leader_->ReleaseSlot(slot);
+  }
+
+  // A plan is kept until no rank can be reading it: the leader collects a step only when all ranks
+  // have launched it.
+  Result<Ticket> Launch(const StepPlan& plan) override {
+    RETURN_IF_ERROR(turn_.BeginStep([this] { return AwaitSteps(); }));
+    StepPlan& kept = plans_[next_plan_++ % plans_.size()];
+    kept = plan;
+    Tell({.kind = Kind::kLaunch, .plan = &kept});
+    Result<Ticket> ticket = leader_->Launch(plan);
+    if (!ticket.ok()) Fail(ticket.status());
+    return ticket;
+  }
+
+  // Kept as plans are.
+  Status ProvideLateInputs(Ticket ticket, const LateInputs& inputs) override {
+    KeptInputs& kept = inputs_[next_inputs_++ % inputs_.size()];
+    kept.Keep(inputs);
+    Tell({.kind = Kind::kLateInputs, .inputs = &kept.inputs, .ticket = ticket});
+    const Status done = leader_->ProvideLateInputs(ticket, inputs);
+    if (!done.ok()) Fail(done);
+    return done;
+  }
+  Result<std::span<const TokenId>> DraftsOf(Ticket ticket, SlotId slot) override {
+    return leader_->DraftsOf(ticket, slot);
+  }
+  bool Ready(Ticket ticket) const override { return leader_->Ready(ticket); }
+  std::vector<Beam> BestBeams(SlotId slot, bool is_last) const override {
+    return leader_->BestBeams(slot, is_last);
+  }
+
+  Result<const StepResult*> Collect(Ticket ticket) override {
+    Result<const StepResult*> result = leader_->Collect(ticket);
+    Tell({.kind = Kind::kCollect, .ticket = ticket});
+    if (!result.ok()) Fail(result.status());
+    turn_.EndStep();
+    RETURN_IF_ERROR(FirstError());  // an abort ends steps with results of no value
+    return result;
+  }
+
+  Status TakeAdapterMemory() override { return OnOthers({.kind = Kind::kTakeAdapterMemory}); }
+  Status WriteAdapter(const AdapterCopy& copy) override {
+    return OnOthers({.kind = Kind::kWriteAdapter, .adapter = &copy});
+  }
+
+ private:
+  using Kind = RankCall::Kind;
+
+  void Tell(const RankCall& call) {
+    for (const auto& follower : followers_) follower->Tell(call);
+  }
+  Status OnOthers(const RankCall& call) {
+    for (const auto& follower : followers_) RETURN_IF_ERROR(follower->DoNow(call));
+    return Status::Ok();
+  }
+  Status FirstError() const {
+    for (const auto& follower : followers_) RETURN_IF_ERROR(follower->status());
+    return Status::Ok();
+  }
+  // What all ranks do at once: waits for it.
+  Status Both(const Status& leaders) {
+    if (!leaders.ok()) Fail(leaders);
+    Status first = leaders;
+    for (const auto& follower : followers_) {
+      const Status done = follower->WaitForAll();
+      if (first.ok()) first = done;
+    }
+    return first;
+  }
+  Status AwaitSteps() {
+    Tell({.kind = Kind::kAwaitSteps});
+    return Both(leader_->AwaitSteps());
+  }
+
+  const std::unique_ptr<GpuGroup> group_;
+  IdleTurn turn_;
+  const std::unique_ptr<CudaRank> leader_;
+  mutable BackendInfo info_;
+  int num_ranks_ = 1;
+  const bool is_remote_;
+  std::vector<std::unique_ptr<FollowerRanks>> followers_;
+  std::array<StepPlan, kCudaDepth + 2> plans_;
+  size_t next_plan_ = 0;
+  std::array<KeptInputs, kCudaDepth + 2> inputs_;
+  size_t next_inputs_ = 0;
+};
+
+}  // namespace inflight::executor::cuda

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks on GPUs that are processes, here threads that have met as processes do: the answers of
+// ranks that are threads of one process and add up by NCCL too, to the bit, for every kind of
+// request, with adapters, guides and a draft model; and the end of a rank ends the wait for it.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <thread>
+
+#include "comm/rendezvous_fixture.h"
+#include "cuda_ranks_fixture.h"
+#include "decoding/list_guide.h"
+#include "golden_reference.h"
+#include "loader/devices.h"
+#include "loader/loader.h"
+#include "loader/rank_processes.h"
+#include "lora_cases.h"
+
+namespace inflight::golden {
+namespace {
+
+class CudaRankProcessesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    NEED_RANK_GPUS(2);
+    gpus = RankGpus(2);
+    if (gpus[0] == gpus[1]) GTEST_SKIP() << "NCCL takes one rank on a GPU";
+    setenv("INFLIGHT_CUDA_COLLECTIVES", "nccl", 1);
+    options.tensor_parallel_size = 2;
+    options.dtype = "bfloat16";
+    options.executor.block_size = kBlockSize;
+    options.executor.max_batch_size = 8;
+    options.executor.max_kv_tokens = 4096;
+    options.executor.deterministic = true;
+  }
+  void TearDown() override { unsetenv("INFLIGHT_CUDA_COLLECTIVES"); }
+
+  // A process that sees the one GPU of its rank.
+  OpenOptions OptionsOf(size_t rank) const {
+    OpenOptions own = options;
+    own.devices = Devices::Only(std::shared_ptr<Device>(gpus[rank], [](Device*) {}));
+    return own;
+  }
+
+  // Both processes: `lead` has the leader's executor.
+  void OnProcesses(const std::filesystem::path& dir,
+                   const std::function<void(Executor& executor)>& lead) {
+    const comm::FreePort port;
+    std::thread other([&] {
+      auto group = comm::JoinTest(port, 1, 2);
+      ASSERT_TRUE(group.ok()) << group.status().ToString();
+      RankProcesses follower(*std::move(group), /*ranks_of_this_host=*/1);
+      const Status done = follower.Follow(OptionsOf(1), [] { return false; });
+      EXPECT_TRUE(done.ok()) << done.ToString();
+    });
+    auto group = comm::JoinTest(port, 0, 2);
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    const auto processes =
+        std::make_shared<RankProcesses>(*std::move(group), /*ranks_of_this_host=*/1);
+    OpenOptions own = OptionsOf(0);
+    own.rank_processes = [&](int) { return processes; };
+    own.gpu_ranks_are_processes = true;
+    {
+      const auto loaded = loader::Load(dir, own);
+      EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
+      if (loaded.ok()) lead(*loaded->executor);
+    }
+    processes->SayGoodbye();
+    other.join();
+  }
+
+  std::unique_ptr<Executor> OnThreads(const std::filesystem::path& dir,
+                                      const RankEngines& drafts = {}) {
+    ExecutorOptions own = options.executor;
+    if (!drafts.empty()) own.drafts = DraftSource::kModel;
+    return MakeRanked(OpenRanks(dir, gpus, {.dtype = DType::kBF16}), gpus, own, drafts);
+  }
+
+  static void ExpectAllEqualOnes(const std::vector<Request>& requests, const Sinks& actual,
+                                 const Sinks& expected) {
+    for (size_t i = 0; i < requests.size(); ++i)
+      if (requests[i].sampling.num_return_sequences.value_or(1) == 1)
+        ExpectEqual(*actual[i], *expected[i], i);
+  }
+
+  Gpus gpus;
+  OpenOptions options;
+};
+
+TEST_F(CudaRankProcessesTest, EveryKindOfRequestIsAnsweredAsByThreads) {
+  const std::filesystem::path dir = INFLIGHT_DEMO_MODEL;
+  std::vector<Request> requests;
+  Sinks expected;
+  {
+    const auto executor = OnThreads(dir);
+    requests = RequestsOfAllKinds(executor->limits().vocab_size);
+    for (Request& request : requests) request.bad_texts = nullptr;
+    for (const int i : {0, 1, 2}) {
+      Request& guided = requests.emplace_back();
+      guided.input_ids = {5, 9, 17 + i, 33};
+      guided.max_tokens = 12;
+      guided.end_ids = {2};
+      guided.guide = decoding::MakeListGuide(executor->limits().vocab_size,
+                                             {{40, 60, 140}, {40, 61, 141}, {43, 60, 150, 151}});
+    }
+    requests.emplace_back(requests.front()).sampling = {.beam_width = 2};
+    expected = RunAll<RowsSink>(*executor, requests);
+  }
+  OnProcesses(dir, [&](Executor& executor) {
+    const Sinks actual = RunAll<RowsSink>(executor, requests);
+    ExpectAllEqualOnes(requests, actual, expected);
+    ASSERT_EQ(actual.back()->last.beams.size(), 2U);
+    for (size_t b = 0; b < 2; ++b)
+      EXPECT_EQ(actual.back()->last.beams[b].output_ids, expected.back()->last.beams[b].output_ids);
+    Request refused = requests.front();
+    refused.sampling = {.beam_width = 2};
+    refused.end_ids = {2};
+    refused.guide = requests[requests.size() - 2].guide;
+    const auto answer = RunAll<RowsSink>(executor, {refused}).front();
+    EXPECT_EQ(answer->last.status.code(), StatusCode::kUnimplemented)
+        << answer->last.status.ToString();
+    const Sinks again = RunAll<RowsSink>(executor, requests);
+    ExpectAllEqualOnes(requests, again, expected);
+  });
+}
+
+TEST_F(CudaRankProcessesTest, ADraftModelIsOnEachRank) {
+  const std::filesystem::path dir = INFLIGHT_DEMO_MODEL;
+  RankEngines drafts;
+  for (Device* gpu : gpus) {
+    auto draft = builder::Open(dir, *gpu, {.dtype = DType::kBF16});
+    ASSERT_TRUE(draft.ok()) << draft.status().ToString();
+    drafts.push_back(*std::move(draft));
+  }
+  options.executor.max_draft_len = 3;
+  std::vector<Request> requests;
+  Sinks expected;
+  {
+    const auto executor = OnThreads(dir, drafts);
+    requests = RequestsOfAllKinds(executor->limits().vocab_size);
+    for (Request& request : requests) request.bad_texts = nullptr;
+    expected = RunAll<RowsSink>(*executor, requests);
+  }
+  options.draft_model = dir;
+  OnProcesses(dir, [&](Executor& executor) {
+    const Sinks actual = RunAll<RowsSink>(executor, requests);
+    ExpectAllEqualOnes(requests, actual, expected);
+    int num_drafted = 0;
+    for (const auto& sink : actual) num_drafted += sink->last.num_draft_tokens;
+    EXPECT_GT(num_drafted, 0);
+  });
+}
+
+TEST_F(CudaRankProcessesTest, AdaptersAreOnEachRank) {
+  std::vector<LoraCase> cases = ReadLoraCases();
+  std::erase_if(cases, [](const LoraCase& c) { return c.model != "llama_head64"; });
+  std::vector<Request> requests;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    requests.push_back(RequestOf(cases[i], i));
+    requests.back().output = {.return_log_probs = true};
+  }
+  const std::filesystem::path dir = DataDir() / "llama_head64";
+  const Sinks expected = RunAll<RowsSink>(*OnThreads(dir), requests);
+  OnProcesses(dir, [&](Executor& executor) {
+    // The first alone, so that its memory is taken between steps of the others.
+    for (size_t i = 0; i < requests.size(); ++i)
+      ExpectEqual(*RunAll<RowsSink>(executor, {requests[i]}).front(), *expected[i], i);
+    ExpectAllEqualOnes(requests, RunAll<RowsSink>(executor, requests), expected);
+  });
+}
+
+// A rank that ends while its leader's step waits for it.
+TEST_F(CudaRankProcessesTest, ARankThatEndsEndsTheStepsOfItsLeader) {
+  const comm::FreePort port;
+  std::promise<void> is_there;
+  std::thread other([&] {
+    auto group = comm::JoinTest(port, 1, 2);
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    comm::Group& ended = **group;
+    RankProcesses follower(*std::move(group), /*ranks_of_this_host=*/1);
+    std::thread killer([&] {
+      is_there.get_future().wait();
+      ended.Abort(Internal("killed"));
+    });
+    EXPECT_FALSE(follower.Follow(OptionsOf(1), [] { return false; }).ok());
+    killer.join();
+  });
+  auto group = comm::JoinTest(port, 0, 2);
+  ASSERT_TRUE(group.ok()) << group.status().ToString();
+  const auto processes =
+      std::make_shared<RankProcesses>(*std::move(group), /*ranks_of_this_host=*/1);
+  OpenOptions own = OptionsOf(0);
+  own.rank_processes = [&](int) { return processes; };
+  own.gpu_ranks_are_processes = true;
+  auto loaded = loader::Load(INFLIGHT_DEMO_MODEL, own);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  Request request;
+  request.input_ids = {5, 9, 17};
+  request.max_tokens = 400;
+  const auto sinks = EnqueueAll<RowsSink>(*loaded->executor, {request, request});
+  is_there.set_value();
+  for (const auto& sink : sinks) {
+    sink->Wait();
+    EXPECT_FALSE(sink->last.status.ok());
+  }
+  EXPECT_EQ(loaded->executor->Enqueue(request, std::make_shared<RowsSink>()).status().code(),
+            StatusCode::kUnavailable);
+  loaded->executor.reset();
+  other.join();
+}
+
+}  // namespace
+}  // namespace inflight::golden
