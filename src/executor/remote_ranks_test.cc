@@ -75,7 +75,7 @@ TEST(RemoteRanksTest, EachRankHearsAllAndTheFirstErrorIsReturned) {
   others.join();
   for (const int rank : {1, 2})
     EXPECT_THAT(heard[rank], ::testing::ElementsAre(Kind::kWarmUp, Kind::kReleaseSlot,
-                                                  Kind::kAwaitSteps, Kind::kTakeAdapterMemory));
+                                                    Kind::kAwaitSteps, Kind::kTakeAdapterMemory));
 }
 
 TEST(RemoteRanksTest, ARankThatEndsIsSaidOnce) {
