@@ -43,7 +43,8 @@ AdapterCache::AdapterCache(std::shared_ptr<const model::Engine> engine, Device& 
       max_bytes_(options.num_bytes),
       is_cuda_(device.kind() == DeviceKind::kCuda),
       max_num_tokens_(options.max_num_tokens),
-      free_(options.num_bytes) {
+      free_(options.num_bytes),
+      brought_(options.host_bytes) {
   for (int i = kMaxAdapters; i-- > 0;) free_indices_.push_back(i);
 }
 
@@ -107,7 +108,15 @@ Result<std::shared_ptr<const model::Adapter>> AdapterCache::Get(const LoraUse& u
       return found;
     }
   }
-  if (use.tensors != nullptr) return Make(use.tensors, key);
+  std::shared_ptr<const LoraTensors> brought = use.tensors;
+  if (!use.is_own) {
+    const std::lock_guard lock(mutex_);
+    if (brought == nullptr)
+      brought = brought_.Find(key);
+    else
+      brought_.Keep(key, brought);
+  }
+  if (brought != nullptr) return Make(brought, key);
   if (!use.read)
     return NotFound(fmt::format("LoRA task {} not found in cache. Please send LoRA weights with "
                                 "request",

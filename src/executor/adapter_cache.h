@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The adapters (LoRA) that an executor keeps, by id: made from what requests bring, on the threads
 // that enqueue them, and given up when there is no room, the one first that was not used for the
-// longest time. One that a request has stays until the request's end.
+// longest time. One that a request has stays until the request's end. On a GPU what clients brought
+// is kept in host memory, too, from which what was given up comes again.
 //
 // Memory: one piece of the device's, booked as "adapters" when the executor is made or, where
 // nobody asked for it, when the first adapter comes. It is given out in ranges of bytes.
@@ -11,7 +12,6 @@
 // Threads: any.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "executor/free_ranges.h"
+#include "executor/host_adapters.h"
 #include "inflight/adapter.h"
 #include "inflight/executor.h"
 #include "inflight/status.h"
@@ -34,9 +35,10 @@
 namespace inflight::executor {
 
 struct AdapterCacheOptions {
-  uint64_t num_bytes = 0;  // the most that factors take together
-  bool is_booked = false;  // taken when the cache is made
-  int max_num_tokens = 0;  // CUDA: of a step
+  uint64_t num_bytes = 0;   // the most that factors take together
+  bool is_booked = false;   // taken when the cache is made
+  int max_num_tokens = 0;   // CUDA: of a step
+  uint64_t host_bytes = 0;  // of what is kept as clients brought it
 };
 
 // An adapter that the leader of ranks on GPUs has, for the others, which write their parts of it.
@@ -78,7 +80,8 @@ class AdapterCache {
   // On a GPU: both, and nothing else. There once Get has given an adapter.
   ops::LoraDevice tables() const;
 
-  // The adapter that the request is to run with. kNotFound where nobody brought it ("LoRA task 7
+  // The adapter that the request is to run with. kNotFound where nobody brought it, or it was given
+  // up ("LoRA task 7
   // not found in cache. Please send LoRA weights with request"), kResourceExhausted where all
   // others are in use ("PEFT Cache is full. Could not store taskId=7"), kInvalidArgument as of
   // model::MakeAdapter. Tensors of an adapter that is here are ignored.
@@ -91,12 +94,7 @@ class AdapterCache {
   uint64_t max_bytes() const { return max_bytes_; }
 
  private:
-  struct Key {
-    bool is_own = false;
-    uint64_t client_id = 0;  // 0 where is_own
-    uint64_t id = 0;
-    auto operator<=>(const Key&) const = default;
-  };
+  using Key = AdapterKey;
   struct Entry {
     Key key;
     std::shared_ptr<const model::Adapter> adapter;
@@ -137,6 +135,7 @@ class AdapterCache {
   Buffer memory_;
   Buffer tables_;
   FreeRanges free_;
+  HostAdapters brought_;
   std::vector<int> free_indices_;
   Entries entries_;
   std::map<Key, Entries::iterator> by_key_;

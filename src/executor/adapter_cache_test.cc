@@ -83,6 +83,22 @@ TEST_F(AdapterCacheTest, FactorsStandAsKernelsReadThem) {
   EXPECT_TRUE((*adapter)->table.Of(1, ops::LoraSite::kDense).empty());
 }
 
+// The cache has room for one; what a client brought comes again from host memory.
+TEST_F(AdapterCacheTest, WhatWasGivenUpComesAgainAsItWasBrought) {
+  const auto made = AdapterCache::Create(
+      EngineOf({}), *device_, {.num_bytes = kDenseBytes, .is_booked = true, .host_bytes = 1 << 20});
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  AdapterCache* const cache = made->get();
+  ASSERT_TRUE(cache->Get(UseOf(1, Dense(1))).ok());
+  ASSERT_TRUE(cache->Get(UseOf(2, Dense(100))).ok());
+  const auto again = cache->Get({.id = 1});
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(static_cast<const float*>((*again)->table.Of(0, ops::LoraSite::kDense)[0].a)[0], 1);
+  EXPECT_EQ(cache->num_adapters(), 1);
+  EXPECT_EQ(cache->Get({.id = 2}).status().code(), StatusCode::kResourceExhausted) << "1 is in use";
+  EXPECT_EQ(cache->Get({.id = 2}, /*client_id=*/5).status().code(), StatusCode::kNotFound);
+}
+
 // attn_dense of the model has no bias: what is added is all that there is.
 TEST_F(AdapterCacheTest, BiasesAreChecked) {
   const auto cache = Make(8192);

@@ -282,6 +282,7 @@ Status PlanAdapters(const model::ModelConfig& config, const model::LoraLimits& l
       static_cast<uint64_t>(fraction.value_or(kFraction) * static_cast<double>(left));
   if (is_cuda) {
     plan->books_adapters = fraction.has_value();
+    plan->adapter_host_bytes = options.adapter_host_bytes.value_or(kHostBytes);
     plan->adapter_table_bytes = AdapterCache::TableBytes(config, limits, plan->max_num_tokens);
     plan->adapter_bytes = share > plan->adapter_table_bytes ? share - plan->adapter_table_bytes : 0;
   } else {

@@ -48,6 +48,7 @@ struct MemoryPlan {
   uint64_t sampler_bytes = 0;        // CPU: taken from the system as penalties are first asked for
   uint64_t adapter_bytes = 0;        // the most that adapters of requests take together
   uint64_t adapter_table_bytes = 0;  // CUDA: what tells kernels of them
+  uint64_t adapter_host_bytes = 0;   // CUDA: the most that is kept of them as clients brought them
   bool books_adapters = false;       // at load; else with the first adapter, of what is then left
   uint64_t kv_bytes_per_block = 0;   // with those of a draft model that has the same blocks
   int64_t num_blocks = 0;            // for sequences

@@ -183,31 +183,40 @@ TEST_P(CudaLoraTest, BiasesAreRefusedByName) {
       << status.message();
 }
 
-// More ids than there are places: adapters come while steps of others run, and old ones go.
+// More ids than there are places: adapters come while steps of others run, and old ones go. What
+// clients brought is kept in host memory, or is not.
 TEST_P(CudaLoraTest, AdaptersComeAndGoWhileOthersRun) {
   const std::vector<LoraCase> cases = CasesOf("llama_head64");
-  const auto executor = Start("llama_head64");
-  const size_t num_adapters = cases.size() - 1;
-  std::vector<Answer> alone;
-  std::vector<Request> bases;
-  for (size_t i = 0; i < num_adapters; ++i) {
-    bases.push_back(ShortOf(cases[i + 1], i, 12));
-    alone.push_back(RunAll<LogitsSink>(*executor, {bases[i]}).front());
-  }
-  constexpr size_t kAtOnce = 150;
-  for (uint64_t round = 1; round <= 3; ++round) {
-    std::vector<Request> requests;
-    for (size_t i = 0; i < kAtOnce; ++i) {
-      requests.push_back(bases[(i + round) % num_adapters]);
-      requests.back().lora->id = 1000 * round + i;
+  for (const bool keeps_brought : {true, false}) {
+    ExecutorOptions options;
+    if (!keeps_brought) options.adapter_host_bytes = 0;
+    const auto executor = Start("llama_head64", options);
+    const size_t num_adapters = cases.size() - 1;
+    std::vector<Answer> alone;
+    std::vector<Request> bases;
+    for (size_t i = 0; i < num_adapters; ++i) {
+      bases.push_back(ShortOf(cases[i + 1], i, 12));
+      alone.push_back(RunAll<LogitsSink>(*executor, {bases[i]}).front());
     }
-    const auto answers = RunAll<LogitsSink>(*executor, requests);
-    for (size_t i = 0; i < kAtOnce; ++i)
-      ExpectSame(answers[i], alone[(i + round) % num_adapters], std::to_string(i));
+    constexpr size_t kAtOnce = 150;
+    for (uint64_t round = 1; round <= 3; ++round) {
+      std::vector<Request> requests;
+      for (size_t i = 0; i < kAtOnce; ++i) {
+        requests.push_back(bases[(i + round) % num_adapters]);
+        requests.back().lora->id = 1000 * round + i;
+      }
+      const auto answers = RunAll<LogitsSink>(*executor, requests);
+      for (size_t i = 0; i < kAtOnce; ++i)
+        ExpectSame(answers[i], alone[(i + round) % num_adapters], std::to_string(i));
+    }
+    bases[0].lora->tensors = nullptr;
+    if (keeps_brought) {
+      ExpectSame(RunAll<LogitsSink>(*executor, {bases[0]}).front(), alone[0], "made again");
+      continue;
+    }
+    const auto gone = executor->Enqueue(bases[0], std::make_shared<LogitsSink>());
+    EXPECT_EQ(gone.status().code(), StatusCode::kNotFound) << gone.status().ToString();
   }
-  bases[0].lora->tensors = nullptr;
-  const auto gone = executor->Enqueue(bases[0], std::make_shared<LogitsSink>());
-  EXPECT_EQ(gone.status().code(), StatusCode::kNotFound) << gone.status().ToString();
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, CudaLoraTest, testing::Values(DType::kBF16, DType::kF16),

@@ -36,7 +36,8 @@ Result<std::unique_ptr<StepAdapters>> StepAdapters::Create(
   ASSIGN_OR_RETURN(adapters->cache_, AdapterCache::Create(std::move(engine), device,
                                                           {.num_bytes = plan.adapter_bytes,
                                                            .is_booked = plan.books_adapters,
-                                                           .max_num_tokens = plan.max_num_tokens}));
+                                                           .max_num_tokens = plan.max_num_tokens,
+                                                           .host_bytes = plan.adapter_host_bytes}));
   return adapters;
 }
 
