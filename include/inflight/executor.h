@@ -45,7 +45,6 @@ struct ExecutorLimits {
   int max_draft_len = 0;  // draft tokens of a row of a step
   // OutputOptions::return_context_logits, return_generation_logits, num_top_log_probs
   bool returns_logits = false;
-  bool takes_guides = false;                // Request::guide
   int hidden_size = 0;                      // of the rows of Request::prompt_table
   int max_prompt_embedding_table_size = 0;  // rows of it; 0: no prompt tuning
   int block_size = 0;                       // tokens per KV block

@@ -12,7 +12,6 @@ ExecutorLimits LimitsOf(const BackendInfo& info) {
           .max_beam_width = info.max_beam_width,
           .max_draft_len = info.max_tokens_per_row - 1,
           .returns_logits = info.returns_logits,
-          .takes_guides = info.takes_guides,
           .hidden_size = info.hidden_size,
           .max_prompt_embedding_table_size = info.max_prompt_embedding_table_size,
           .block_size = info.kv_groups[0].block_size,

@@ -73,7 +73,6 @@ struct BackendInfo {
   int max_input_len = 0;
   int vocab_size = 0;
   bool returns_logits = false;
-  bool takes_guides = false;
   bool wants_guide_masks = false;  // of rows that are no beams, as late inputs
   int hidden_size = 0;
   int max_prompt_embedding_table_size = 0;  // rows of a request's table; 0: takes none

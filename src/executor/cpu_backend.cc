@@ -35,7 +35,6 @@ class CpuBackend : public Backend {
               device.cpu_pool().num_threads()),
         tables_(device, plan.prompt_rows, plan.max_slots) {
     info_ = BackendInfoOf(plan, engine_->config.vocab_size, engine_->limits.max_beam_width);
-    info_.takes_guides = true;
     info_.cpu_memory_bytes += static_cast<int64_t>(membership.others_bytes);
     slots_.resize(static_cast<size_t>(info_.max_slots));
     logit_tokens_.resize(static_cast<size_t>(info_.max_batch_size));

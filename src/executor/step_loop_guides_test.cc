@@ -23,7 +23,7 @@ INSTANTIATE_TEST_SUITE_P(Depths, GuidedStepsTest, ::testing::Values(1, 2, 3),
                          [](const auto& info) { return "Depth" + std::to_string(info.param); });
 
 HarnessOptions WithGuides(HarnessOptions options) {
-  options.backend.info.takes_guides = options.backend.info.wants_guide_masks = true;
+  options.backend.info.wants_guide_masks = true;
   return options;
 }
 

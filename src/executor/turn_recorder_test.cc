@@ -200,7 +200,7 @@ TEST_P(ProfiledLoopTest, TimeOfTheDeviceIsThatOfItsPhase) {
 
 TEST_P(ProfiledLoopTest, MasksOfGuidesAreAPhaseOfTheirOwn) {
   HarnessOptions options = Options();
-  options.backend.info.takes_guides = options.backend.info.wants_guide_masks = true;
+  options.backend.info.wants_guide_masks = true;
   LoopHarness harness(std::move(options));
   const auto profiler = harness.loop.step_profiler();
   ASSERT_TRUE(profiler->Begin(0, 64));

@@ -238,10 +238,6 @@ Status ValidateDrafts(const ExecutorLimits& limits, Request* request) {
 
 Status ValidateGuide(const ExecutorLimits& limits, const Request& request) {
   if (request.guide == nullptr) return Status::Ok();
-  if (!limits.takes_guides)
-    return Unimplemented("guide",
-                         "a model on several GPUs does not guide answers; use one GPU, or --device "
-                         "cpu");
   const int num_tokens = request.guide->num_tokens();
   if (num_tokens > limits.vocab_size)
     return InvalidArgument(

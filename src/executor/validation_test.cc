@@ -92,7 +92,6 @@ TEST(ValidationTest, PromptTablesHaveTheEnginesShape) {
 
 TEST(ValidationTest, GuidesAreOfTheEnginesVocabulary) {
   ExecutorLimits limits = kLimits;
-  limits.takes_guides = true;
   limits.max_draft_len = 4;
   const auto check = [&](Request request) {
     bool was_shortened = false;
@@ -113,8 +112,6 @@ TEST(ValidationTest, GuidesAreOfTheEnginesVocabulary) {
   EXPECT_EQ(check(request).message(),
             "guide: is for a vocabulary of 101 tokens, the engine's has 100 (make it of the texts "
             "of the engine's tokens)");
-  limits.takes_guides = false;
-  EXPECT_EQ(check(request).code(), StatusCode::kUnimplemented);
 }
 
 TEST(ValidationTest, PromptNeedsTokensOfTheVocabulary) {

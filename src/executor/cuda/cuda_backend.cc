@@ -181,7 +181,7 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, comm::Ra
   ASSIGN_OR_RETURN(held_->host_blocks, cuda::HostBlocks::Create(plan, device));
   held_->host_blocks.Add(held_->kv.view());
   ASSIGN_OR_RETURN(held_->masks, cuda::LateMasks::Create(plan, device));
-  info_.takes_guides = info_.wants_guide_masks = true;
+  info_.wants_guide_masks = true;
   held_->to_host = std::make_unique<LogitsToHost>(device, info_, plan.max_logits());
   held_->prompt_tables = std::make_unique<PromptTables>(device, plan.prompt_rows, info_.max_slots);
   if (plan.drafts != DraftSource::kNone) {

@@ -129,7 +129,6 @@ struct TwoModels : BlsModels {
     ExecutorLimits limits = FakeExecutor::SmallLimits();
     limits.vocab_size = vocab_size;
     limits.max_draft_len = 6;
-    limits.takes_guides = true;
     return limits;
   }
   explicit TwoModels(int draft_vocab_size = 300)

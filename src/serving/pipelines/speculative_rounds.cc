@@ -102,7 +102,6 @@ Status SpeculativeRounds::Propose() {
   inflight::Request ask = Ask();
   ask.max_tokens = most;
   ask.lora.reset();  // is of the other model, which judges with it
-  if (!limits.takes_guides) ask.guide = nullptr;
   ask.output = {.return_generation_logits = options_.use_draft_logits};
   is_proposing_ = true;
   return draft_->Enqueue(std::move(ask), shared_from_this(), *call_);
