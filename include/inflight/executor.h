@@ -163,8 +163,8 @@ struct ExecutorOptions {
   uint64_t kv_cache_host_bytes = 0;
   // Memory for the adapters (LoRA) of requests. Where either is set it is taken at load, on the CPU
   // as many bytes as the second says, or else the first. Without, a twentieth of what is left, on
-  // the CPU at most 1 GiB, when the first adapter comes. On a GPU the first is the GPU's memory, and
-  // the second, by default 1 GiB, bounds host memory in which what clients brought is kept.
+  // the CPU at most 1 GiB, when the first adapter comes. On a GPU the first is the GPU's memory,
+  // and the second, by default 1 GiB, bounds host memory in which what clients brought is kept.
   std::optional<double> adapter_memory_fraction = {};  // [0, 1) of what KV cache and this share
   std::optional<uint64_t> adapter_host_bytes = {};
   // The largest rank, over all modules, that these must hold one adapter of; 0 = any.
