@@ -42,7 +42,7 @@ Result<std::string> MakeNcclId();
 Result<LocalBackend> CreateCudaLeader(const RankOfProcess& rank, const RankMeeting& meeting,
                                       comm::Group& group,
                                       const std::function<Result<int64_t>()>& await_others,
-                                      std::shared_ptr<void> model);
+                                      const std::shared_ptr<void>& model);
 
 // Another rank, which does what its leader says.
 class CudaFollower {

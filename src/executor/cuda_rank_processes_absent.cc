@@ -15,7 +15,7 @@ Result<std::string> MakeNcclId() { return NoCuda(); }
 
 Result<LocalBackend> CreateCudaLeader(const RankOfProcess&, const RankMeeting&, comm::Group&,
                                       const std::function<Result<int64_t>()>&,
-                                      std::shared_ptr<void>) {
+                                      const std::shared_ptr<void>&) {
   return NoCuda();
 }
 

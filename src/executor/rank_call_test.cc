@@ -92,7 +92,7 @@ class RankCallTest : public ::testing::Test {
  protected:
   Status Tell(const RankCall& call) {
     Kind kind{};
-    const Status done = rank_.Do(writer_.Write(call), &kind);
+    Status done = rank_.Do(writer_.Write(call), &kind);
     EXPECT_EQ(kind, call.kind);
     return done;
   }

@@ -78,7 +78,7 @@ json RoomOf(const Result<MemoryPlan>& plan) {
 }  // namespace
 
 Result<executor::LocalBackend> LeadGpuRanks(RankOfProcess rank, comm::Group& group,
-                                            std::shared_ptr<void> model) {
+                                            const std::shared_ptr<void>& model) {
   json question;
   VisitOptions(ToField{question}, rank.options);
   RETURN_IF_ERROR(TellOthers(group, BytesOf(question.dump())));
@@ -107,7 +107,7 @@ Result<executor::LocalBackend> LeadGpuRanks(RankOfProcess rank, comm::Group& gro
         for (const json& answer : made) bytes += answer.value("gpu_bytes", int64_t{0});
         return bytes;
       },
-      std::move(model));
+      model);
 }
 
 Status FollowOnGpu(RankOfProcess rank, comm::Group& group, LeaderMessages& leader) {

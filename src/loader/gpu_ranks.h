@@ -19,7 +19,7 @@ namespace inflight {
 // Of the leader, when the others have read their parts. `model` goes with the backend, or where
 // none is made: with it the others give the model up.
 Result<executor::LocalBackend> LeadGpuRanks(executor::RankOfProcess rank, comm::Group& group,
-                                            std::shared_ptr<void> model);
+                                            const std::shared_ptr<void>& model);
 
 // Of another rank, whose engine and draft model are open: from the first question to the end of the
 // model. Errors of the model are the leader's to tell; what is returned ends this rank.

@@ -15,6 +15,7 @@
 #include "builder/builder.h"
 #include "comm/host_communicator.h"
 #include "executor/rank_leader.h"
+#include "loader/devices.h"
 #include "loader/draft_model.h"
 #include "loader/gpu_ranks.h"
 #include "loader/leader_messages.h"

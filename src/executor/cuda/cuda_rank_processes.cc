@@ -88,7 +88,7 @@ Result<std::string> MakeNcclId() {
 Result<LocalBackend> CreateCudaLeader(const RankOfProcess& rank, const RankMeeting& meeting,
                                       comm::Group& group,
                                       const std::function<Result<int64_t>()>& await_others,
-                                      std::shared_ptr<void> model) {
+                                      const std::shared_ptr<void>& model) {
   Result<Joined> made = Join(rank, meeting, group);
   const Result<int64_t> others_bytes = await_others();
   RETURN_IF_ERROR(made.status());
@@ -98,7 +98,7 @@ Result<LocalBackend> CreateCudaLeader(const RankOfProcess& rank, const RankMeeti
       std::move(joined.group), std::move(joined.loaded.rank), /*is_remote=*/true);
   backend->AddFollowers(std::make_unique<RemoteRanks>(
       group, *others_bytes, [leader = backend.get()](const Status& why) { leader->Fail(why); },
-      std::move(model)));
+      model));
   backend->LeadAdapters();
   RETURN_IF_ERROR(backend->WarmUp());
   logging::Info("the model runs on GPUs of several processes",
