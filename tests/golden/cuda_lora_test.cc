@@ -40,28 +40,13 @@ class CudaLoraTest : public testing::TestWithParam<DType> {
     return cases;
   }
 
-  // The whole of a case as a prompt: near ties may be decided otherwise in half precision.
-  static Request WholeOf(const LoraCase& c, uint64_t id) {
-    Request request = RequestOf(c, id);
-    request.input_ids.insert(request.input_ids.end(), c.greedy.begin(), c.greedy.end() - 1);
-    request.max_tokens = 1;
-    request.output.return_generation_logits = false;
-    return request;
-  }
-
   // RoundingBound's k is of weights and activations, each rounded: noise of variance u^2 2 / 3. A
   // and B are rounded too, which is noise of at most that much again on what they add, and so is
   // the product before it is added to, u^2 / 3: (5 / 3) / (2 / 3) = 1.58^2.
   static void ExpectNear(const LoraCase& c, const LogitsSink& answer) {
     ASSERT_TRUE(answer.last.status.ok()) << answer.last.status.ToString();
-    const size_t vocab_size = c.logits[0].size();
-    // As WorstLogit expects them: the row of the prompt's last token twice.
-    const auto end =
-        answer.logits.begin() + static_cast<std::ptrdiff_t>(c.prompt.size() * vocab_size);
-    std::vector<float> logits(answer.logits.begin(), end);
-    logits.insert(logits.end(), end - static_cast<std::ptrdiff_t>(vocab_size), answer.logits.end());
     const float bound = 1.58F * RoundingBound(GetParam(), {.noise_gain = c.noise_gain});
-    EXPECT_LE(WorstLogit(c, logits), bound) << c.Name();
+    EXPECT_LE(WorstLogit(c, LogitsOfWhole(c, answer.logits)), bound) << c.Name();
   }
 
   // With what shows rounding: log-probs, of `num_tokens` tokens.

@@ -12,6 +12,7 @@
 #include "cuda_ranks_fixture.h"
 #include "decoding/list_guide.h"
 #include "golden_reference.h"
+#include "guide_ways.h"
 #include "lora_cases.h"
 
 namespace inflight::golden {
@@ -50,26 +51,14 @@ TEST_P(CudaRanksLoraTest, LogitsStayNearMergedWeights) {
     const std::vector<LoraCase> cases = CasesOf(model);
     ASSERT_GE(cases.size(), model == "llama_head64" ? 9U : 2U);
     std::vector<Request> requests;
-    for (size_t i = 0; i < cases.size(); ++i) {
-      requests.push_back(RequestOf(cases[i], i));
-      Ids& ids = requests.back().input_ids;
-      ids.insert(ids.end(), cases[i].greedy.begin(), cases[i].greedy.end() - 1);
-      requests.back().max_tokens = 1;
-      requests.back().output.return_generation_logits = false;
-    }
+    for (size_t i = 0; i < cases.size(); ++i) requests.push_back(WholeOf(cases[i], i));
     const auto answers = RunAll<LogitsSink>(*executor, requests);
     for (size_t i = 0; i < cases.size(); ++i) {
       const LoraCase& c = cases[i];
       ASSERT_TRUE(answers[i]->last.status.ok()) << answers[i]->last.status.ToString();
-      const size_t vocab_size = c.logits[0].size();
-      // As WorstLogit expects them: the row of the prompt's last token twice.
-      const auto& rows = answers[i]->logits;
-      const auto end = rows.begin() + static_cast<std::ptrdiff_t>(c.prompt.size() * vocab_size);
-      std::vector<float> logits(rows.begin(), end);
-      logits.insert(logits.end(), end - static_cast<std::ptrdiff_t>(vocab_size), rows.end());
       const float bound =
           std::sqrt(3.0F) * RoundingBound(DType::kBF16, {.noise_gain = c.noise_gain});
-      EXPECT_LE(WorstLogit(c, logits), bound) << c.Name();
+      EXPECT_LE(WorstLogit(c, LogitsOfWhole(c, answers[i]->logits)), bound) << c.Name();
     }
   }
 }
@@ -113,24 +102,12 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CudaRanksLoraTest, testing::Values(2),
 
 using CudaRanksFeaturesTest = DemoRanksTest;
 
-// Many ways through, of several lengths.
-std::vector<Ids> Ways() {
-  std::vector<Ids> ways;
-  for (TokenId a = 40; a < 44; ++a)
-    for (TokenId b = 60; b < 64; ++b)
-      for (const size_t length : {3U, 5U, 8U}) {
-        Ids way = {a, b};
-        while (way.size() < length) way.push_back(static_cast<TokenId>(100 + a + way.size()));
-        ways.push_back(way);
-      }
-  return ways;
-}
-
 // Alone, beside free rows, as beams, and with drafts out of texts: one of the ways, and the same
 // each time. What a rank drew otherwise would end in another answer of the rows beside it.
 TEST_F(CudaRanksFeaturesTest, GuidedRowsKeepToTheirGuideOnAllRanks) {
   const RankEngines engines = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, {.dtype = DType::kBF16});
   const int vocab_size = engines.front()->config.vocab_size;
+  const Ways ways = SomeWays();
   std::vector<Request> requests;
   for (int i = 0; i < 12; ++i) {
     Request& request = requests.emplace_back();
@@ -140,9 +117,8 @@ TEST_F(CudaRanksFeaturesTest, GuidedRowsKeepToTheirGuideOnAllRanks) {
     request.output.return_log_probs = true;
     if (i % 4 == 1) request.sampling = {.temperature = 3.0F, .top_p = 1.0F, .seed = 7};
     if (i % 4 == 2) request.sampling.beam_width = 2;
-    if (i % 4 != 3) request.guide = decoding::MakeListGuide(vocab_size, Ways());
+    if (i % 4 != 3) request.guide = decoding::MakeListGuide(vocab_size, ways);
   }
-  const std::vector<Ids> ways = Ways();
   const std::set<Ids> known(ways.begin(), ways.end());
   const Sinks together = Run(engines, requests);
   options.max_batch_size = 2;

@@ -13,6 +13,7 @@
 #include "builder/builder.h"
 #include "constants.h"
 #include "decoding/list_guide.h"
+#include "guide_ways.h"
 #include "run_requests.h"
 #ifdef INFLIGHT_GOLDEN_CUDA
 #include "tensor/test_gpu.h"
@@ -23,7 +24,7 @@ namespace {
 
 using decoding::MakeListGuide;
 using Ids = std::vector<TokenId>;
-using Lists = std::vector<Ids>;
+using Lists = Ways;
 
 constexpr TokenId kEnd = 2;
 
@@ -63,26 +64,13 @@ class GuidedTest : public ::testing::Test {
   std::shared_ptr<const model::Engine> engine_;
 };
 
-// Many ways through, of several lengths.
-Lists Ways() {
-  Lists lists;
-  for (TokenId a = 40; a < 44; ++a)
-    for (TokenId b = 60; b < 64; ++b)
-      for (const size_t length : {3U, 5U, 8U}) {
-        Ids list = {a, b};
-        while (list.size() < length) list.push_back(static_cast<TokenId>(100 + a + list.size()));
-        lists.push_back(list);
-      }
-  return lists;
-}
-
 bool IsOneOf(const Lists& lists, const Ids& ids) {
   return std::ranges::find(lists, ids) != lists.end();
 }
 
 TEST_F(GuidedTest, AGreedyAnswerIsTheLikeliestWayOfTheModelsOwnLogits) {
   const auto executor = Start();
-  const Lists lists = Ways();
+  const Lists lists = SomeWays();
   Request request = Make(lists);
   request.output.return_log_probs = true;
   const auto sink = RunAll(*executor, {request})[0];
@@ -121,7 +109,7 @@ TEST_F(GuidedTest, AGreedyAnswerIsTheLikeliestWayOfTheModelsOwnLogits) {
 
 TEST_F(GuidedTest, EverySequenceOfARequestIsGuidedByItself) {
   const auto executor = Start();
-  const Lists lists = Ways();
+  const Lists lists = SomeWays();
   Request request = Make(lists);
   request.sampling.num_return_sequences = 4;
   request.sampling.top_p = 1.0F;
@@ -143,7 +131,7 @@ TEST_F(GuidedTest, EverySequenceOfARequestIsGuidedByItself) {
 
 TEST_F(GuidedTest, EveryBeamStandsAtItsOwnPlace) {
   const auto executor = Start();
-  const Lists lists = Ways();
+  const Lists lists = SomeWays();
   Request request = Make(lists);
   request.sampling.beam_width = 4;
   request.sampling.early_stopping = 0;
@@ -211,7 +199,7 @@ TEST_F(GuidedTest, AnAnswerThatMaxTokensCutsEndsForItsLength) {
 TEST_F(GuidedTest, NothingKeepsAGuideWhoseRequestIsOver) {
   for (const int width : {1, 3}) {
     const auto executor = Start();
-    Request request = Make(Ways());
+    Request request = Make(SomeWays());
     request.sampling.beam_width = width;
     const std::weak_ptr<const Guide> guide = request.guide;
     const auto sinks = RunAll(*executor, {std::move(request)});

@@ -37,4 +37,22 @@ Request RequestOf(const LoraCase& c, uint64_t id) {
   return request;
 }
 
+Request WholeOf(const LoraCase& c, uint64_t id) {
+  Request request = RequestOf(c, id);
+  request.input_ids.insert(request.input_ids.end(), c.greedy.begin(), c.greedy.end() - 1);
+  request.max_tokens = 1;
+  request.output.return_generation_logits = false;
+  return request;
+}
+
+// The row of the prompt's last token twice.
+std::vector<float> LogitsOfWhole(const LoraCase& c, const std::vector<float>& context_logits) {
+  const size_t vocab_size = c.logits[0].size();
+  const auto end =
+      context_logits.begin() + static_cast<std::ptrdiff_t>(c.prompt.size() * vocab_size);
+  std::vector<float> logits(context_logits.begin(), end);
+  logits.insert(logits.end(), end - static_cast<std::ptrdiff_t>(vocab_size), context_logits.end());
+  return logits;
+}
+
 }  // namespace inflight::golden

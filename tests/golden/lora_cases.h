@@ -26,4 +26,9 @@ std::shared_ptr<const LoraTensors> ReadAdapter(const LoraCase& c);
 // Greedy, the logits returned; with the case's adapter under task id `id`.
 Request RequestOf(const LoraCase& c, uint64_t id);
 
+// The whole of a case as a prompt, for its logits: near ties may be decided otherwise in half
+// precision. And what of an answer to it, context_logits, WorstLogit expects.
+Request WholeOf(const LoraCase& c, uint64_t id);
+std::vector<float> LogitsOfWhole(const LoraCase& c, const std::vector<float>& context_logits);
+
 }  // namespace inflight::golden

@@ -12,6 +12,21 @@
 
 namespace inflight::executor::cuda {
 
+// A rank's collectives: those that steps on GPUs have.
+class GpuRank : public comm::Communicator {
+ public:
+  Status AllGather(const TensorView&, const TensorView&, inflight::Stream&) override {
+    return NotHere();
+  }
+  Status Send(const TensorView&, int, inflight::Stream&) override { return NotHere(); }
+  Status Receive(const TensorView&, int, inflight::Stream&) override { return NotHere(); }
+
+ private:
+  static Status NotHere() {
+    return Unimplemented("ranks on GPUs add up and gather columns; they send nothing");
+  }
+};
+
 class GpuGroup {
  public:
   virtual ~GpuGroup();

@@ -36,7 +36,7 @@ Result<NcclType> TypeOf(DType dtype) {
 
 }  // namespace
 
-class NcclGroup::Rank : public comm::Communicator {
+class NcclGroup::Rank : public GpuRank {
  public:
   Rank(NcclGroup& group, NcclComm* comm, int rank) : group_(group), comm_(comm), rank_(rank) {}
 
@@ -66,17 +66,9 @@ class NcclGroup::Rank : public comm::Communicator {
     return AllReduce(all, stream);
   }
 
-  Status AllGather(const TensorView&, const TensorView&, Stream&) override { return NotHere(); }
-  Status Send(const TensorView&, int, Stream&) override { return NotHere(); }
-  Status Receive(const TensorView&, int, Stream&) override { return NotHere(); }
-
   void Abort(const Status& reason) override { group_.Abort(reason); }
 
  private:
-  static Status NotHere() {
-    return Unimplemented("ranks on GPUs add up and gather columns; they send nothing");
-  }
-
   NcclGroup& group_;
   NcclComm* const comm_;
   const int rank_;

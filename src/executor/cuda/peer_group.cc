@@ -54,7 +54,7 @@ Result<int> RanksPerGpu(std::span<Device* const> devices) {
 
 }  // namespace
 
-class PeerGroup::Rank : public comm::Communicator {
+class PeerGroup::Rank : public GpuRank {
  public:
   Rank(PeerGroup& group, int rank) : group_(group), rank_(rank) {}
 
@@ -91,17 +91,9 @@ class PeerGroup::Rank : public comm::Communicator {
                                         ops::cuda::AsCuda(stream));
   }
 
-  Status AllGather(const TensorView&, const TensorView&, Stream&) override { return NotHere(); }
-  Status Send(const TensorView&, int, Stream&) override { return NotHere(); }
-  Status Receive(const TensorView&, int, Stream&) override { return NotHere(); }
-
   void Abort(const Status& reason) override { group_.Abort(reason); }
 
  private:
-  static Status NotHere() {
-    return Unimplemented("ranks on GPUs add up and gather columns; they send nothing");
-  }
-
   ops::cuda::Peers Peers() const {
     ops::cuda::Peers peers = group_.peers_;
     for (int r = 0; r < peers.size; ++r) CHECK(peers.shared[r] != nullptr);
