@@ -149,9 +149,11 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
   if (options.dtype == DType::kF32)
     std::erase_if(linears,
                   [](const auto& named) { return named.second.kind.codes == DType::kF4E2M1; });
-  if (options.target == DeviceKind::kCuda)
+  if (options.target == DeviceKind::kCuda)  // MXFP4 of experts, other forms of other linears
     std::erase_if(linears, [](const auto& named) {
-      return named.second.slot.num_experts > 0 || named.second.order != nullptr;
+      const KeptLinear& linear = named.second;
+      const bool is_float4 = linear.kind.codes == DType::kF4E2M1;
+      return (linear.slot.num_experts > 0) != is_float4 || linear.order != nullptr;
     });
   if (source.config.gated_mlp) PairBranches(linears);
   return linears;

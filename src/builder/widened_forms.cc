@@ -92,8 +92,9 @@ std::string StemOf(const WeightSlot& slot) { return slot.name.substr(0, slot.nam
 bool MustWiden(const WeightSource& source, const WeightSlot& slot) {
   if (!slot.is_quantized || slot.form.dtype == DType::kF8E4M3) return false;
   const bool is_of_layer = slot.layer >= 0;
-  const bool is_refused = !is_of_layer || slot.num_experts > 0 || slot.form.has_order ||
-                          slot.form.dtype == DType::kF4E2M1;
+  const bool is_float4 = slot.form.dtype == DType::kF4E2M1;  // which experts alone have
+  const bool is_refused =
+      !is_of_layer || (slot.num_experts > 0) != is_float4 || slot.form.has_order;
   return is_refused && IsQuantized(source.recipes.at(slot.name));
 }
 

@@ -229,7 +229,7 @@ inline constexpr std::string_view kEmbeddingStem = "transformer.vocab_embedding"
 inline constexpr std::string_view kHeadStem = "lm_head";
 LinearForm FormOfTable(const ModelConfig& config, std::string_view stem);
 
-// Whether any linear of layers with experts is int8, int4 or float4.
+// Whether any linear of layers with experts is int8 or int4.
 bool HasIntegerExperts(const ModelConfig& config);
 // Whether the embedding table or lm_head has a form of integers.
 bool HasQuantizedTables(const ModelConfig& config);

@@ -261,10 +261,11 @@ bool HasIntegerExperts(const ModelConfig& config) {
   if (config.num_experts == 0) return false;
   for (int layer = 0; layer < LayersOfModel(config); ++layer) {
     if (!HasExperts(config, layer)) continue;
-    for (const std::string_view linear : {"mlp.fc", "mlp.proj"})
-      if (ops::IsInteger(
-              FormOf(config, fmt::format("transformer.layers.{}.{}", layer, linear)).dtype))
-        return true;
+    for (const std::string_view linear : {"mlp.fc", "mlp.proj"}) {
+      const std::string stem = fmt::format("transformer.layers.{}.{}", layer, linear);
+      const DType dtype = FormOf(config, stem).dtype;
+      if (dtype == DType::kI8 || dtype == DType::kI4) return true;
+    }
   }
   return false;
 }

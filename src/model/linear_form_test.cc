@@ -307,17 +307,22 @@ TEST(LinearForm, GptOssTakesLittleMoreThanItsFile) {
       config.slot_forms[fmt::format("transformer.layers.{}.{}", layer, name)] = {
           .dtype = DType::kF4E2M1, .group_size = kMxGroupSize};
   ASSERT_EQ(Validate(config), Status::Ok());
-  EXPECT_TRUE(HasIntegerExperts(config));
+  EXPECT_FALSE(HasIntegerExperts(config));
   DecoderWeights unused;
-  uint64_t num_bytes = 0;
-  for (const WeightSlot& slot : WeightSlots(config, unused))
+  uint64_t num_bytes = 0, gpu_bytes = 0;
+  for (const WeightSlot& slot : WeightSlots(config, unused)) {
     num_bytes += StoredBytes(config, slot, DeviceKind::kCpu);
+    gpu_bytes += StoredBytes(config, slot, DeviceKind::kCuda);
+  }
   constexpr uint64_t kExperts = uint64_t{32} * 3 * 2880 * 2880;
   constexpr uint64_t kLayer = kExperts / 2 + kExperts / 32 +
                               uint64_t{2} * (2880 * 5120 + 4096 * 2880 + 64 * 2880) +
                               uint64_t{4} * (32 * 3 * 2880 + 32 + 5120 + 2880 + 64 + 2 * 2880);
   constexpr uint64_t kTables = uint64_t{2} * 2 * 201088 * 2880 + uint64_t{4} * 2880;
   EXPECT_EQ(num_bytes, 24 * kLayer + kTables);
+  // Where the router's 32 rows are not padded.
+  EXPECT_EQ(gpu_bytes, num_bytes - uint64_t{24} * 2 * 32 * 2880);
+  EXPECT_EQ(CheckSupported(config, FactsOf(DeviceKind::kCuda)), Status::Ok());
   EXPECT_NEAR(static_cast<double>(num_bytes), 13.8e9, 0.05e9);
 }
 

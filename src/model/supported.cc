@@ -41,7 +41,7 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
       {"kv_cache_quant_algo", backend.has_fp8 || !c.fp8_kv_cache, "FP8",
        "a KV cache of the model's dtype", "use cuda, or --kv-cache-dtype auto"},
       {"quant_algo", backend.has_integer_experts || !HasIntegerExperts(c),
-       std::string(QuantAlgoName(c.quant_algo)), "experts in bfloat16, float16 and FP8",
+       std::string(QuantAlgoName(c.quant_algo)), "experts in bfloat16, float16, FP8 and MXFP4",
        "use --use-fp8-rowwise, leave weights in the model's dtype (--quant-algo none), or use cpu"},
       {"quantized_layers", backend.has_integer_tables || !HasQuantizedTables(c),
        "an embedding table or lm_head of integers", "those of the model's dtype",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// int8 and int4 weights on a GPU in the order in which its tensor cores take them
+// int8, int4 and float4 weights on a GPU in the order in which its tensor cores take them
 // (WeightLayout::kTensorCore).
 //
 // mma.m16n8k16 multiplies 16 elements of k at a time. Lane l of a warp holds elements 2 q, 2 q + 1,
@@ -13,6 +13,11 @@
 // in k's own order: activations need no order of their own, and groups of 16 elements or more end
 // between steps. Scales and offsets of groups lie in panels of 64 rows, those of one group side by
 // side.
+//
+// float4 has rows of 16 bytes for each 32 elements, which are a group, two steps and a word for
+// each lane: elements 2 q + 8 i, i < 4, in the lower half of the word and those behind them in the
+// upper one. Signs and magnitudes of the four stand where shifts bring them to the places that they
+// have in bfloat16 (OrderedFloat4, HalvesOfFloat4).
 #pragma once
 
 #include <algorithm>
@@ -28,6 +33,40 @@ inline constexpr int kScalePanelRows = 64;  // of a panel of scales or offsets
 
 constexpr int SlabElements(int bits) { return kSlabBytes * 8 / bits; }
 
+inline constexpr int kFloat4Unit = 32;  // elements of 16 bytes of float4
+
+// The word of lane q out of the 16 bytes of a row, element 8 i + j in bits 4 j of words[i].
+constexpr uint32_t OrderedFloat4(const uint32_t (&words)[4], int q) {
+  constexpr int kSignAt[] = {9, 12, 15, 14};
+  uint32_t out = 0;
+  for (int i = 0; i < 4; ++i)
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t code = words[i] >> (4 * (2 * q + half));
+      const uint32_t magnitude =
+          i < 3 ? (code & 7U) << (3 * i) : (code & 3U) << 10 | (code & 4U) << 11;
+      out |= (magnitude | (code >> 3 & 1U) << kSignAt[i]) << (16 * half);
+    }
+  return out;
+}
+
+// Elements 2 q + 8 i and the one behind it of such a word as two numbers of 16 bits, times 2^-126
+// in bfloat16 or 2^-14 in float16: sign, the last two bits of the exponent, the first one of the
+// fraction. Exact; halves of the least numbers are below the normal ones.
+template <bool kIsF16>
+constexpr uint32_t HalvesOfFloat4(uint32_t word, int i) {
+  constexpr uint32_t kSign = 0x80008000U;
+  constexpr int kUp = kIsF16 ? 3 : 0;  // float16 has three bits fewer of an exponent
+  constexpr uint32_t kMagnitude = 0x01c001c0U << kUp;
+  if (i == 2 && !kIsF16) return word & (kSign | kMagnitude);
+  if (i < 3) {
+    const int up = 6 - 3 * i;
+    if constexpr (kIsF16) return (word << up & kSign) | (word << (up + kUp) & kMagnitude);
+    return word << up & (kSign | kMagnitude);
+  }
+  return (word << 1 & kSign) | (word >> (5 - kUp) & 0x01000100U << kUp) |
+         (word >> (4 - kUp) & 0x00c000c0U << kUp);
+}
+
 // Of an int8 or int4 weight: bits of a code, and groups that a slab has scales of, at least 1.
 inline int CodeBits(const Weight& weight) { return weight.dtype == DType::kI4 ? 4 : 8; }
 inline int SlabGroups(const Weight& weight) {
@@ -38,7 +77,8 @@ inline int SlabGroups(const Weight& weight) {
 
 // Whether OrderForTensorCores takes the weight: row-major int8 or int4 in device or pinned memory,
 // in whole panels and slabs, whose groups are of 16, 32, ... elements of a slab or of whole slabs.
-// Others stay as they are, and are widened where they are multiplied.
+// Others stay as they are, and are widened where they are multiplied. Of float4 it takes rows of
+// whole pairs of groups.
 bool CanOrderForTensorCores(const Weight& weight);
 
 // Reorders codes, scales and offsets in place, and says so in weight->layout. Returns when it is

@@ -8,7 +8,7 @@ import gguf_models
 import numpy as np
 import pytest
 from command import error, run
-from test_gguf import GOLDEN, golden, greedy, kept_checkpoint, packing, stored_in
+from test_gguf import GOLDEN, engine_for_gpus, golden, greedy, kept_checkpoint, packing, stored_in
 from test_gguf_experts import rows_packed
 
 MODEL = GOLDEN / "gpt_oss_mxfp4"
@@ -69,6 +69,24 @@ def test_a_gguf_file_keeps_the_numbers_of_the_package(tmp_path):
             name = f"transformer.layers.{layer}.{stem}"
             assert quantization["quantized_layers"][name] == MXFP4
             assert (numbers_of(tensors, name) == expected).all(), name
+
+
+def test_engines_for_gpus_hold_the_codes_of_the_file(tmp_path):
+    tensors, _ = kept_checkpoint(MODEL, tmp_path / "ckpt")
+    engine = engine_for_gpus(MODEL, tmp_path / "engine")
+    for ranks in ("1", "2"):
+        checkpoint = tmp_path / f"of_{ranks}"
+        run("convert", "--model-dir", MODEL, "--output-dir", checkpoint, "--dtype", "bfloat16", "--tp-size", ranks)
+        assert engine == engine_for_gpus(checkpoint, tmp_path / f"merged_{ranks}", "--merge-ranks")
+    for layer in range(3):
+        for stem in ("mlp.fc", "mlp.proj"):
+            name = f"transformer.layers.{layer}.{stem}"
+            codes, exponents = tensors[name + ".weight"], tensors[name + ".weights_scaling_factor"]
+            assert codes.tobytes() in engine, name
+            assert exponents.tobytes() in engine, name
+    wide = engine_for_gpus(MODEL, tmp_path / "wide", "--quant-algo", "none")
+    num_weights = sum(2 * tensors[name].size for name in tensors if ".mlp." in name and name.endswith(("fc.weight", "proj.weight")))
+    assert len(wide) - len(engine) == pytest.approx(num_weights * (16 - 4.25) / 8, rel=0.02)
 
 
 def test_every_road_gives_the_same_answers(tmp_path):

@@ -78,7 +78,8 @@ constexpr Shape kShapes[] = {
       "rope_theta": 150000, "rope_scaling": {"rope_type": "yarn", "factor": 32, "beta_fast": 32,
         "beta_slow": 1, "original_max_position_embeddings": 4096, "truncate": false},
       "attention_bias": true, "sliding_window": 128, "num_local_experts": 32,
-      "num_experts_per_tok": 4, "swiglu_limit": 7, "tie_word_embeddings": false})"},
+      "num_experts_per_tok": 4, "swiglu_limit": 7, "tie_word_embeddings": false,
+      "quantization_config": {"quant_method": "mxfp4"}})"},
     {"qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B", R"({
       "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu",
       "vocab_size": 151936, "hidden_size": 2048, "num_hidden_layers": 48,
@@ -96,6 +97,15 @@ constexpr Shape kShapes[] = {
       "num_experts_per_tok": 2, "tie_word_embeddings": false})"},
 };
 
+// The one method that shapes have.
+void SetMxfp4Experts(model::ModelConfig& config) {
+  config.quant_algo = model::QuantAlgo::kMixedPrecision;
+  for (int layer = 0; layer < config.num_layers; ++layer)
+    for (const char* const linear : {"mlp.fc", "mlp.proj"})
+      config.slot_forms[fmt::format("transformer.layers.{}.{}", layer, linear)] = {
+          .dtype = DType::kF4E2M1, .group_size = model::kMxGroupSize};
+}
+
 }  // namespace
 
 std::vector<std::string> ShapeNames() {
@@ -109,6 +119,7 @@ Result<model::ModelConfig> ShapeByName(const std::string& name) {
     if (name != shape.name) continue;
     ASSIGN_OR_RETURN(builder::HfConfig read,
                      builder::ParseHfConfig(nlohmann::json::parse(shape.config), shape.model));
+    if (read.quantization != nullptr) SetMxfp4Experts(read.config);
     return read.config;
   }
   return InvalidArgument(fmt::format("shape: got '{}', needs one of those of --shape", name));

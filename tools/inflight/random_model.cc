@@ -61,7 +61,10 @@ Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOpt
   ASSIGN_OR_RETURN(model::ModelConfig config, ShapeByName(shape));
   config.dtype = options.dtype == "auto" ? DType::kBF16 : *DTypeFromName(options.dtype);
   ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());
-  config.quant_algo = algo.value_or(model::QuantAlgo::kNone);
+  if (algo || config.dtype == DType::kF32) {  // not in the form in which it is published
+    config.quant_algo = algo.value_or(model::QuantAlgo::kNone);
+    config.slot_forms.clear();
+  }
   ASSIGN_OR_RETURN(const std::optional<int> group_size, options.quantization.GroupSize());
   if (HasGroups(config.quant_algo))
     config.group_size = group_size.value_or(model::kDefaultGroupSize);

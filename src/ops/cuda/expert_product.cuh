@@ -131,6 +131,72 @@ __device__ inline void ExpertMma(float (&c)[4], const uint32_t (&a)[4], uint32_t
   }
 }
 
+// Writes what a thread has sums of, of the tile whose first column is `first_column`. `warp_row`
+// and `warp_token` are the first of its warp's rows and tokens.
+template <typename Y, typename Tile, bool kIsGated, bool kHasScales>
+__device__ void StoreSums(const ExpertProduct& p, const ExpertPlaces& places, int first_column,
+                          int warp_row, int warp_token,
+                          float (&sum)[Tile::kRowTiles][Tile::kTokenTiles][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t expert_row = int64_t{places.expert} * p.width * (kIsGated ? 2 : 1);
+  const int g = lane / 4;
+  const int j = lane % 4;
+  if constexpr (kHasScales) {
+#pragma unroll
+    for (int t = 0; t < Tile::kTokenTiles; ++t)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int token = warp_token + 8 * t + 2 * j + i;
+        if (token >= places.count) continue;
+        const int place = places.first + token;
+        const float scale = p.x_scales[p.tokens == nullptr ? place : p.tokens[place]];
+#pragma unroll
+        for (int r = 0; r < Tile::kRowTiles; ++r) sum[r][t][i] *= scale, sum[r][t][2 + i] *= scale;
+      }
+  }
+#pragma unroll
+  for (int r = 0; r < Tile::kRowTiles; ++r) {
+    // The rows of the weight that this thread has sums of: `upper`, and `to_lower` behind it.
+    const int column = first_column + (warp_row + 16 * r) / (kIsGated ? 2 : 1);
+    if (column >= p.width) continue;
+    const int64_t upper = expert_row + column + g;
+    const int to_lower = kIsGated ? p.width : 8;
+    float upper_bias = 0, lower_bias = 0, upper_scale = 1, lower_scale = 1;
+    if (p.bias != nullptr) upper_bias = p.bias[upper], lower_bias = p.bias[upper + to_lower];
+    if constexpr (kHasScales)
+      upper_scale = p.w_scales[upper], lower_scale = p.w_scales[upper + to_lower];
+#pragma unroll
+    for (int t = 0; t < Tile::kTokenTiles; ++t) {
+      if (warp_token + 8 * t >= places.count) continue;
+      float c[4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        c[i] = fmaf(sum[r][t][i], upper_scale, upper_bias);
+        c[2 + i] = fmaf(sum[r][t][2 + i], lower_scale, lower_bias);
+      }
+      if constexpr (kIsGated) {
+        const uint32_t two = PackTwo<Y>(GatedProduct(p, c[2], c[0]), GatedProduct(p, c[3], c[1]));
+        const uint32_t of_token = TransposeMatrix(two);  // token g, columns 2j and 2j + 1
+        const int token = warp_token + 8 * t + g;
+        if (token < places.count)
+          *reinterpret_cast<uint32_t*>(static_cast<Y*>(p.y) +
+                                       int64_t{places.first + token} * p.width + column + 2 * j) =
+              of_token;
+      } else {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int token = warp_token + 8 * t + 2 * j + i;
+          if (token >= places.count) continue;
+          const float weight = p.weights[places.first + token];
+          Y* const y = static_cast<Y*>(p.y) + int64_t{places.first + token} * p.width + column + g;
+          y[0] = weight * c[i];
+          y[8] = weight * c[2 + i];
+        }
+      }
+    }
+  }
+}
+
 // T: of x and w; Y: of y.
 template <typename T, typename Y, typename Tile, bool kIsGated>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtas)
@@ -235,93 +301,53 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtas)
     if (++slot == Tile::kStages) slot = 0;
   }
 
-  const int g = lane / 4;
-  const int j = lane % 4;
-  if constexpr (kHasScales) {
-#pragma unroll
-    for (int t = 0; t < Tile::kTokenTiles; ++t)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int token = warp_token + 8 * t + 2 * j + i;
-        if (token >= places.count) continue;
-        const int place = places.first + token;
-        const float scale = p.x_scales[p.tokens == nullptr ? place : p.tokens[place]];
-#pragma unroll
-        for (int r = 0; r < Tile::kRowTiles; ++r) sum[r][t][i] *= scale, sum[r][t][2 + i] *= scale;
-      }
-  }
-#pragma unroll
-  for (int r = 0; r < Tile::kRowTiles; ++r) {
-    // The rows of the weight that this thread has sums of: `upper`, and `to_lower` behind it.
-    const int column = first_column + (warp_row + 16 * r) / (kIsGated ? 2 : 1);
-    if (column >= p.width) continue;
-    const int64_t upper = expert_row + column + g;
-    const int to_lower = kIsGated ? p.width : 8;
-    float upper_bias = 0, lower_bias = 0, upper_scale = 1, lower_scale = 1;
-    if (p.bias != nullptr) upper_bias = p.bias[upper], lower_bias = p.bias[upper + to_lower];
-    if constexpr (kHasScales)
-      upper_scale = p.w_scales[upper], lower_scale = p.w_scales[upper + to_lower];
-#pragma unroll
-    for (int t = 0; t < Tile::kTokenTiles; ++t) {
-      if (warp_token + 8 * t >= places.count) continue;
-      float c[4];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        c[i] = fmaf(sum[r][t][i], upper_scale, upper_bias);
-        c[2 + i] = fmaf(sum[r][t][2 + i], lower_scale, lower_bias);
-      }
-      if constexpr (kIsGated) {
-        const uint32_t two = PackTwo<Y>(GatedProduct(p, c[2], c[0]), GatedProduct(p, c[3], c[1]));
-        const uint32_t of_token = TransposeMatrix(two);  // token g, columns 2j and 2j + 1
-        const int token = warp_token + 8 * t + g;
-        if (token < places.count)
-          *reinterpret_cast<uint32_t*>(static_cast<Y*>(p.y) +
-                                       int64_t{places.first + token} * p.width + column + 2 * j) =
-              of_token;
-      } else {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int token = warp_token + 8 * t + 2 * j + i;
-          if (token >= places.count) continue;
-          const float weight = p.weights[places.first + token];
-          Y* const y = static_cast<Y*>(p.y) + int64_t{places.first + token} * p.width + column + g;
-          y[0] = weight * c[i];
-          y[8] = weight * c[2 + i];
-        }
-      }
-    }
-  }
+  StoreSums<Y, Tile, kIsGated, kHasScales>(p, places, first_column, warp_row, warp_token, sum);
 }
 
-template <typename T, typename Y, typename Tile, bool kIsGated>
-Status LaunchExpertTiles(const ExpertProduct& p, CudaStream& stream) {
+template <typename Tile, bool kIsGated>
+Status LaunchExpertTiles(void (*kernel)(ExpertProduct), const ExpertProduct& p,
+                         CudaStream& stream) {
   constexpr int kColumns = kIsGated ? Tile::kRows / 2 : Tile::kRows;
-  static SharedMemoryLimit shared_memory;
-  RETURN_IF_ERROR(
-      shared_memory.Raise(ExpertProductKernel<T, Y, Tile, kIsGated>, Tile::kSharedBytes, stream));
   // Each expert has at most one tile that is not full, and none without a place.
   const int most_tiles =
       std::min(p.num_places, p.num_places / Tile::kTokens + std::min(p.num_experts, p.num_places));
   const dim3 grid(static_cast<unsigned>((p.width + kColumns - 1) / kColumns),
                   static_cast<unsigned>(most_tiles));
   return inflight::cuda::ToStatus(
-      LaunchOverlapped(ExpertProductKernel<T, Y, Tile, kIsGated>, grid, dim3(Tile::kThreads),
-                       Tile::kSharedBytes, stream.handle(), p),
+      LaunchOverlapped(kernel, grid, dim3(Tile::kThreads), Tile::kSharedBytes, stream.handle(), p),
       "expert_product");
 }
 
-// The tile for what an expert has on average: routes are uneven, and a tile that is not full costs
-// little, while a further one reads the weights again.
+// The tokens of a tile for what an expert has on average: routes are uneven, and a tile that is not
+// full costs little, while a further one reads the weights again.
+inline int TokensOfTile(const ExpertProduct& p) {
+  const int chosen = std::min(p.num_experts, p.num_places);
+  if (p.num_places <= 2 * chosen) return 8;
+  if (p.num_places <= 8 * chosen) return 16;
+  if (p.num_places <= 20 * chosen) return 32;
+  return p.num_places <= 96 * chosen ? 64 : 128;
+}
+
 template <typename T, typename Y, bool kIsGated>
 Status LaunchExpertProduct(const ExpertProduct& p, CudaStream& stream) {
-  const int chosen = std::min(p.num_experts, p.num_places);
-  if (p.num_places <= 2 * chosen) return LaunchExpertTiles<T, Y, ExpertTile8, kIsGated>(p, stream);
-  if (p.num_places <= 8 * chosen) return LaunchExpertTiles<T, Y, ExpertTile16, kIsGated>(p, stream);
-  if (p.num_places <= 20 * chosen)
-    return LaunchExpertTiles<T, Y, ExpertTile32, kIsGated>(p, stream);
-  if (p.num_places <= 96 * chosen)
-    return LaunchExpertTiles<T, Y, ExpertTile64, kIsGated>(p, stream);
-  return LaunchExpertTiles<T, Y, ExpertTile128, kIsGated>(p, stream);
+  const auto launch = [&]<typename Tile>(std::type_identity<Tile>) -> Status {
+    static SharedMemoryLimit shared_memory;
+    RETURN_IF_ERROR(
+        shared_memory.Raise(ExpertProductKernel<T, Y, Tile, kIsGated>, Tile::kSharedBytes, stream));
+    return LaunchExpertTiles<Tile, kIsGated>(ExpertProductKernel<T, Y, Tile, kIsGated>, p, stream);
+  };
+  switch (TokensOfTile(p)) {
+    case 8:
+      return launch(std::type_identity<ExpertTile8>());
+    case 16:
+      return launch(std::type_identity<ExpertTile16>());
+    case 32:
+      return launch(std::type_identity<ExpertTile32>());
+    case 64:
+      return launch(std::type_identity<ExpertTile64>());
+    default:
+      return launch(std::type_identity<ExpertTile128>());
+  }
 }
 
 }  // namespace inflight::ops::cuda

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
+#include "ops/tensor_core_order.h"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -29,32 +30,55 @@ Status ExpectRoutes(const ExpertRoutes& routes, int64_t num_places) {
   return Expect("routes.places", routes.places, {DType::kI32}, {num_places});
 }
 
+// Float4 in the order of tensor cores, whose rows are whole pairs of groups.
+bool IsOrderedFloat4(const Weight& weight) {
+  return weight.dtype == DType::kF4E2M1 && weight.layout == WeightLayout::kTensorCore &&
+         weight.group_size == kFloat4Unit && weight.in_features % (2 * kFloat4Unit) == 0 &&
+         weight.exponents != nullptr && IsAligned(weight.exponents);
+}
+
+Status ExpectWeight(const Weight& weight) {
+  const bool is_fp8 = weight.dtype == DType::kF8E4M3;
+  const bool is_plain = (IsHalf(weight.dtype) || (is_fp8 && weight.scales != nullptr)) &&
+                        weight.layout == WeightLayout::kRowMajor &&
+                        weight.in_features % (is_fp8 ? 16 : 8) == 0;
+  if (!weight.empty() && weight.in_features > 0 && IsAligned(weight.data) &&
+      (is_plain || IsOrderedFloat4(weight)))
+    return Status::Ok();
+  return InvalidArgument(fmt::format(
+      "weight: got {} {} [{}, {}], experts have float16, bfloat16 or FP8 with scales, row_major, "
+      "rows of a multiple of 16 bytes, or float4 with exponents of groups of {}, tensor_core, rows "
+      "of a multiple of {}",
+      DTypeName(weight.dtype), WeightLayoutName(weight.layout), weight.out_features,
+      weight.in_features, kFloat4Unit, 2 * kFloat4Unit));
+}
+
+// The dtype of x, and of a gated y, that `weight` is computed with; `x` is what there is.
+DType OperandDType(const Weight& weight, const TensorView& x) {
+  if (weight.dtype != DType::kF4E2M1) return weight.dtype;
+  return IsHalf(x.dtype) ? x.dtype : DType::kBF16;
+}
+
 // A weight of `num_experts` times `rows`, and x that it reads.
 Status ExpectOperands(const Activation& x, const Weight& weight, int64_t num_experts,
                       int64_t rows) {
-  const bool is_fp8 = weight.dtype == DType::kF8E4M3;
-  if (!(IsHalf(weight.dtype) || (is_fp8 && weight.scales != nullptr)) ||
-      weight.layout != WeightLayout::kRowMajor || weight.empty() || weight.in_features <= 0 ||
-      weight.in_features % (is_fp8 ? 16 : 8) != 0 || !IsAligned(weight.data))
-    return InvalidArgument(fmt::format(
-        "weight: got {} {} [{}, {}], experts have float16, bfloat16 or FP8 with scales, row_major, "
-        "rows of a multiple of 16 bytes",
-        DTypeName(weight.dtype), WeightLayoutName(weight.layout), weight.out_features,
-        weight.in_features));
+  RETURN_IF_ERROR(ExpectWeight(weight));
   if (rows % kExpertPanel != 0 || weight.out_features != num_experts * rows)
     return InvalidArgument(
         fmt::format("weight: got {} rows, needed {} of each of {} experts, a multiple of {}",
                     weight.out_features, rows, num_experts, kExpertPanel));
-  RETURN_IF_ERROR(ExpectMatrix("x", x.values, {weight.dtype}));
-  RETURN_IF_ERROR(Expect("x", x.values, {weight.dtype}, {x.values.shape[0], weight.in_features}));
-  if (is_fp8) RETURN_IF_ERROR(Expect("x.scales", x.scales, {DType::kF32}, {x.values.shape[0]}));
+  const DType dtype = OperandDType(weight, x.values);
+  RETURN_IF_ERROR(ExpectMatrix("x", x.values, {dtype}));
+  RETURN_IF_ERROR(Expect("x", x.values, {dtype}, {x.values.shape[0], weight.in_features}));
+  if (weight.dtype == DType::kF8E4M3)
+    RETURN_IF_ERROR(Expect("x.scales", x.scales, {DType::kF32}, {x.values.shape[0]}));
   if (IsAligned(x.values.data)) return Status::Ok();
   return InvalidArgument("x: rows of experts begin at multiples of 16 bytes");
 }
 
 ExpertProduct ProductOf(const Activation& x, const ExpertRoutes& routes, const Weight& weight,
                         const TensorView& bias, int64_t width) {
-  return {.dtype = weight.dtype,
+  return {.dtype = x.values.dtype,
           .x = x.values.data,
           .begins = routes.begins.as<const int32_t>(),
           .w = weight.data,
@@ -62,6 +86,7 @@ ExpertProduct ProductOf(const Activation& x, const ExpertRoutes& routes, const W
           .k = weight.in_features,
           .x_scales = x.scales.empty() ? nullptr : x.scales.as<const float>(),
           .w_scales = weight.scales,
+          .exponents = weight.exponents,
           .width = static_cast<int>(width),
           .num_experts = static_cast<int>(routes.begins.num_elements() - 1),
           .num_places = static_cast<int>(routes.tokens.num_elements())};
@@ -90,7 +115,7 @@ Status Route(const RouteParams& p, Stream& stream) {
 }
 
 Status ExpertGatedLinear(const ExpertGatedLinearParams& p, Stream& stream) {
-  RETURN_IF_ERROR(ExpectMatrix("y", p.y, {p.weight.dtype}));
+  RETURN_IF_ERROR(ExpectMatrix("y", p.y, {OperandDType(p.weight, p.x.values)}));
   const int64_t num_places = p.y.shape[0];
   const int64_t width = p.y.shape[1];
   const bool is_fp8 = p.weight.dtype == DType::kF8E4M3;
@@ -125,7 +150,7 @@ Status ExpertLinear(const ExpertLinearParams& p, Stream& stream) {
   const int64_t num_places = p.routes.tokens.num_elements();
   RETURN_IF_ERROR(ExpectRoutes(p.routes, num_places));
   RETURN_IF_ERROR(ExpectOperands(p.x, p.weight, p.routes.begins.num_elements() - 1, width));
-  RETURN_IF_ERROR(Expect("x", p.x.values, {p.weight.dtype}, {num_places, p.weight.in_features}));
+  RETURN_IF_ERROR(Expect("x", p.x.values, {p.x.values.dtype}, {num_places, p.weight.in_features}));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, {DType::kF32}, {p.weight.out_features}));
   RETURN_IF_ERROR(Expect("workspace", p.workspace, {DType::kF32}, {num_places, width}));
   if (!IsAligned(p.workspace.data) || !IsAligned(p.y.data))

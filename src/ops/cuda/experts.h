@@ -14,7 +14,7 @@
 namespace inflight::ops::cuda {
 
 struct ExpertProduct {
-  DType dtype = DType::kBF16;       // of x and w: f16 | bf16 | f8e4m3
+  DType dtype = DType::kBF16;       // of x, and of w unless it is float4: f16 | bf16 | f8e4m3
   const void* x = nullptr;          // [num_tokens, k], or [num_places, k] without `tokens`
   const int32_t* begins = nullptr;  // [num_experts + 1]
   const int32_t* tokens = nullptr;  // [num_places] or null: a place reads its own row of x
@@ -23,7 +23,8 @@ struct ExpertProduct {
   int64_t k = 0;                // whose rows are multiples of 16 bytes
   const float* x_scales = nullptr;  // of rows of x and of w; of f8e4m3
   const float* w_scales = nullptr;
-  int width = 0;  // of y; a multiple of 64
+  const uint8_t* exponents = nullptr;  // of float4, which is in the order of tensor cores
+  int width = 0;                       // of y; a multiple of 64
   int num_experts = 0;
   int num_places = 0;
   DType y_dtype = DType::kF32;     // of gated ones f16 | bf16, of others f32
@@ -36,6 +37,9 @@ struct ExpertProduct {
 Status LaunchRoute(const RouteParams& params, CudaStream& stream);
 Status LaunchExpertGated(const ExpertProduct& product, CudaStream& stream);
 Status LaunchExpertDown(const ExpertProduct& product, CudaStream& stream);
+// Of products with exponents, which these two have by the ones above.
+Status LaunchFloat4ExpertGated(const ExpertProduct& product, CudaStream& stream);
+Status LaunchFloat4ExpertDown(const ExpertProduct& product, CudaStream& stream);
 
 // y[t] = sum_j parts[places[t, j]], j ascending
 struct ExpertSum {

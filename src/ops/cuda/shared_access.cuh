@@ -21,6 +21,16 @@ __device__ inline uint4 LoadShared16(uint32_t from) {
                : "memory");
   return v;
 }
+__device__ inline uint32_t LoadShared4(uint32_t from) {
+  uint32_t v;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
+__device__ inline uint32_t LoadSharedByte(uint32_t from) {
+  uint32_t v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
 __device__ inline uint2 LoadShared8(uint32_t from) {
   uint2 v;
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");

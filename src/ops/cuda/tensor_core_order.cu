@@ -15,10 +15,15 @@ constexpr int kThreads = 256;
 constexpr int kTurnGroups = 64;
 
 struct Args {
-  uint8_t* codes;  // [n][row_slabs][64]
-  float* scales;   // [n / 64][64][num_groups], or null where there are no groups
-  float* turned;   // [n / 64][num_groups][64]
-  int64_t row_slabs;
+  uint8_t* codes;     // [n][row_slabs][64]
+  int64_t row_slabs;  // of float4 units of 16 bytes
+};
+
+// S: of scales, or of exponents.
+template <typename S>
+struct TurnArgs {
+  const S* scales;  // [n / 64][64][num_groups]
+  S* turned;        // [n / 64][num_groups][64]
   int num_groups;
 };
 
@@ -62,9 +67,21 @@ __global__ void __launch_bounds__(kThreads) OrderKernel(const Args args) {
     OrderSlab<kBits>(args.codes + (panel * num_slabs + i) * kSlabBytes);
 }
 
+__global__ void __launch_bounds__(kThreads) OrderFloat4Kernel(const Args args) {
+  const int64_t num_units = kScalePanelRows * args.row_slabs;
+  auto* const units = reinterpret_cast<uint4*>(args.codes) + int64_t{blockIdx.x} * num_units;
+  for (int64_t i = threadIdx.x; i < num_units; i += kThreads) {
+    const uint4 v = units[i];
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+    units[i] = make_uint4(OrderedFloat4(words, 0), OrderedFloat4(words, 1), OrderedFloat4(words, 2),
+                          OrderedFloat4(words, 3));
+  }
+}
+
 // Of scales, or offsets, into memory of their own.
-__global__ void __launch_bounds__(kThreads) TurnKernel(const Args args) {
-  __shared__ float tile[kTurnGroups][kScalePanelRows + 1];
+template <typename S>
+__global__ void __launch_bounds__(kThreads) TurnKernel(const TurnArgs<S> args) {
+  __shared__ S tile[kTurnGroups][kScalePanelRows + 1];
   const int64_t panel = int64_t{blockIdx.x} * kScalePanelRows * args.num_groups;
   for (int begin = 0; begin < args.num_groups; begin += kTurnGroups) {
     const int count = min(kTurnGroups, args.num_groups - begin);
@@ -86,28 +103,56 @@ class Scratch {
   Status Allocate(size_t num_bytes) {
     return cuda::ToStatus(cudaMalloc(&data_, num_bytes), "scales of a weight");
   }
-  float* data() const { return static_cast<float*>(data_); }
+  void* data() const { return data_; }
 
  private:
   void* data_ = nullptr;
 };
 
-Status Turn(const Weight& weight, const float* values, float* scratch) {
-  auto* const mine = const_cast<float*>(values);  // the weight's owner gave them to be turned
-  const Args args = {
-      .scales = mine, .turned = scratch, .num_groups = static_cast<int>(weight.num_groups())};
-  TurnKernel<<<static_cast<unsigned>(weight.out_features / kScalePanelRows), kThreads>>>(args);
+template <typename S>
+size_t BytesOfScales(const Weight& weight) {
+  return static_cast<size_t>(weight.out_features * weight.num_groups()) * sizeof(S);
+}
+
+template <typename S>
+Status Turn(const Weight& weight, const S* values, const Scratch& scratch) {
+  auto* const mine = const_cast<S*>(values);  // the weight's owner gave them to be turned
+  const TurnArgs<S> args = {.scales = mine,
+                            .turned = static_cast<S*>(scratch.data()),
+                            .num_groups = static_cast<int>(weight.num_groups())};
+  TurnKernel<S><<<static_cast<unsigned>(weight.out_features / kScalePanelRows), kThreads>>>(args);
   RETURN_IF_ERROR(cuda::LaunchStatus("order_for_tensor_cores"));
-  const auto num_bytes = static_cast<size_t>(weight.out_features * weight.num_groups()) * 4;
-  return cuda::ToStatus(cudaMemcpyAsync(mine, scratch, num_bytes, cudaMemcpyDefault, nullptr),
-                        "order_for_tensor_cores");
+  return cuda::ToStatus(
+      cudaMemcpyAsync(mine, scratch.data(), BytesOfScales<S>(weight), cudaMemcpyDefault, nullptr),
+      "order_for_tensor_cores");
+}
+
+bool CanOrderFloat4(const Weight& weight) {
+  return weight.group_size == kFloat4Unit && weight.exponents != nullptr &&
+         weight.out_features % kScalePanelRows == 0 && weight.in_features % (2 * kFloat4Unit) == 0;
+}
+
+void OrderCodes(const Weight& weight) {
+  const int64_t unit =
+      weight.dtype == DType::kF4E2M1 ? kFloat4Unit : SlabElements(CodeBits(weight));
+  const Args args = {
+      .codes = static_cast<uint8_t*>(const_cast<void*>(weight.data)),  // as of scales
+      .row_slabs = weight.in_features / unit};
+  const auto num_panels = static_cast<unsigned>(weight.out_features / kScalePanelRows);
+  if (weight.dtype == DType::kF4E2M1)
+    OrderFloat4Kernel<<<num_panels, kThreads>>>(args);
+  else if (weight.dtype == DType::kI4)
+    OrderKernel<4><<<num_panels, kThreads>>>(args);
+  else
+    OrderKernel<8><<<num_panels, kThreads>>>(args);
 }
 
 }  // namespace
 
 bool CanOrderForTensorCores(const Weight& weight) {
-  const bool is_ours = weight.dtype == DType::kI8 || weight.dtype == DType::kI4;
-  if (!is_ours || weight.layout != WeightLayout::kRowMajor) return false;
+  if (weight.layout != WeightLayout::kRowMajor) return false;
+  if (weight.dtype == DType::kF4E2M1) return CanOrderFloat4(weight);
+  if (weight.dtype != DType::kI8 && weight.dtype != DType::kI4) return false;
   const int64_t slab = SlabElements(CodeBits(weight));
   if (weight.out_features % kScalePanelRows != 0 || weight.in_features % slab != 0) return false;
   const int64_t group = weight.group_size;
@@ -117,21 +162,16 @@ bool CanOrderForTensorCores(const Weight& weight) {
 Status OrderForTensorCores(Device& device, Weight* weight) {
   CHECK(CanOrderForTensorCores(*weight));
   cudaSetDevice(device.cuda().index);
-  const Args args = {
-      .codes = static_cast<uint8_t*>(const_cast<void*>(weight->data)),  // as of scales
-      .row_slabs = weight->in_features / SlabElements(CodeBits(*weight))};
-  const auto num_panels = static_cast<unsigned>(weight->out_features / kScalePanelRows);
-  if (weight->dtype == DType::kI4)
-    OrderKernel<4><<<num_panels, kThreads>>>(args);
-  else
-    OrderKernel<8><<<num_panels, kThreads>>>(args);
+  OrderCodes(*weight);
   RETURN_IF_ERROR(cuda::LaunchStatus("order_for_tensor_cores"));
   Scratch scratch;
-  if (weight->group_size != 0) {
-    const auto num_bytes = static_cast<size_t>(weight->out_features * weight->num_groups()) * 4;
-    RETURN_IF_ERROR(scratch.Allocate(num_bytes));
-    RETURN_IF_ERROR(Turn(*weight, weight->scales, scratch.data()));
-    if (weight->offsets != nullptr) RETURN_IF_ERROR(Turn(*weight, weight->offsets, scratch.data()));
+  if (weight->exponents != nullptr) {
+    RETURN_IF_ERROR(scratch.Allocate(BytesOfScales<uint8_t>(*weight)));
+    RETURN_IF_ERROR(Turn(*weight, weight->exponents, scratch));
+  } else if (weight->group_size != 0) {
+    RETURN_IF_ERROR(scratch.Allocate(BytesOfScales<float>(*weight)));
+    RETURN_IF_ERROR(Turn(*weight, weight->scales, scratch));
+    if (weight->offsets != nullptr) RETURN_IF_ERROR(Turn(*weight, weight->offsets, scratch));
   }
   weight->layout = WeightLayout::kTensorCore;
   return cuda::ToStatus(cudaStreamSynchronize(nullptr), "order_for_tensor_cores");
