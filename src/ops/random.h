@@ -24,7 +24,8 @@ constexpr float UniformAt(uint64_t stream, uint64_t at, float bound) {
 }
 
 // Numbers [0, n) of a stream on a GPU, rounded to `dtype`: f32 | f16 | bf16 | f8e4m3 to nearest
-// even, i8 and i4 (of even n) downwards. Returns once it is enqueued on the default stream.
+// even, i8 and i4 (of even n) downwards; f4e2m1 (of even n) gets all codes, whatever the bound.
+// Returns once it is enqueued on the default stream.
 struct FillUniformParams {
   void* data = nullptr;  // [n] device or pinned host memory, 16-byte aligned
   DType dtype = DType::kBF16;

@@ -13,12 +13,14 @@
 namespace inflight::tool {
 namespace {
 
-// Of a weight of the layers' linears, with its part of the scales and offsets of its group.
-double LinearBytes(const model::ModelConfig& config) {
+// Of a weight of the layers' linears, those of experts or the others, with its part of the scales
+// and offsets of its group.
+double LinearBytes(const model::ModelConfig& config, bool is_of_experts) {
   model::DecoderWeights unused;
   double bytes = 0;
   double num_weights = 0;
   for (const model::WeightSlot& slot : model::WeightSlots(config, unused)) {
+    if ((slot.num_experts > 0) != is_of_experts) continue;
     if (slot.is_linear) {
       num_weights += static_cast<double>(slot.shape.num_elements());
       bytes += static_cast<double>(BytesOf(StoredDType(config, slot), slot.shape.num_elements()));
@@ -40,16 +42,17 @@ ModelCost::ModelCost(const model::ModelConfig& c) {
   for (int i = 0; i < c.num_layers; ++i) with_experts += HasExperts(c, i) ? 1 : 0;
   const double expert =
       3.0 * static_cast<double>(c.hidden_size) * c.expert_intermediate_size * with_experts;
-  const double layer_weights = c.num_layers * attention + (c.num_layers - with_experts) * mlp +
-                               expert * c.num_shared_experts;
+  const double plain_weights = c.num_layers * attention + (c.num_layers - with_experts) * mlp;
+  const double shared_weights = expert * c.num_shared_experts;
   const double router =
       with_experts > 0 ? static_cast<double>(c.hidden_size) * RouterRows(c) * with_experts : 0;
   const double head_weights = static_cast<double>(c.hidden_size) * c.vocab_size;
-  layer_flops = 2 * (layer_weights + router + expert * c.experts_per_token);
+  layer_flops = 2 * (plain_weights + shared_weights + router + expert * c.experts_per_token);
   head_flops = 2 * head_weights;
-  const double weight_bytes = LinearBytes(c);
-  layer_bytes = layer_weights * weight_bytes + router * static_cast<double>(SizeOf(c.dtype));
-  expert_bytes = expert * weight_bytes;
+  const double bytes_of_expert = LinearBytes(c, /*is_of_experts=*/true);
+  layer_bytes = plain_weights * LinearBytes(c, /*is_of_experts=*/false) +
+                shared_weights * bytes_of_expert + router * static_cast<double>(SizeOf(c.dtype));
+  expert_bytes = expert * bytes_of_expert;
   num_experts = c.num_experts;
   experts_per_token = c.experts_per_token;
   head_bytes = head_weights * static_cast<double>(SizeOf(c.dtype));

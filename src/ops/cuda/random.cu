@@ -50,11 +50,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-Status LaunchInt4(const FillUniformParams& p) {
+Status LaunchInt4(const FillUniformParams& p, float bound) {
   const int64_t num_bytes = p.n / 2;
   const int64_t ctas = std::min((num_bytes + kThreads - 1) / kThreads, kMaxCtas);
   FillInt4Kernel<<<static_cast<unsigned>(ctas), kThreads>>>(static_cast<uint8_t*>(p.data),
-                                                            num_bytes, p.bound, p.stream);
+                                                            num_bytes, bound, p.stream);
   return inflight::cuda::LaunchStatus("fill_uniform");
 }
 
@@ -83,9 +83,11 @@ Status FillUniformOnGpu(const FillUniformParams& p, Device& device) {
     case DType::kI8:
       return Launch<int8_t>(p);
     case DType::kI4:
-      return LaunchInt4(p);
+      return LaunchInt4(p, p.bound);
+    case DType::kF4E2M1:  // of all codes
+      return LaunchInt4(p, 8.0F);
     default:
-      return InvalidArgument("data: a float dtype, i8, i4 or f8e4m3 is needed");
+      return InvalidArgument("data: a float dtype, i8, i4, f4e2m1 or f8e4m3 is needed");
   }
 }
 
