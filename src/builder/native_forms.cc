@@ -135,13 +135,21 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
     std::string stem = linear->stem();
     linears.emplace(std::move(stem), *std::move(linear));
   }
-  const auto is_fp8 = [](const auto& named) { return named.second.kind.codes == DType::kF8E4M3; };
+  const bool is_narrow = source.config.dtype != DType::kF32 || !options.dtype;  // else bfloat16
+  std::erase_if(linears, [&](const auto& named) {
+    const KeptLinear& linear = named.second;
+    const bool is_grouped = linear.kind.codes == DType::kF8E4M3 && linear.kind.has_groups();
+    return is_grouped && (options.target != DeviceKind::kCuda || !is_narrow ||
+                          linear.slot.num_experts > 0 || IsTable(linear.slot));
+  });
+  const auto is_fp8 = [](const auto& named) {
+    return named.second.kind.codes == DType::kF8E4M3 && !named.second.kind.has_groups();
+  };
   std::erase_if(linears, [&](const auto& named) {
     const KeptLinear& linear = named.second;
     return IsTable(linear.slot) && (is_fp8(named) || linear.order != nullptr);
   });
   const auto num_fp8 = static_cast<size_t>(std::ranges::count_if(linears, is_fp8));
-  const bool is_narrow = source.config.dtype != DType::kF32 || !options.dtype;  // else bfloat16
   if (num_fp8 > 0 && num_fp8 == num_linears && options.target != DeviceKind::kCpu && is_narrow)
     return linears;
   std::erase_if(linears, is_fp8);
@@ -184,7 +192,7 @@ void SetForms(const KeptLinears& linears, bool are_all, model::ModelConfig& conf
   LinearForm one = LinearFormOf(linears.begin()->second);
   // Of all linears and of nothing else.
   const bool has_name =
-      one.dtype != DType::kF4E2M1 && !one.has_order &&
+      one.dtype != DType::kF4E2M1 && !one.is_grouped_fp8() && !one.has_order &&
       std::ranges::none_of(linears, [](const auto& named) { return IsTable(named.second.slot); });
   const auto all = [&](const auto& has) {
     return are_all && has_name && std::ranges::all_of(linears, has);

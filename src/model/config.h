@@ -231,6 +231,8 @@ LinearForm FormOfTable(const ModelConfig& config, std::string_view stem);
 
 // Whether any linear of layers with experts is int8 or int4.
 bool HasIntegerExperts(const ModelConfig& config);
+// Whether any linear is FP8 in groups.
+bool HasGroupedFp8(const ModelConfig& config);
 // Whether the embedding table or lm_head has a form of integers.
 bool HasQuantizedTables(const ModelConfig& config);
 // Whether any linear has its columns in an order of its own.

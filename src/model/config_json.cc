@@ -62,6 +62,7 @@ Status ParseExcluded(JsonFields& quantization, ModelConfig& config) {
 
 // Upstream's name, here of single linears alone.
 constexpr std::string_view kMxfp4 = "W4A16_MXFP4";
+constexpr std::string_view kGroupedFp8 = "W8A16_FP8_GROUPS";
 
 // What stands beside the name of an algorithm.
 Result<LinearForm> ParseGroups(JsonFields& quantization, QuantAlgo algo) {
@@ -102,12 +103,18 @@ Status ParseQuantizedLayers(JsonFields& quantization, ModelConfig& config) {
                                 LinearForm{.dtype = DType::kF4E2M1, .group_size = kMxGroupSize});
       continue;
     }
+    if (algo_name == kGroupedFp8) {
+      config.slot_forms.emplace(name,
+                                LinearForm{.dtype = DType::kF8E4M3, .group_size = kFp8GroupSize});
+      continue;
+    }
     const std::optional<QuantAlgo> algo = QuantAlgoFromName(algo_name);
     if (algo != QuantAlgo::kW8A16 && algo != QuantAlgo::kW4A16 && !(algo && HasGroups(*algo)))
-      return Unimplemented(fmt::format(
-          "{}: quant_algo: got {}, W8A16, W4A16, W8A16_GPTQ, W4A16_GPTQ, W4A16_AWQ and W4A16_MXFP4 "
-          "are supported",
-          where, artifact::Printable(algo_name)));
+      return Unimplemented(
+          fmt::format("{}: quant_algo: got {}, W8A16, W4A16, W8A16_GPTQ, W4A16_GPTQ, W4A16_AWQ, "
+                      "W4A16_MXFP4 and "
+                      "W8A16_FP8_GROUPS are supported",
+                      where, artifact::Printable(algo_name)));
     ASSIGN_OR_RETURN(LinearForm form, ParseGroups(fields, *algo));
     form.has_order = fields.BoolOr("desc_act", false);
     RETURN_IF_ERROR(fields.status());
@@ -120,6 +127,7 @@ Status ParseQuantizedLayers(JsonFields& quantization, ModelConfig& config) {
 
 json FormToJson(const LinearForm& form) {
   if (form.dtype == DType::kF4E2M1) return {{"quant_algo", kMxfp4}};
+  if (form.is_grouped_fp8()) return {{"quant_algo", kGroupedFp8}};
   const bool is_int8 = form.dtype == DType::kI8;
   if (!form.has_groups())
     return {{"quant_algo", QuantAlgoName(is_int8 ? QuantAlgo::kW8A16 : QuantAlgo::kW4A16)}};

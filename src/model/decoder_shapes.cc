@@ -38,7 +38,9 @@ AttentionWindows LayerWindows(const ModelConfig& config, const AttentionWindows&
 }
 
 ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& windows) {
-  return {.weight_dtype = LinearDType(config),
+  // FP8 in groups is widened as int8 is.
+  const DType weights = HasGroupedFp8(config) ? DType::kI8 : LinearDType(config);
+  return {.weight_dtype = weights,
           .dtype = config.dtype,
           .kv_dtype = KvDType(config),
           .head_dim = config.head_dim,

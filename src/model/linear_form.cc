@@ -102,6 +102,16 @@ Status CheckPair(std::string_view stem, const ModelConfig& config) {
       fmt::format("quantized_layers: {} and {}: are of two forms, one is needed", fc, stem));
 }
 
+Status CheckGroupedFp8(std::string_view stem, const WeightSlot& slot) {
+  if (slot.form.group_size == kFp8GroupSize && !slot.form.has_offsets && !slot.form.has_order &&
+      slot.num_experts == 0 && slot.layer >= 0)
+    return Status::Ok();
+  return Unimplemented(fmt::format(
+      "quantized_layers: {}: FP8 in groups is of groups of {} without zero points, of the layers' "
+      "linears, and not of experts",
+      stem, kFp8GroupSize));
+}
+
 Status CheckMixed(const ModelConfig& config) {
   DecoderWeights unused;
   size_t num_found = 0;
@@ -111,9 +121,10 @@ Status CheckMixed(const ModelConfig& config) {
     if (slot.is_quantized) {
       ++num_found;
       const std::string name = fmt::format("columns of {}", stem);
-      if (!ops::IsInteger(slot.form.dtype))
-        return Unimplemented(
-            fmt::format("quantized_layers: {}: only int8, int4 and MXFP4 are supported", stem));
+      if (!ops::IsInteger(slot.form.dtype) && !slot.form.is_grouped_fp8())
+        return Unimplemented(fmt::format(
+            "quantized_layers: {}: only int8, int4, MXFP4 and FP8 in groups are supported", stem));
+      if (slot.form.is_grouped_fp8()) RETURN_IF_ERROR(CheckGroupedFp8(stem, slot));
       if (slot.form.dtype == DType::kF4E2M1 &&
           (slot.form.group_size != kMxGroupSize || slot.form.has_offsets))
         return Unimplemented(
@@ -169,6 +180,7 @@ DType WidestOf(const ModelConfig& config) {
 std::string Describe(const LinearForm& form) {
   if (form.dtype == DType::kF4E2M1)
     return fmt::format("MXFP4 weights in groups of {}", form.group_size);
+  if (form.is_grouped_fp8()) return fmt::format("FP8 weights in groups of {}", form.group_size);
   std::string text = fmt::format("{} weights", DTypeName(form.dtype));
   if (!form.has_groups()) return text + ", a scale per output channel";
   text += form.group_size == 0 ? std::string(" with a scale")
@@ -270,6 +282,10 @@ bool HasIntegerExperts(const ModelConfig& config) {
   return false;
 }
 
+bool HasGroupedFp8(const ModelConfig& config) {
+  return std::ranges::any_of(FormsOf(config), &LinearForm::is_grouped_fp8);
+}
+
 bool HasQuantizedTables(const ModelConfig& config) {
   return config.quant_algo == QuantAlgo::kMixedPrecision &&
          (config.slot_forms.contains(kEmbeddingStem) || config.slot_forms.contains(kHeadStem));
@@ -296,6 +312,7 @@ std::string QuantizationNote(const ModelConfig& config) {
     text += Describe(form) + "; ";
     has_groups |= form.has_groups();
   }
+  if (HasGroupedFp8(config)) return text + "activations are not rounded";  // on a GPU alone
   return text + fmt::format(fmt::runtime(kComputed), has_groups ? " and group" : "");
 }
 

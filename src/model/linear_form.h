@@ -30,14 +30,16 @@ bool HasGroups(QuantAlgo algo);  // kW8A16Gptq and kW4A16Gptq
 
 // Groups of a model that is quantised here where nothing else is said.
 inline constexpr int kDefaultGroupSize = 128;
-// Groups of MXFP4.
+// Groups of MXFP4, and of FP8.
 inline constexpr int kMxGroupSize = 32;
+inline constexpr int kFp8GroupSize = 128;
 
 // The weight of one linear: element k of row n stands for
 //
 //   code                                          of the model's dtypes
 //   code * scale[n]                               of int8, int4 and float8_e4m3fn
 //   code * scale[n, g] + offset[n, g]             of int8 and int4 in groups, g = k / group_size
+//   code * scale[n, g]                            of float8_e4m3fn in groups
 //   code * 2^(exponent[n, g] - 127)               of float4_e2m1fn in groups (MXFP4)
 struct LinearForm {
   DType dtype = DType::kF32;
@@ -46,6 +48,7 @@ struct LinearForm {
   bool has_order = false;    // of groups: columns are in an order of their own (ops::Weight)
 
   bool is_quantized() const;
+  bool is_grouped_fp8() const { return dtype == DType::kF8E4M3 && group_size > 0; }
   // Whether scales are [out, groups], not one for each row: float32, of float4 uint8.
   bool has_groups() const { return group_size > 0 || has_offsets; }
   int64_t NumGroups(int64_t in_features) const {

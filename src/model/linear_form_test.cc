@@ -220,6 +220,37 @@ TEST(LinearForm, ExpertsInIntegersAreTheCpusAlone) {
               HasSubstr("quant_algo: got MIXED_PRECISION for target cuda"));
 }
 
+TEST(LinearForm, Fp8InGroupsIsTheGpusAlone) {
+  constexpr const char* kDense = "transformer.layers.0.attention.dense";
+  ModelConfig config = GroupedLlama(QuantAlgo::kMixedPrecision, 0);
+  config.dtype = DType::kBF16;
+  config.hidden_size = 128;
+  config.num_heads = 2;
+  config.num_kv_heads = 1;
+  config.head_dim = 64;
+  config.slot_forms = {{kDense, {.dtype = DType::kF8E4M3, .group_size = kFp8GroupSize}}};
+  ASSERT_EQ(Validate(config), Status::Ok());
+  EXPECT_EQ(QuantizationNote(config), "FP8 weights in groups of 128; activations are not rounded");
+  EXPECT_EQ(CheckSupported(config, FactsOf(DeviceKind::kCuda)), Status::Ok());
+  EXPECT_THAT(CheckSupported(config, FactsOf(DeviceKind::kCpu)).message(),
+              HasSubstr("quantized_layers: got FP8 in groups for target cpu"));
+  // Activations, and the workspace that weights are widened into, are those of integers.
+  EXPECT_EQ(ActivationDType(config, DeviceKind::kCuda), DType::kBF16);
+  EXPECT_EQ(KernelShape(config).weight_dtype, DType::kI8);
+  const auto read = ConfigFromCheckpoint(ConfigToCheckpoint(config), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->slot_forms, config.slot_forms);
+  DecoderWeights weights;
+  for (const WeightSlot& slot : WeightSlots(config, weights)) {
+    if (!slot.name.starts_with(kDense)) continue;
+    const bool is_scales = slot.kind == WeightSlot::Kind::kScales;
+    EXPECT_EQ(slot.shape, is_scales ? (Shape{128, 1}) : (Shape{128, 128})) << slot.name;
+    EXPECT_EQ(StoredBytes(config, slot, DeviceKind::kCuda), is_scales ? 512U : 16384U);
+  }
+  config.slot_forms[kDense].group_size = 64;
+  EXPECT_THAT(Validate(config).message(), HasSubstr("FP8 in groups is of groups of 128"));
+}
+
 TEST(LinearForm, NotesSayWhatIsComputed) {
   ModelConfig config = GroupedLlama();
   config.has_zero_point = true;

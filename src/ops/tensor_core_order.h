@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// int8, int4 and float4 weights on a GPU in the order in which its tensor cores take them
-// (WeightLayout::kTensorCore).
+// int8, int4, float4 and grouped FP8 weights on a GPU in the order in which its tensor cores take
+// them (WeightLayout::kTensorCore).
 //
 // mma.m16n8k16 multiplies 16 elements of k at a time. Lane l of a warp holds elements 2 q, 2 q + 1,
 // 2 q + 8 and 2 q + 9 of two rows, q = l % 4. A slab, 64 bytes of a row, is so many steps of 16:
 //
 //   int4  8 steps    word w of the lane's 16 bytes: elements e, e + 8, e + 16, e + 24 in the low
 //                    bits, from the lowest on, and those behind them 16 bits above; e = 32 w + 2 q
-//   int8  4 steps    word w: bytes e, e + 8, e + 1, e + 9; e = 16 w + 2 q
+//   int8, 4 steps    word w: bytes e, e + 8, e + 1, e + 9; e = 16 w + 2 q
+//   FP8
 //
 // so that one read brings a lane its part of a slab, and a mask and a shift give pairs of elements
 // in k's own order: activations need no order of their own, and groups of 16 elements or more end
@@ -67,7 +68,7 @@ constexpr uint32_t HalvesOfFloat4(uint32_t word, int i) {
          (word >> (4 - kUp) & 0x00c000c0U << kUp);
 }
 
-// Of an int8 or int4 weight: bits of a code, and groups that a slab has scales of, at least 1.
+// Of an int8, int4 or FP8 weight: bits of a code, and groups that a slab has scales of, at least 1.
 inline int CodeBits(const Weight& weight) { return weight.dtype == DType::kI4 ? 4 : 8; }
 inline int SlabGroups(const Weight& weight) {
   if (weight.group_size == 0) return 1;
@@ -77,8 +78,8 @@ inline int SlabGroups(const Weight& weight) {
 
 // Whether OrderForTensorCores takes the weight: row-major int8 or int4 in device or pinned memory,
 // in whole panels and slabs, whose groups are of 16, 32, ... elements of a slab or of whole slabs.
-// Others stay as they are, and are widened where they are multiplied. Of float4 it takes rows of
-// whole pairs of groups.
+// Others stay as they are, and are widened where they are multiplied. Groups of FP8 are whole
+// slabs. Of float4 it takes rows of whole pairs of groups.
 bool CanOrderForTensorCores(const Weight& weight);
 
 // Reorders codes, scales and offsets in place, and says so in weight->layout. Returns when it is

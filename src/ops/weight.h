@@ -63,7 +63,7 @@ struct Weight {
   // Of int8, int4 and f8e4m3 weights: element k of row n stands for element * scale[n]. Null for
   // others.
   //
-  // With groups, of int8 and int4 alone, element k stands for
+  // With groups, of int8 and int4, and on GPUs of f8e4m3 without offsets, element k stands for
   //
   //   element * scale[n, g] + offset[n, g]      g = k / group_size
   //
@@ -86,6 +86,12 @@ struct Weight {
   bool empty() const { return data == nullptr; }
   int64_t num_groups() const { return group_size == 0 ? 1 : in_features / group_size; }
 };
+
+// f8e4m3 whose scales are of groups: its products read activations of the model's dtype, as those
+// of integers do.
+inline bool IsGroupedFp8(const Weight& weight) {
+  return weight.dtype == DType::kF8E4M3 && weight.group_size > 0;
+}
 
 // Elements of the scales, and of the offsets, of a [out_features, in_features] weight in `layout`,
 // padding included; without groups [out_features].

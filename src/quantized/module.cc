@@ -137,7 +137,8 @@ Status SetBlockScales(const Module& module, std::string_view tensor, int64_t blo
 
 namespace {
 
-constexpr int64_t kStep = 16;  // of sizes of groups (ops::kGroupStep)
+constexpr int64_t kStep = 16;       // of sizes of groups (ops::kGroupStep)
+constexpr int64_t kFp8Group = 128;  // of FP8 (model::kFp8GroupSize)
 
 bool AreInOrder(const PackedMatrix& matrix) {
   for (size_t k = 0; k < matrix.groups.size(); ++k)
@@ -176,12 +177,21 @@ NativeForm RowForm(const Module& module, const PackedMatrix& matrix) {
   return form;
 }
 
+// Of FP8 with a scale for each row, or for blocks of whole groups, whose rows have them each.
+std::optional<NativeForm> Fp8Form(const Module& module, const PackedMatrix& matrix) {
+  if (matrix.num_groups == 1 && matrix.block_rows == 1) return RowForm(module, matrix);
+  if (matrix.group_size != kFp8Group || matrix.in_features % kFp8Group != 0) return std::nullopt;
+  NativeForm form = RowForm(module, matrix);
+  form.scales = matrix.Scales(module.NameOf("weight_scale"));
+  form.group_size = kFp8Group;
+  return form;
+}
+
 }  // namespace
 
 std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix& matrix) {
   const bool has_row_scales = matrix.num_groups == 1 && matrix.block_rows == 1;
-  if (matrix.layout == CodeLayout::kFp8)
-    return has_row_scales ? std::optional(RowForm(module, matrix)) : std::nullopt;
+  if (matrix.layout == CodeLayout::kFp8) return Fp8Form(module, matrix);
   if (matrix.bits == 4 && matrix.in_features % 2 != 0) return std::nullopt;
   PackedMatrix ordered = matrix;
   if (!AreInOrder(matrix)) {

@@ -85,7 +85,7 @@ Status SetBlockScales(const Module& module, std::string_view tensor, int64_t blo
                       int64_t block_columns, PackedMatrix& matrix);
 
 // The form of a matrix; none where the engine has none for it: groups that have not equally many
-// columns or no multiple of 16 of them, rows of FP8 with several scales. Columns that are not in
+// columns or no multiple of 16 of them, of FP8 other groups than of 128. Columns that are not in
 // the order of their groups (act-order) are put into it, those of a group in theirs.
 std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix& matrix);
 

@@ -169,6 +169,31 @@ TEST(NativeFormTest, Mxfp4OfBlocks) {
 }
 
 // A block of Q4_0: 32 codes around 0 and a scale.
+// A block's scale is that of a group of each of its rows, those of the last block, too, which is
+// cut off: 130 rows of two groups.
+TEST(NativeFormTest, Fp8OfBlocks) {
+  const json config = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  const std::vector<uint8_t> codes(130 * 256, 0x38);
+  const std::vector<float> scales = {2, 3, 5, 7};
+  const auto form = FormOf(config, {TensorOf("weight", DType::kF8E4M3, {130, 256}, codes),
+                                    TensorOf("weight_scale_inv", DType::kF32, {2, 2}, scales)});
+  ASSERT_TRUE(form);
+  EXPECT_EQ(form->group_size, 128);
+  EXPECT_EQ(form->codes.dtype, DType::kF8E4M3);
+  EXPECT_EQ(form->codes.data.data(), std::as_bytes(std::span(codes)).data());
+  EXPECT_EQ(form->scales.shape, (Shape{130, 2}));
+  std::vector<float> want;
+  for (int row = 0; row < 130; ++row)
+    for (int group = 0; group < 2; ++group)
+      want.push_back(scales[static_cast<size_t>(row / 128 * 2 + group)]);
+  EXPECT_EQ(FloatsOf(form->scales), want);
+  // Rows of a block and a part of one have none.
+  const std::vector<uint8_t> narrow(2 * 160, 0x38);
+  const std::vector<float> two = {2, 3};
+  EXPECT_FALSE(FormOf(config, {TensorOf("weight", DType::kF8E4M3, {2, 160}, narrow),
+                               TensorOf("weight_scale_inv", DType::kF32, {1, 2}, two)}));
+}
+
 TEST(WiderFormTest, StandsForTheSameNumbers) {
   std::vector<uint8_t> block(18, 0x9f);  // low nibbles 7, high ones 1
   block[0] = 0x00;

@@ -196,6 +196,11 @@ TEST(QuantizedFormsTest, FormsThatTheEngineExecutesAreKept) {
   ExpectKept({}, "gptq_sym_channel", {kW4A16});
   for (const char* name : {"fp8_channel", "fp8_static", "modelopt"})
     ExpectKept({.target = DeviceKind::kCuda}, name, {kFp8PerChannelPerToken});
+  // Of rows that are whole blocks.
+  ExpectKept({.target = DeviceKind::kCuda}, "fp8_blocks",
+             {.algo = kMixedPrecision,
+              .num_linears = 1,
+              .becomes = "6 weights, 1 kept as they are stored and 5 widened to bfloat16"});
 }
 
 TEST(QuantizedFormsTest, GroupsAreKeptOnEveryTarget) {
@@ -256,7 +261,8 @@ TEST(QuantizedFormsTest, OthersAreWidened) {
   EXPECT_EQ(algo("gptq_act_order", {.target = DeviceKind::kCuda}), QuantAlgo::kNone);
   EXPECT_EQ(algo("packed_zeros_order", {.quant_algo = QuantAlgo::kNone}), QuantAlgo::kNone);
   EXPECT_EQ(algo("awq_g128", {.quant_algo = QuantAlgo::kNone}), QuantAlgo::kNone);
-  EXPECT_EQ(algo("fp8_blocks", {.target = DeviceKind::kCuda}), QuantAlgo::kNone);
+  EXPECT_EQ(algo("fp8_blocks", {.target = DeviceKind::kCpu}), QuantAlgo::kNone);
+  EXPECT_EQ(algo("fp8_blocks", {}), QuantAlgo::kNone);
   // Scales of bfloat16 do not fit float16.
   EXPECT_EQ(algo("int8_channel", {.dtype = DType::kF16}), QuantAlgo::kNone);
   EXPECT_EQ(algo("int8_channel", {.quant_algo = QuantAlgo::kNone}), QuantAlgo::kNone);

@@ -7,7 +7,7 @@ import struct
 
 import command
 import pytest
-from command import DEMO, NO_GPU
+from command import DEMO, NO_GPU, ROOT
 from safetensors_rows import demo_rows, header
 
 run = functools.partial(command.run, env=NO_GPU)
@@ -128,3 +128,25 @@ def test_a_head_that_is_the_embedding_table_keeps_the_models_dtype():
     for start in (["build", "--checkpoint-dir", DEMO, "--output-dir", "no", "--target", "cuda"], ["inspect", DEMO]):
         line = error(*start, "--use-fp8-rowwise", "--quantize-lm-head")
         assert "quantize_lm_head: got true for a model whose lm_head is its embedding table" in line
+
+
+def test_blocks_are_kept_for_gpus(tmp_path):
+    """Of linears whose rows are whole blocks, by code, and a scale for each group of a row; the CPU widens them."""
+    model = ROOT / "tests/golden/quantized/fp8_blocks"
+
+    def built(*flags):
+        out = tmp_path / f"engine{len(flags)}"
+        run("build", "--checkpoint-dir", model, "--output-dir", out, "--target", "cuda", *flags)
+        return out, (out / "rank0.engine").read_bytes()
+
+    tensors, data = header(model / "model.safetensors")
+    name = "model.layers.0.self_attn.o_proj.weight"
+    codes, scales = (data[slice(*tensors[part]["data_offsets"])] for part in (name, name + "_scale_inv"))
+    out, engine = built()
+    assert codes in engine
+    assert scales[:4] * 128 + scales[4:] * 32 in engine
+    assert codes not in built("--quant-algo", "none")[1]
+    layers = json.loads((out / "config.json").read_text())["pretrained_config"]["quantization"]["quantized_layers"]
+    assert layers == {"transformer.layers.0.attention.dense": {"quant_algo": "W8A16_FP8_GROUPS"}}
+    assert "FP8 weights in groups of 128; activations are not rounded" in run("inspect", out).stdout
+    assert "6 weights, widened to bfloat16" in run("inspect", model).stdout

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "builder/hf_config.h"
+#include "model/weight_slots.h"
 
 namespace inflight::tool {
 namespace {
@@ -49,6 +50,13 @@ constexpr Shape kShapes[] = {
       "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
       "intermediate_size": 12288, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
       "rope_theta": 1000000, "tie_word_embeddings": false})"},
+    {"qwen3-8b-fp8", "Qwen/Qwen3-8B-FP8", R"({
+      "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu",
+      "vocab_size": 151936, "hidden_size": 4096, "num_hidden_layers": 36,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+      "intermediate_size": 12288, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
+      "rope_theta": 1000000, "tie_word_embeddings": false,
+      "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})"},
     {"mistral-7b", "mistralai/Mistral-7B-v0.3", R"({
       "architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_act": "silu",
       "vocab_size": 32768, "hidden_size": 4096, "num_hidden_layers": 32,
@@ -97,13 +105,18 @@ constexpr Shape kShapes[] = {
       "num_experts_per_tok": 2, "tie_word_embeddings": false})"},
 };
 
-// The one method that shapes have.
-void SetMxfp4Experts(model::ModelConfig& config) {
+// The forms that linears of the layers have as they are published: of "mxfp4" experts', of "fp8"
+// all.
+void SetPublishedForms(std::string_view method, model::ModelConfig& config) {
+  const bool is_mxfp4 = method == "mxfp4";
+  const model::LinearForm form =
+      is_mxfp4 ? model::LinearForm{.dtype = DType::kF4E2M1, .group_size = model::kMxGroupSize}
+               : model::LinearForm{.dtype = DType::kF8E4M3, .group_size = model::kFp8GroupSize};
+  model::DecoderWeights unused;
+  for (const model::WeightSlot& slot : model::WeightSlots(config, unused))
+    if (slot.is_linear && slot.layer >= 0 && (slot.num_experts > 0 || !is_mxfp4))
+      config.slot_forms[slot.name.substr(0, slot.name.rfind('.'))] = form;
   config.quant_algo = model::QuantAlgo::kMixedPrecision;
-  for (int layer = 0; layer < config.num_layers; ++layer)
-    for (const char* const linear : {"mlp.fc", "mlp.proj"})
-      config.slot_forms[fmt::format("transformer.layers.{}.{}", layer, linear)] = {
-          .dtype = DType::kF4E2M1, .group_size = model::kMxGroupSize};
 }
 
 }  // namespace
@@ -117,9 +130,10 @@ std::vector<std::string> ShapeNames() {
 Result<model::ModelConfig> ShapeByName(const std::string& name) {
   for (const Shape& shape : kShapes) {
     if (name != shape.name) continue;
-    ASSIGN_OR_RETURN(builder::HfConfig read,
-                     builder::ParseHfConfig(nlohmann::json::parse(shape.config), shape.model));
-    if (read.quantization != nullptr) SetMxfp4Experts(read.config);
+    const nlohmann::json config = nlohmann::json::parse(shape.config);
+    ASSIGN_OR_RETURN(builder::HfConfig read, builder::ParseHfConfig(config, shape.model));
+    if (const auto found = config.find("quantization_config"); found != config.end())
+      SetPublishedForms(found->at("quant_method").get<std::string>(), read.config);
     return read.config;
   }
   return InvalidArgument(fmt::format("shape: got '{}', needs one of those of --shape", name));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// int8 and int4 weights to the model's dtype, for products of many rows: 3 and 2.5 bytes moved per
-// element, and the scales of groups.
+// int8, int4 and grouped FP8 weights to the model's dtype, for products of many rows: 3 and 2.5
+// bytes moved per element, and the scales of groups.
 #include <algorithm>
 
 #include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
+#include "ops/cuda/fp8_halves.cuh"
 #include "ops/cuda/integer_halves.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/vector.cuh"
@@ -26,18 +27,23 @@ struct Args {
   uint32_t num_groups;  // of a row
 };
 
-// Code i of a word that holds 4 * kPerByte of them, the first in the low bits.
-template <int kPerByte>
+constexpr int PerByte(Codes codes) { return 8 / BitsOf(codes); }
+
+// Code i of a word that holds 4 or 8 of them, the first in the low bits.
+template <Codes kCodes>
 __device__ float CodeAt(uint32_t word, int i) {
-  constexpr int kBits = 8 / kPerByte;
+  constexpr int kBits = BitsOf(kCodes);
+  if constexpr (kCodes == Codes::kFp8)
+    return UnpackTwo<__half>(HalvesOfFp8(word >> (8 * i) & 0xffU)).x;
   return static_cast<float>(static_cast<int32_t>(word << (32 - kBits * (i + 1))) >> (32 - kBits));
 }
 
 // A unit is kVector neighbours of a row, of one group since those are multiples of kGroupStep: 4
 // bytes of int4 or 8 of int8 become 16. Where rows are not aligned it is a byte. Neighbouring
 // threads have neighbouring units, whatever the width of rows.
-template <typename T, int kPerByte, bool kIsVector>
+template <typename T, Codes kCodes, bool kIsVector>
 __global__ void __launch_bounds__(kThreads) DequantizeKernel(const Args args, T* out) {
+  constexpr int kPerByte = PerByte(kCodes);
   constexpr int kWords = kVector / (4 * kPerByte);
   constexpr int kElements = kIsVector ? kVector : kPerByte;
   const uint32_t first = blockIdx.x * (kThreads * kUnroll) + threadIdx.x;
@@ -71,7 +77,7 @@ __global__ void __launch_bounds__(kThreads) DequantizeKernel(const Args args, T*
     float values[kElements];
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
-      const float code = CodeAt<kPerByte>(words[j][i / (4 * kPerByte)], i % (4 * kPerByte));
+      const float code = CodeAt<kCodes>(words[j][i / (4 * kPerByte)], i % (4 * kPerByte));
       values[i] = fmaf(code, scale[j], offset[j]);
     }
     if constexpr (kIsVector) {
@@ -86,8 +92,9 @@ __global__ void __launch_bounds__(kThreads) DequantizeKernel(const Args args, T*
 // Of weights in the order of tensor cores (ops/tensor_core_order.h): a unit is a lane's 16 bytes of
 // a slab. Four neighbouring threads have a slab and exchange words: each writes, of each 32
 // elements of int4 or of each 16 of int8, 8 neighbours that come from all four.
-template <typename T, int kPerByte>
+template <typename T, Codes kCodes>
 __global__ void __launch_bounds__(kThreads) DequantizeOrderedKernel(const Args args, T* out) {
+  constexpr int kPerByte = PerByte(kCodes);
   constexpr int kSlab = 64 * kPerByte;
   constexpr int kEights = kSlab / 32;  // that a thread writes
   const uint32_t unit = blockIdx.x * kThreads + threadIdx.x;
@@ -124,14 +131,14 @@ __global__ void __launch_bounds__(kThreads) DequantizeOrderedKernel(const Args a
     float values[kVector];
 #pragma unroll
     for (int v = 0; v < kVector; ++v)  // its neighbour stands 16 bits above
-      values[v] = fmaf(CodeAt<kPerByte>(words[v / 2], first + v % 2 * 2 * kPerByte), scale, offset);
+      values[v] = fmaf(CodeAt<kCodes>(words[v / 2], first + v % 2 * 2 * kPerByte), scale, offset);
     Store(out + int64_t{unit / 4} * kSlab + 8 * e, values);
   }
 }
 
-template <typename T, int kPerByte>
+template <typename T, Codes kCodes>
 Status LaunchOrdered(const Weight& weight, T* out, cudaStream_t stream) {
-  constexpr int kElements = 16 * kPerByte;
+  constexpr int kElements = 16 * PerByte(kCodes);
   const int64_t row_units = weight.in_features / kElements;
   const int64_t num_units = weight.out_features * row_units;
   if (num_units >= kMaxUnits || !IsAligned(weight.data) || !IsAligned(out))
@@ -148,14 +155,15 @@ Status LaunchOrdered(const Weight& weight, T* out, cudaStream_t stream) {
                      .group_size = static_cast<uint32_t>(group),
                      .num_groups = static_cast<uint32_t>(weight.num_groups())};
   const auto grid = static_cast<unsigned>((num_units + kThreads - 1) / kThreads);
-  DequantizeOrderedKernel<T, kPerByte><<<grid, kThreads, 0, stream>>>(args, out);
+  DequantizeOrderedKernel<T, kCodes><<<grid, kThreads, 0, stream>>>(args, out);
   return inflight::cuda::LaunchStatus("dequantize");
 }
 
-template <typename T, int kPerByte>
+template <typename T, Codes kCodes>
 Status Launch(const Weight& weight, T* out, cudaStream_t stream) {
   if (weight.layout == WeightLayout::kTensorCore)
-    return LaunchOrdered<T, kPerByte>(weight, out, stream);
+    return LaunchOrdered<T, kCodes>(weight, out, stream);
+  constexpr int kPerByte = PerByte(kCodes);
   constexpr size_t kCodeBytes = kVector / kPerByte;
   const bool is_vector =
       weight.in_features % kVector == 0 && IsAligned(weight.data, kCodeBytes) && IsAligned(out);
@@ -177,9 +185,9 @@ Status Launch(const Weight& weight, T* out, cudaStream_t stream) {
   constexpr int64_t kPerCta = int64_t{kThreads} * kUnroll;
   const auto grid = static_cast<unsigned>((num_units + kPerCta - 1) / kPerCta);
   if (is_vector)
-    DequantizeKernel<T, kPerByte, true><<<grid, kThreads, 0, stream>>>(args, out);
+    DequantizeKernel<T, kCodes, true><<<grid, kThreads, 0, stream>>>(args, out);
   else
-    DequantizeKernel<T, kPerByte, false><<<grid, kThreads, 0, stream>>>(args, out);
+    DequantizeKernel<T, kCodes, false><<<grid, kThreads, 0, stream>>>(args, out);
   return inflight::cuda::LaunchStatus("dequantize");
 }
 
@@ -190,16 +198,19 @@ Status Dequantize(const Weight& weight, DType dtype, void* out, CudaStream& stre
   const bool is_int4 = weight.dtype == DType::kI4;
   const bool is_read =
       weight.layout == WeightLayout::kRowMajor || weight.layout == WeightLayout::kTensorCore;
-  if (!IsInteger(weight.dtype) || !is_read || weight.scales == nullptr ||
+  const bool has_codes = weight.dtype == DType::kI8 || is_int4 || IsGroupedFp8(weight);
+  if (!has_codes || !is_read || weight.scales == nullptr ||
       (is_int4 && weight.in_features % 2 != 0))
     return InvalidArgument(
         "weight: got " + std::string(DTypeName(weight.dtype)) + " " +
         std::string(WeightLayoutName(weight.layout)) +
-        ", needed int8 or int4 of even rows, row_major or tensor_core, with scales");
+        ", needed int8, FP8 in groups or int4 of even rows, row_major or tensor_core, with scales");
   if (weight.out_features == 0 || weight.in_features == 0) return Status::Ok();
   return WithHalf(dtype, [&]<typename T>(std::type_identity<T>) {
-    return is_int4 ? Launch<T, 2>(weight, static_cast<T*>(out), stream.handle())
-                   : Launch<T, 1>(weight, static_cast<T*>(out), stream.handle());
+    auto* const to = static_cast<T*>(out);
+    if (is_int4) return Launch<T, Codes::kInt4>(weight, to, stream.handle());
+    return weight.dtype == DType::kI8 ? Launch<T, Codes::kInt8>(weight, to, stream.handle())
+                                      : Launch<T, Codes::kFp8>(weight, to, stream.handle());
   });
 }
 

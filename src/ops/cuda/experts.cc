@@ -40,7 +40,7 @@ bool IsOrderedFloat4(const Weight& weight) {
 Status ExpectWeight(const Weight& weight) {
   const bool is_fp8 = weight.dtype == DType::kF8E4M3;
   const bool is_plain = (IsHalf(weight.dtype) || (is_fp8 && weight.scales != nullptr)) &&
-                        weight.layout == WeightLayout::kRowMajor &&
+                        weight.layout == WeightLayout::kRowMajor && weight.group_size == 0 &&
                         weight.in_features % (is_fp8 ? 16 : 8) == 0;
   if (!weight.empty() && weight.in_features > 0 && IsAligned(weight.data) &&
       (is_plain || IsOrderedFloat4(weight)))

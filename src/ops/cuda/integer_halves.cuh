@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // int8 and int4 codes of two's complement to f16 and bf16, exactly, two at a time: the bits of a
 // code become the last ones of a number whose spacing is 1, of which a constant is taken away.
+// Those of float8_e4m3fn become the first bits of a number's exponent and fraction, which a power
+// of two puts right; NaN becomes 480.
 //
 // Codes that stand 16 bits apart in a word make a pair, the lower one in the low half: a word of
 // int4 is the pairs (0, 4), (1, 5), (2, 6), (3, 7) of its nibbles, one of int8 (0, 2), (1, 3) of
@@ -14,6 +16,9 @@
 #include <type_traits>
 
 namespace inflight::ops::cuda {
+
+enum class Codes : uint8_t { kInt4, kInt8, kFp8 };
+constexpr int BitsOf(Codes codes) { return codes == Codes::kInt4 ? 4 : 8; }
 
 // a * b + c of pairs.
 template <typename T>
@@ -34,12 +39,23 @@ __device__ inline uint32_t MaskedWith(uint32_t word) {
   return out;
 }
 
-// The 8 elements of a word of int4, or the 4 of one of int8, as pairs.
-template <typename T, int kBits>
-__device__ inline void WidenWord(uint32_t word, uint32_t (&pairs)[kBits == 4 ? 4 : 2]) {
+// The 8 elements of a word of int4, or the 4 of one of 8 bits, as pairs.
+template <typename T, Codes kCodes>
+__device__ inline void WidenWord(uint32_t word, uint32_t (&pairs)[kCodes == Codes::kInt4 ? 4 : 2]) {
   constexpr bool kIsF16 = std::is_same_v<T, __half>;
   constexpr uint32_t kOne = kIsF16 ? 0x3c003c00U : 0x3f803f80U;
-  if constexpr (kBits == 4 && kIsF16) {
+  if constexpr (kCodes == Codes::kFp8) {
+    // Exponents move from bias 7 to bias 15 or 127.
+    constexpr uint32_t kFactor = kIsF16 ? 0x5c005c00U : 0x7b807b80U;  // 2^8 or 2^120
+    constexpr int kDown = kIsF16 ? 1 : 4;
+    constexpr uint32_t kMagnitude = kIsF16 ? 0x3f803f80U : 0x07f007f0U;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t two = i == 0 ? word << 8 : word;
+      pairs[i] =
+          FmaOfPairs<T>((two & 0x80008000U) | (two >> kDown & kMagnitude), kFactor, 0x80008000U);
+    }
+  } else if constexpr (kCodes == Codes::kInt4 && kIsF16) {
     // code + 8 in the last bits of 1024, or one nibble higher: 1024 + 16 (code + 8).
     constexpr uint32_t kSixteenth = 0x2c002c00U, kMinus1032 = 0xe408e408U, kMinus72 = 0xd480d480U;
 #pragma unroll
@@ -48,7 +64,7 @@ __device__ inline void WidenWord(uint32_t word, uint32_t (&pairs)[kBits == 4 ? 4
       pairs[i] = FmaOfPairs<T>(MaskedWith<0x000f000fU, 0x64086408U>(two), kOne, kMinus1032);
       pairs[i + 1] = FmaOfPairs<T>(MaskedWith<0x00f000f0U, 0x64806480U>(two), kSixteenth, kMinus72);
     }
-  } else if constexpr (kBits == 4) {
+  } else if constexpr (kCodes == Codes::kInt4) {
     // code + 8 in the last bits of 128; bf16 has no room for a nibble higher.
     constexpr uint32_t kMinus136 = 0xc308c308U;
 #pragma unroll
@@ -79,15 +95,15 @@ __device__ inline uint32_t WordOf(const uint4& v, int w) {
 
 // Of a lane's 16 bytes of a slab in the order of tensor cores, steps 2 `pair` and the one behind:
 // two pairs of each.
-template <typename T, int kBits>
+template <typename T, Codes kCodes>
 __device__ inline void WidenTwoSteps(const uint4& codes, int pair, uint32_t (&pairs)[4]) {
-  if constexpr (kBits == 4) {
-    WidenWord<T, 4>(WordOf(codes, pair), pairs);
+  if constexpr (kCodes == Codes::kInt4) {
+    WidenWord<T, kCodes>(WordOf(codes, pair), pairs);
   } else {
     uint32_t two[2];
-    WidenWord<T, 8>(WordOf(codes, 2 * pair), two);
+    WidenWord<T, kCodes>(WordOf(codes, 2 * pair), two);
     pairs[0] = two[0], pairs[1] = two[1];
-    WidenWord<T, 8>(WordOf(codes, 2 * pair + 1), two);
+    WidenWord<T, kCodes>(WordOf(codes, 2 * pair + 1), two);
     pairs[2] = two[0], pairs[3] = two[1];
   }
 }

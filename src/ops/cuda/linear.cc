@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The linears: one matrix product, and the kernel that finishes it. FP8 products are of the codes;
-// their scales are applied by whatever reads the product next (PendingScales). int8
-// and int4 weights in the order of tensor cores are read as they are (skinny_integers.h,
-// streamed_integers.h); others, and those of many tokens, are rounded to the activations' dtype
-// into the stream's workspace.
+// their scales are applied by whatever reads the product next (PendingScales). int8 and int4
+// weights, and FP8 ones in groups, in the order of tensor cores are read as they are
+// (skinny_integers.h, streamed_integers.h); others, and those of many tokens, are rounded to the
+// activations' dtype into the stream's workspace.
 #include "ops/linear.h"
 
 #include <fmt/format.h>
@@ -34,16 +34,23 @@ int64_t RowBytes(const Weight& weight) {
   return static_cast<int64_t>(BytesOf(weight.dtype, weight.in_features));
 }
 
+// Whose products read activations of the model's dtype, the weight's codes as they are or widened.
+bool IsWidened(const Weight& weight) { return IsInteger(weight.dtype) || IsGroupedFp8(weight); }
+// Whose products are of codes on both sides.
+bool IsRowFp8(const Weight& weight) {
+  return weight.dtype == DType::kF8E4M3 && weight.group_size == 0;
+}
+
 Status ExpectGroups(const char* field, const Weight& weight) {
   const int64_t group = weight.group_size;
   if (group == 0 && weight.offsets != nullptr)
     return InvalidArgument(fmt::format("{}.offsets: got some, needed none without groups", field));
-  if (group == 0 || (IsInteger(weight.dtype) && group > 0 && group % kGroupStep == 0 &&
+  if (group == 0 || (IsWidened(weight) && group > 0 && group % kGroupStep == 0 &&
                      weight.in_features % group == 0))
     return Status::Ok();
   return InvalidArgument(
-      fmt::format("{}.group_size: got {} of {} weights with {} in_features, needed 0, or of int8 "
-                  "and int4 a multiple of {} that divides in_features",
+      fmt::format("{}.group_size: got {} of {} weights with {} in_features, needed 0, or of int8, "
+                  "int4 and FP8 a multiple of {} that divides in_features",
                   field, group, DTypeName(weight.dtype), weight.in_features, kGroupStep));
 }
 
@@ -51,7 +58,7 @@ Status ExpectWeight(const char* field, const Weight& weight) {
   const bool is_quantized = IsInteger(weight.dtype) || weight.dtype == DType::kF8E4M3;
   const bool dtype_ok = IsHalf(weight.dtype) || is_quantized;
   const bool layout_ok = weight.layout == WeightLayout::kRowMajor ||
-                         (weight.layout == WeightLayout::kTensorCore && IsInteger(weight.dtype));
+                         (weight.layout == WeightLayout::kTensorCore && IsWidened(weight));
   if (weight.empty() || !dtype_ok || !layout_ok || weight.out_features <= 0 ||
       weight.in_features <= 0)
     return InvalidArgument(fmt::format(
@@ -75,7 +82,7 @@ Status ExpectInput(const Activation& x, const Weight& weight) {
     return InvalidArgument("x: got " + x.values.ToString() + ", needed [num_tokens, in_features]");
   const int64_t num_tokens = x.values.shape[0];
   DType dtype = weight.dtype;
-  if (IsInteger(dtype)) dtype = IsHalf(x.values.dtype) ? x.values.dtype : DType::kBF16;
+  if (IsWidened(weight)) dtype = IsHalf(x.values.dtype) ? x.values.dtype : DType::kBF16;
   RETURN_IF_ERROR(Expect("x", x.values, {dtype}, {num_tokens, weight.in_features}));
   if (dtype == DType::kF8E4M3) return Expect("x.scales", x.scales, {DType::kF32}, {num_tokens});
   return Status::Ok();
@@ -147,13 +154,13 @@ Status ProjectIntegers(const Product& p, CudaStream& stream) {
 }
 
 Status Project(const Product& product, CudaStream& stream) {
-  if (IsInteger(product.weight.dtype)) return ProjectIntegers(product, stream);
+  if (IsWidened(product.weight)) return ProjectIntegers(product, stream);
   return Gemm(ParamsOf(product), stream);
 }
 
 // The scales that a product of `weight` in `sum_dtype` leaves to its reader; none but of FP8.
 PendingScales PendingOf(const Activation& x, const Weight& weight, DType sum_dtype) {
-  if (weight.dtype != DType::kF8E4M3) return {};
+  if (!IsRowFp8(weight)) return {};
   return {.token = x.scales,
           .feature = weight.scales,
           .factor = 1 / Fp8ProductScale(sum_dtype, weight.in_features)};
@@ -204,7 +211,7 @@ class Adapters {
 bool AreAdjacent(const Weight& gate, const Weight& up) {
   if (gate.layout != up.layout || up.data != DataOf(gate) + gate.out_features * RowBytes(gate))
     return false;
-  if (!IsInteger(gate.dtype)) return true;
+  if (!IsWidened(gate)) return true;
   const int64_t num_scales = gate.out_features * gate.num_groups();
   const bool offsets_too =
       gate.offsets == nullptr ? up.offsets == nullptr : up.offsets == gate.offsets + num_scales;
@@ -300,7 +307,7 @@ Status Linear(const LinearParams& params, Stream& stream) {
   const int64_t num_tokens = params.x.values.shape[0];
   if (num_tokens == 0) return Status::Ok();
   CudaStream& cuda_stream = AsCuda(stream);
-  const bool is_fp8 = params.weight.dtype == DType::kF8E4M3;
+  const bool is_fp8 = IsRowFp8(params.weight);
   Product product = {
       .x = params.x.values, .weight = params.weight, .y = params.y.data, .y_dtype = params.y.dtype};
   if (!is_fp8) {
@@ -363,7 +370,7 @@ Status GatedLinear(const GatedLinearParams& params, Stream& stream) {
     RETURN_IF_ERROR(Project(product, cuda_stream));
   }
   RETURN_IF_ERROR(adapters.Expand(cuda_stream));
-  const bool is_fp8 = params.gate.dtype == DType::kF8E4M3;
+  const bool is_fp8 = IsRowFp8(params.gate);
   return Gate({.gate_up = params.workspace.data,
                .dtype = params.workspace.dtype,
                .num_tokens = num_tokens,

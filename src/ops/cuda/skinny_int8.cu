@@ -4,7 +4,7 @@
 namespace inflight::ops::cuda::skinny_integers {
 
 Status LaunchInt8(const Args& args, const LaunchPlan& plan, CudaStream& stream) {
-  return LaunchBits<8>(args, plan, stream);
+  return LaunchBits<Codes::kInt8>(args, plan, stream);
 }
 
 }  // namespace inflight::ops::cuda::skinny_integers

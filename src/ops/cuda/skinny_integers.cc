@@ -163,8 +163,9 @@ Status SkinnyIntegers(const GemmParams& p, const Weight& weight, const MmaCut& c
       .overlap = cut.overlap};
   skinny_integers::LayOut(weight, cut, rounds > 1,
                           ctas_per_sm == 2 ? skinny_integers::HalfOf(limit) : limit, args, plan);
-  return weight.dtype == DType::kI4 ? skinny_integers::LaunchInt4(args, plan, stream)
-                                    : skinny_integers::LaunchInt8(args, plan, stream);
+  if (weight.dtype == DType::kI4) return skinny_integers::LaunchInt4(args, plan, stream);
+  return weight.dtype == DType::kI8 ? skinny_integers::LaunchInt8(args, plan, stream)
+                                    : skinny_integers::LaunchFp8(args, plan, stream);
 }
 
 Status SkinnyIntegers(const GemmParams& params, const Weight& weight, CudaStream& stream) {

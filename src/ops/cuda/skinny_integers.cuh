@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x w^T for at most 16 tokens and weights of int8 or int4 in the order of tensor cores
-// (ops/tensor_core_order.h): codes pass once from memory and become f16 or bf16 in registers,
+// y = x w^T for at most 16 tokens and weights of int8, int4 or grouped FP8 in the order of tensor
+// cores (ops/tensor_core_order.h): codes pass once from memory and become f16 or bf16 in registers,
 // exactly, on their way to mma.m16n8k16, whose 16-row operand they are; tokens are its 8 columns.
 //
 // The 8 warps of a CTA split k in turns. A warp copies slabs of 64 bytes of each row into its part
@@ -35,8 +35,9 @@ __device__ inline void CopyFour(uint32_t to, const float* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
-template <typename T, int kBits, int kRowTiles, int kTokenTiles, bool kHasGroups>
+template <typename T, Codes kCodes, int kRowTiles, int kTokenTiles, bool kHasGroups>
 struct Product {
+  static constexpr int kBits = BitsOf(kCodes);
   static constexpr int kSlabs = SlabsPerStage(kRowTiles);
   static constexpr int kSlabK = SlabElements(kBits);
   static constexpr int kStageK = kSlabs * kSlabK;
@@ -214,8 +215,8 @@ struct Product {
         uint32_t a[kRowTiles][4], b[kRowTiles][4];  // of rows g and g + 8: pairs of two steps
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
-          WidenTwoSteps<T, kBits>(upper[r], pair, a[r]);
-          WidenTwoSteps<T, kBits>(lower[r], pair, b[r]);
+          WidenTwoSteps<T, kCodes>(upper[r], pair, a[r]);
+          WidenTwoSteps<T, kCodes>(lower[r], pair, b[r]);
         }
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
@@ -303,9 +304,9 @@ struct Product {
   }
 };
 
-template <typename T, int kBits, int kRowTiles, int kTokenTiles, bool kHasGroups>
+template <typename T, Codes kCodes, int kRowTiles, int kTokenTiles, bool kHasGroups>
 __global__ void __launch_bounds__(kThreads, 2) Kernel(const Args args) {
-  using P = Product<T, kBits, kRowTiles, kTokenTiles, kHasGroups>;
+  using P = Product<T, kCodes, kRowTiles, kTokenTiles, kHasGroups>;
   extern __shared__ __align__(128) uint8_t shared[];
   P product(args, SharedAddress(shared));
   auto* const sums = reinterpret_cast<float*>(shared + args.sums_at);
@@ -360,9 +361,9 @@ __global__ void __launch_bounds__(kThreads, 2) Kernel(const Args args) {
   }
 }
 
-template <typename T, int kBits, int kRowTiles, int kTokenTiles, bool kHasGroups>
+template <typename T, Codes kCodes, int kRowTiles, int kTokenTiles, bool kHasGroups>
 Status Launch(const Args& args, const LaunchPlan& plan, CudaStream& stream) {
-  const auto kernel = Kernel<T, kBits, kRowTiles, kTokenTiles, kHasGroups>;
+  const auto kernel = Kernel<T, kCodes, kRowTiles, kTokenTiles, kHasGroups>;
   const auto limit = static_cast<int>(stream.gpu().max_shared_bytes_per_block);
   static SharedMemoryLimit shared_memory;
   RETURN_IF_ERROR(shared_memory.Raise(kernel, limit, stream));
@@ -379,26 +380,27 @@ Status Launch(const Args& args, const LaunchPlan& plan, CudaStream& stream) {
   return inflight::cuda::ToStatus(cudaLaunchKernelEx(&config, kernel, args), "skinny_integers");
 }
 
-template <typename T, int kBits, int kRowTiles>
+template <typename T, Codes kCodes, int kRowTiles>
 Status Launch(const Args& args, const LaunchPlan& plan, CudaStream& stream) {
-  if (args.group_size == 0)
-    return args.m > 8 ? Launch<T, kBits, kRowTiles, 2, false>(args, plan, stream)
-                      : Launch<T, kBits, kRowTiles, 1, false>(args, plan, stream);
-  return args.m > 8 ? Launch<T, kBits, kRowTiles, 2, true>(args, plan, stream)
-                    : Launch<T, kBits, kRowTiles, 1, true>(args, plan, stream);
+  if constexpr (kCodes != Codes::kFp8)  // which has groups
+    if (args.group_size == 0)
+      return args.m > 8 ? Launch<T, kCodes, kRowTiles, 2, false>(args, plan, stream)
+                        : Launch<T, kCodes, kRowTiles, 1, false>(args, plan, stream);
+  return args.m > 8 ? Launch<T, kCodes, kRowTiles, 2, true>(args, plan, stream)
+                    : Launch<T, kCodes, kRowTiles, 1, true>(args, plan, stream);
 }
 
-template <typename T, int kBits>
+template <typename T, Codes kCodes>
 Status LaunchTiles(const Args& args, const LaunchPlan& plan, CudaStream& stream) {
-  if (plan.row_tiles == 1) return Launch<T, kBits, 1>(args, plan, stream);
-  if (plan.row_tiles == 2) return Launch<T, kBits, 2>(args, plan, stream);
-  return Launch<T, kBits, 3>(args, plan, stream);
+  if (plan.row_tiles == 1) return Launch<T, kCodes, 1>(args, plan, stream);
+  if (plan.row_tiles == 2) return Launch<T, kCodes, 2>(args, plan, stream);
+  return Launch<T, kCodes, 3>(args, plan, stream);
 }
 
-template <int kBits>
+template <Codes kCodes>
 Status LaunchBits(const Args& args, const LaunchPlan& plan, CudaStream& stream) {
-  return plan.dtype == DType::kF16 ? LaunchTiles<__half, kBits>(args, plan, stream)
-                                   : LaunchTiles<__nv_bfloat16, kBits>(args, plan, stream);
+  return plan.dtype == DType::kF16 ? LaunchTiles<__half, kCodes>(args, plan, stream)
+                                   : LaunchTiles<__nv_bfloat16, kCodes>(args, plan, stream);
 }
 
 }  // namespace inflight::ops::cuda::skinny_integers

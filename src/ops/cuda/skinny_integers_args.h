@@ -59,5 +59,6 @@ struct LaunchPlan {
 // In files of their own, which compile side by side.
 Status LaunchInt4(const Args& args, const LaunchPlan& plan, CudaStream& stream);
 Status LaunchInt8(const Args& args, const LaunchPlan& plan, CudaStream& stream);
+Status LaunchFp8(const Args& args, const LaunchPlan& plan, CudaStream& stream);
 
 }  // namespace inflight::ops::cuda::skinny_integers

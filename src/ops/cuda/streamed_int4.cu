@@ -4,11 +4,11 @@
 namespace inflight::ops::cuda::streamed_integers {
 
 Status LaunchInt4(const Maps& maps, const Args& args, const LaunchPlan& plan, CudaStream& stream) {
-  return LaunchBits<4>(maps, args, plan, stream);
+  return LaunchBits<Codes::kInt4>(maps, args, plan, stream);
 }
 
 bool HasCode() {
-  static const bool has_code = HasBody(Kernel<__nv_bfloat16, 4, 32, 1>);
+  static const bool has_code = HasBody(Kernel<__nv_bfloat16, Codes::kInt4, 32, 1>);
   return has_code;
 }
 

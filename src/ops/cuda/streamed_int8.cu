@@ -4,7 +4,7 @@
 namespace inflight::ops::cuda::streamed_integers {
 
 Status LaunchInt8(const Maps& maps, const Args& args, const LaunchPlan& plan, CudaStream& stream) {
-  return LaunchBits<8>(maps, args, plan, stream);
+  return LaunchBits<Codes::kInt8>(maps, args, plan, stream);
 }
 
 }  // namespace inflight::ops::cuda::streamed_integers

@@ -131,8 +131,9 @@ Status StreamedIntegers(const GemmParams& p, const Weight& weight, int num_split
       .dtype = p.dtype,
       .tokens = tokens,
       .shared_bytes = std::max(stages * stage_bytes, sum_bytes) + 1024};
-  return weight.dtype == DType::kI4 ? streamed_integers::LaunchInt4(maps, args, plan, stream)
-                                    : streamed_integers::LaunchInt8(maps, args, plan, stream);
+  if (weight.dtype == DType::kI4) return streamed_integers::LaunchInt4(maps, args, plan, stream);
+  return weight.dtype == DType::kI8 ? streamed_integers::LaunchInt8(maps, args, plan, stream)
+                                    : streamed_integers::LaunchFp8(maps, args, plan, stream);
 }
 
 Status StreamedIntegers(const GemmParams& params, const Weight& weight, CudaStream& stream) {

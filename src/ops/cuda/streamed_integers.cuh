@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x w^T for weights of int8 or int4 in the order of tensor cores (ops/tensor_core_order.h):
-// codes pass once from memory, become f16 or bf16 in registers, exactly, and are wgmma's operand
-// there; x is the other one, in shared memory (docs/reference/kernels.md, "The GPU's kernels").
+// y = x w^T for weights of int8, int4 or grouped FP8 in the order of tensor cores
+// (ops/tensor_core_order.h): codes pass once from memory, become f16 or bf16 in registers, exactly,
+// and are wgmma's operand there; x is the other one, in shared memory (docs/reference/kernels.md,
+// "The GPU's kernels").
 //
 // A CTA has a tile of 128 rows of w, and with the others of its cluster a part of k each. One
 // thread copies slabs of k into a ring: 64 bytes of each row, x's 128 elements (of int8: 64) in
@@ -137,8 +138,9 @@ __device__ void AddUpTokens(const Args& args, uint32_t ring, uint32_t full, uint
 }
 
 // A warpgroup's 64 rows. `kGroups` of a slab: 1, 2 or 4, 0 where there are none.
-template <typename T, int kBits, int kTokens, int kGroups>
+template <typename T, Codes kCodes, int kTokens, int kGroups>
 struct Multiplier {
+  static constexpr int kBits = BitsOf(kCodes);
   using L = Layout<kBits, kTokens>;
   static constexpr bool kHasGroups = kGroups > 0;
   static constexpr int kNum = kTokens / 2;
@@ -157,10 +159,10 @@ struct Multiplier {
         row(static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4) {}
 
   // The lane's codes of both rows of a stage.
-  struct Codes {
+  struct LaneCodes {
     uint4 upper, lower;
   };
-  __device__ Codes Load(uint32_t stage) const {
+  __device__ LaneCodes Load(uint32_t stage) const {
     const uint32_t codes = stage + row * kSlabBytes + lane % 4 * 16;
     return {LoadShared16(codes), LoadShared16(codes + 8 * kSlabBytes)};
   }
@@ -168,7 +170,7 @@ struct Multiplier {
   // Adds a stage. `summed` is the barrier of the sums of its x; `meanwhile` runs while the tensor
   // cores work.
   template <typename Meanwhile>
-  __device__ void Add(const Codes& codes, uint32_t stage, uint32_t summed, uint32_t parity,
+  __device__ void Add(const LaneCodes& codes, uint32_t stage, uint32_t summed, uint32_t parity,
                       const Meanwhile& meanwhile) {
     constexpr int kSteps = 2 * kSlabPairs;
     const uint32_t x = stage + L::kCodeBytes;
@@ -206,12 +208,12 @@ struct Multiplier {
   }
 
   // Steps [first, first + kBatch) of the two rows, as mma has them.
-  __device__ static void Widen(const Codes& codes, int first, uint32_t (&operands)[kBatch][4]) {
+  __device__ static void Widen(const LaneCodes& codes, int first, uint32_t (&operands)[kBatch][4]) {
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
       uint32_t a[4], b[4];  // of two steps; what nobody takes is not computed
-      WidenTwoSteps<T, kBits>(codes.upper, (first + k) / 2, a);
-      WidenTwoSteps<T, kBits>(codes.lower, (first + k) / 2, b);
+      WidenTwoSteps<T, kCodes>(codes.upper, (first + k) / 2, a);
+      WidenTwoSteps<T, kCodes>(codes.lower, (first + k) / 2, b);
       const int half = (first + k) % 2 * 2;
       operands[k][0] = a[half], operands[k][1] = b[half];
       operands[k][2] = a[half + 1], operands[k][3] = b[half + 1];
@@ -260,10 +262,11 @@ struct Multiplier {
   }
 };
 
-template <typename T, int kBits, int kTokens, int kGroups>
+template <typename T, Codes kCodes, int kTokens, int kGroups>
 __global__ void __launch_bounds__(kThreads, CtasPerSm(kTokens))
     Kernel(const __grid_constant__ Maps maps, const Args args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr int kBits = BitsOf(kCodes);
   extern __shared__ uint8_t shared[];
   __shared__ uint64_t barriers[3 * kMaxStages];
   const uint32_t shared_at = inflight::cuda::SharedAddress(shared);
@@ -298,14 +301,14 @@ __global__ void __launch_bounds__(kThreads, CtasPerSm(kTokens))
                                 kGroups > 0);
     __syncwarp();
   } else if (warp > kConsumerWarps) {
-    if constexpr (kGroups > 0)
+    if constexpr (kGroups > 0 && kCodes != Codes::kFp8)
       if (args.has_offsets)
         AddUpTokens<T, kBits, kTokens, kGroups>(args, ring, full, empty, summed, count);
   } else {
-    Multiplier<T, kBits, kTokens, kGroups> multiplier(args);
+    Multiplier<T, kCodes, kTokens, kGroups> multiplier(args);
     constexpr bool kLoadsAhead = kTokens < 64;  // registers allow it
     const auto stage_of = [&](int i) { return ring + i % args.stages * args.stage_bytes; };
-    typename Multiplier<T, kBits, kTokens, kGroups>::Codes codes = {};
+    typename Multiplier<T, kCodes, kTokens, kGroups>::LaneCodes codes = {};
     const auto load = [&](int i) {
       if (i >= count) return;
       Await(full + 8 * (i % args.stages), (i / args.stages) & 1);

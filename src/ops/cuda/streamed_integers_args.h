@@ -51,5 +51,6 @@ struct LaunchPlan {
 bool HasCode();
 Status LaunchInt4(const Maps& maps, const Args& args, const LaunchPlan& plan, CudaStream& stream);
 Status LaunchInt8(const Maps& maps, const Args& args, const LaunchPlan& plan, CudaStream& stream);
+Status LaunchFp8(const Maps& maps, const Args& args, const LaunchPlan& plan, CudaStream& stream);
 
 }  // namespace inflight::ops::cuda::streamed_integers

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of streamed_integers.cuh for one width of codes, in a file of its own each, which
+// Launches of streamed_integers.cuh for one kind of codes, in a file of its own each, which
 // compile side by side.
 #pragma once
 
@@ -12,9 +12,9 @@
 
 namespace inflight::ops::cuda::streamed_integers {
 
-template <typename T, int kBits, int kTokens, int kGroups>
+template <typename T, Codes kCodes, int kTokens, int kGroups>
 Status Launch(const Maps& maps, const Args& args, const LaunchPlan& plan, CudaStream& stream) {
-  const auto kernel = Kernel<T, kBits, kTokens, kGroups>;
+  const auto kernel = Kernel<T, kCodes, kTokens, kGroups>;
   static SharedMemoryLimit limit;
   RETURN_IF_ERROR(limit.Raise(
       kernel, static_cast<int>(stream.gpu().max_shared_bytes_per_block) - 1024, stream));
@@ -32,33 +32,37 @@ Status Launch(const Maps& maps, const Args& args, const LaunchPlan& plan, CudaSt
                                   "streamed_integers");
 }
 
-template <typename T, int kBits, int kTokens>
+template <typename T, Codes kCodes, int kTokens>
 Status LaunchTokens(const Maps& maps, const Args& args, const LaunchPlan& plan,
                     CudaStream& stream) {
-  if (args.scales != nullptr) return Launch<T, kBits, kTokens, 0>(maps, args, plan, stream);
-  if (args.slab_groups == 1) return Launch<T, kBits, kTokens, 1>(maps, args, plan, stream);
-  if (args.slab_groups == 2) return Launch<T, kBits, kTokens, 2>(maps, args, plan, stream);
-  return Launch<T, kBits, kTokens, 4>(maps, args, plan, stream);
-}
-
-template <typename T, int kBits>
-Status LaunchOf(const Maps& maps, const Args& args, const LaunchPlan& plan, CudaStream& stream) {
-  switch (plan.tokens) {
-    case 16:
-      return LaunchTokens<T, kBits, 16>(maps, args, plan, stream);
-    case 32:
-      return LaunchTokens<T, kBits, 32>(maps, args, plan, stream);
-    case 64:
-      return LaunchTokens<T, kBits, 64>(maps, args, plan, stream);
-    default:
-      return LaunchTokens<T, kBits, 128>(maps, args, plan, stream);
+  if constexpr (kCodes == Codes::kFp8) {  // in groups of whole slabs
+    return Launch<T, kCodes, kTokens, 1>(maps, args, plan, stream);
+  } else {
+    if (args.scales != nullptr) return Launch<T, kCodes, kTokens, 0>(maps, args, plan, stream);
+    if (args.slab_groups == 1) return Launch<T, kCodes, kTokens, 1>(maps, args, plan, stream);
+    if (args.slab_groups == 2) return Launch<T, kCodes, kTokens, 2>(maps, args, plan, stream);
+    return Launch<T, kCodes, kTokens, 4>(maps, args, plan, stream);
   }
 }
 
-template <int kBits>
+template <typename T, Codes kCodes>
+Status LaunchOf(const Maps& maps, const Args& args, const LaunchPlan& plan, CudaStream& stream) {
+  switch (plan.tokens) {
+    case 16:
+      return LaunchTokens<T, kCodes, 16>(maps, args, plan, stream);
+    case 32:
+      return LaunchTokens<T, kCodes, 32>(maps, args, plan, stream);
+    case 64:
+      return LaunchTokens<T, kCodes, 64>(maps, args, plan, stream);
+    default:
+      return LaunchTokens<T, kCodes, 128>(maps, args, plan, stream);
+  }
+}
+
+template <Codes kCodes>
 Status LaunchBits(const Maps& maps, const Args& args, const LaunchPlan& plan, CudaStream& stream) {
-  return plan.dtype == DType::kF16 ? LaunchOf<__half, kBits>(maps, args, plan, stream)
-                                   : LaunchOf<__nv_bfloat16, kBits>(maps, args, plan, stream);
+  return plan.dtype == DType::kF16 ? LaunchOf<__half, kCodes>(maps, args, plan, stream)
+                                   : LaunchOf<__nv_bfloat16, kCodes>(maps, args, plan, stream);
 }
 
 }  // namespace inflight::ops::cuda::streamed_integers

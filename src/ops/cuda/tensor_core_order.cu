@@ -152,8 +152,10 @@ void OrderCodes(const Weight& weight) {
 bool CanOrderForTensorCores(const Weight& weight) {
   if (weight.layout != WeightLayout::kRowMajor) return false;
   if (weight.dtype == DType::kF4E2M1) return CanOrderFloat4(weight);
-  if (weight.dtype != DType::kI8 && weight.dtype != DType::kI4) return false;
   const int64_t slab = SlabElements(CodeBits(weight));
+  if (IsGroupedFp8(weight) ? weight.group_size % slab != 0
+                           : weight.dtype != DType::kI8 && weight.dtype != DType::kI4)
+    return false;
   if (weight.out_features % kScalePanelRows != 0 || weight.in_features % slab != 0) return false;
   const int64_t group = weight.group_size;
   return group == 0 || group % slab == 0 || (slab % group == 0 && group % kGroupStep == 0);

@@ -63,14 +63,24 @@ Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes) {
   return rounded;
 }
 
+namespace {
+
+Tensor CodesOf(DType dtype, const Tensor& random) {
+  if (dtype != DType::kF8E4M3) return Codes(random, dtype == DType::kI4 ? 8.0F : 128.0F);
+  Tensor codes(dtype, random.view().shape);
+  for (int64_t i = 0; i < random.view().num_elements(); ++i) codes.Set(i, 448.0F * random.Get(i));
+  return codes;
+}
+
+}  // namespace
+
 IntegerOperand::IntegerOperand(Device& device, DType dtype, int64_t rows, int64_t width,
                                int64_t group_size, bool has_offsets, uint64_t seed)
     : dtype(dtype),
       group_size(group_size),
       num_groups(group_size == 0 ? 1 : width / group_size),
       has_offsets(has_offsets),
-      codes(Codes(Tensor::Random(DType::kF32, {rows, width}, seed),
-                  dtype == DType::kI4 ? 8.0F : 128.0F)),
+      codes(CodesOf(dtype, Tensor::Random(DType::kF32, {rows, width}, seed))),
       scales(Tensor::Random(DType::kF32, {rows, num_groups}, seed + 100)),
       offsets(Tensor::Random(DType::kF32, {rows, num_groups}, seed + 200)) {
   const float steps = dtype == DType::kI4 ? 4 : 64;

@@ -42,9 +42,9 @@ std::string Name(const LinearDTypes& dtypes, int64_t m);
 // scales rounded to the model's dtype.
 Tensor AsMultiplied(const Operand& w, const LinearDTypes& dtypes);
 
-// Random int8 or int4 codes [rows, width] with a scale, and an offset if wanted, for each group;
-// `group_size` 0: a scale per row. On the device in the order of tensor cores where they have one
-// (ops/tensor_core_order.h).
+// Random int8, int4 or FP8 codes [rows, width] with a scale, and an offset if wanted, for each
+// group; `group_size` 0: a scale per row. On the device in the order of tensor cores where they
+// have one (ops/tensor_core_order.h).
 struct IntegerOperand {
   IntegerOperand(Device& device, DType dtype, int64_t rows, int64_t width, int64_t group_size,
                  bool has_offsets, uint64_t seed);
@@ -52,7 +52,9 @@ struct IntegerOperand {
   // Rows [first, first + rows); `first` in whole panels of 64 where they are ordered.
   Weight weight(int64_t first = 0, int64_t rows = -1) const;
   bool is_ordered() const { return all.layout == WeightLayout::kTensorCore; }
-  float CodeAt(int64_t i) const { return codes.view().as<int8_t>()[i]; }
+  float CodeAt(int64_t i) const {
+    return dtype == DType::kF8E4M3 ? codes.Get(i) : codes.view().as<int8_t>()[i];
+  }
   // What element k of row n stands for, exactly, and the sum of the magnitudes of its two terms.
   double Value(int64_t n, int64_t k) const;
   double Magnitude(int64_t n, int64_t k) const;
@@ -60,7 +62,7 @@ struct IntegerOperand {
   DType dtype;
   int64_t group_size, num_groups;
   bool has_offsets;
-  Tensor codes, scales, offsets;  // int8 [rows, width]; [rows, num_groups]
+  Tensor codes, scales, offsets;  // int8 or FP8 [rows, width]; [rows, num_groups]
   DeviceTensor device_codes, device_scales, device_offsets;
   Weight all;
 };

@@ -36,12 +36,12 @@ struct Form {
 // Elements of 64 bytes of a row.
 int64_t SlabOf(const Form& form) { return form.dtype == DType::kI4 ? 128 : 64; }
 constexpr Form kForms[] = {
-    {DType::kI4, 0},         {DType::kI4, 16, true},  {DType::kI4, 32, false},
-    {DType::kI4, 32, true},  {DType::kI4, 64, true},  {DType::kI4, 128, false},
-    {DType::kI4, 128, true}, {DType::kI4, 384, true}, {DType::kI8, 0},
-    {DType::kI8, 16, false}, {DType::kI8, 16, true},  {DType::kI8, 32, false},
-    {DType::kI8, 32, true},  {DType::kI8, 64, true},  {DType::kI8, 128, true},
-    {DType::kI8, 192, false}};
+    {DType::kI4, 0},          {DType::kI4, 16, true},  {DType::kI4, 32, false},
+    {DType::kI4, 32, true},   {DType::kI4, 64, true},  {DType::kI4, 128, false},
+    {DType::kI4, 128, true},  {DType::kI4, 384, true}, {DType::kI8, 0},
+    {DType::kI8, 16, false},  {DType::kI8, 16, true},  {DType::kI8, 32, false},
+    {DType::kI8, 32, true},   {DType::kI8, 64, true},  {DType::kI8, 128, true},
+    {DType::kI8, 192, false}, {DType::kF8E4M3, 64},    {DType::kF8E4M3, 128}};
 
 std::string NameOf(const Form& form) {
   return std::string(DTypeName(form.dtype)) + " g" + std::to_string(form.group_size) +
@@ -217,7 +217,7 @@ TEST_F(SkinnyIntegersTest, AFewMatchFloat64) {
 // A CTA has several tiles: x stays in shared memory where there is room.
 TEST_F(SkinnyIntegersTest, MatchesFloat64InTallProductsAndLongOnes) {
   for (const Form& form : {Form{DType::kI4, 128, true}, Form{DType::kI4, 0}, Form{DType::kI8, 0},
-                           Form{DType::kI8, 32, false}})
+                           Form{DType::kI8, 32, false}, Form{DType::kF8E4M3, 128}})
     for (const auto& [n, k] :
          {std::pair<int64_t, int64_t>{20032, 768}, {9024, 2048}, {512, 14336}}) {
       const Case c(device(), form, DType::kBF16, n, k, 70);
@@ -266,6 +266,40 @@ TEST_F(SkinnyIntegersTest, EveryCodeIsReadExactly) {
     }
 }
 
+// The same of FP8, whose least and largest numbers are among them.
+TEST_F(SkinnyIntegersTest, EveryFp8CodeIsReadExactly) {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    constexpr int64_t kN = 256, kK = 128;
+    Tensor codes(DType::kF8E4M3, {kN, kK});
+    const Tensor ones = Tensor::Of(DType::kF32, {kN, 1}, std::vector<float>(kN, 1));
+    for (int64_t i = 0; i < kN * kK; ++i) {
+      const auto code = static_cast<uint8_t>(i + i / kK);
+      codes.view().as<uint8_t>()[i] = (code & 0x7f) == 0x7f ? 0 : code;  // but for NaN
+    }
+    const DeviceTensor device_codes = ToDevice(codes), scales = ToDevice(ones);
+    Weight w = {.data = device_codes.view().data,
+                .dtype = DType::kF8E4M3,
+                .out_features = kN,
+                .in_features = kK,
+                .scales = scales.view().as<const float>(),
+                .group_size = kK};
+    Must(OrderForTensorCores(device(), &w));
+    for (int64_t place = 0; place < kK; place += 13)
+      for (const int64_t m : {1, 20}) {
+        Tensor x(dtype, {m, kK});
+        for (int64_t i = 0; i < m * kK; ++i) x.Set(i, i == (m - 1) * kK + place ? 1.0F : 0.0F);
+        const DeviceTensor device_x = ToDevice(x);
+        const DeviceTensor y = Output(DType::kF32, {m, kN});
+        Must(cuda::Linear({.x = {.values = device_x.view()}, .weight = w, .y = y.view()},
+                          integers()));
+        const Tensor got = y.ToHost();
+        for (int64_t n = 0; n < kN; ++n)
+          ASSERT_EQ(got.Get((m - 1) * kN + n), codes.Get(n * kK + place))
+              << n << " " << place << " m " << m;
+      }
+  }
+}
+
 // The operator, by whichever way: codes where they are read, widened elements else.
 TEST_F(SkinnyIntegersTest, LinearsOfEveryFormFollowTheFormula) {
   for (const Form& form : kForms)
@@ -290,8 +324,9 @@ TEST_F(SkinnyIntegersTest, LinearsOfEveryFormFollowTheFormula) {
 
 TEST_F(SkinnyIntegersTest, GatedLinearsOfGroupsMultiplyTheirBranches) {
   constexpr int64_t kN = 64, kK = 512;
-  for (const Form& form : {Form{DType::kI4, 128, true}, Form{DType::kI4, 32, false},
-                           Form{DType::kI8, 32, true}, Form{DType::kI4, 16, true}})
+  for (const Form& form :
+       {Form{DType::kI4, 128, true}, Form{DType::kI4, 32, false}, Form{DType::kI8, 32, true},
+        Form{DType::kI4, 16, true}, Form{DType::kF8E4M3, 128}})
     for (const int64_t m : {1, 8, 16, 33})
       for (const bool is_adjacent : {true, false}) {
         const Case c(device(), form, DType::kBF16, 2 * kN, kK, m);

@@ -5,6 +5,8 @@
 
 #include "cuda_test.h"
 #include "linear_operands.h"
+#include "ops/random.h"
+#include "tensor/element.h"
 
 namespace inflight::ops {
 namespace {
@@ -78,7 +80,7 @@ TEST_F(CudaDequantizeTest, EveryCodeTimesItsRowsScale) {
 
 // One fma in float32, rounded to the dtype: exact.
 TEST_F(CudaDequantizeTest, EveryCodeTimesItsGroupsScalePlusItsOffset) {
-  for (const DType weight : {DType::kI8, DType::kI4})
+  for (const DType weight : {DType::kI8, DType::kI4, DType::kF8E4M3})
     for (const DType dtype : {DType::kF16, DType::kBF16})
       for (const auto& [n, k, group] : {std::tuple{1, 16, 16},
                                         {3, 96, 48},
@@ -93,6 +95,7 @@ TEST_F(CudaDequantizeTest, EveryCodeTimesItsGroupsScalePlusItsOffset) {
                                         {64, 512, 512},
                                         {70, 2080, 16}})
         for (const bool has_offsets : {false, true}) {
+          if (has_offsets && weight == DType::kF8E4M3) continue;
           const IntegerOperand w(device(), weight, n, k, group, has_offsets, 1);
           const DeviceTensor out = Output(dtype, {n, k});
           ASSERT_EQ(cuda::Dequantize(w.weight(), dtype, out.view().data, stream()), Status::Ok());
@@ -126,7 +129,7 @@ TEST_F(CudaDequantizeTest, UnalignedWeightsGiveTheSameElements) {
 
 TEST_F(CudaDequantizeTest, OtherWeightsAreRefused) {
   const char* const needed =
-      ", needed int8 or int4 of even rows, row_major or tensor_core, with scales";
+      ", needed int8, FP8 in groups or int4 of even rows, row_major or tensor_core, with scales";
   EXPECT_EQ(cuda::Dequantize({.dtype = DType::kBF16}, DType::kBF16, nullptr, stream()),
             InvalidArgument(std::string("weight: got bfloat16 row_major") + needed));
   const float scale = 1;
@@ -134,6 +137,24 @@ TEST_F(CudaDequantizeTest, OtherWeightsAreRefused) {
       cuda::Dequantize({.dtype = DType::kI4, .out_features = 1, .in_features = 3, .scales = &scale},
                        DType::kBF16, nullptr, stream()),
       InvalidArgument(std::string("weight: got int4 row_major") + needed));
+}
+
+using CudaRandomTest = CudaTest;
+
+// As the host makes them (builder/random.cc).
+TEST_F(CudaRandomTest, Float4HasAllCodes) {
+  constexpr int64_t kNum = 1000;
+  const DeviceTensor out = Output(DType::kU8, {kNum / 2});
+  Must(FillUniformOnGpu(
+      {.data = out.view().data, .dtype = DType::kF4E2M1, .n = kNum, .bound = 6, .stream = 7},
+      device()));
+  Synchronize();
+  const Tensor got = out.ToHost();
+  for (int64_t i = 0; i < kNum; ++i)
+    ASSERT_EQ(LoadInt4(got.view().data, i),
+              std::floor(UniformAt(7, static_cast<uint64_t>(i), 8.0F)))
+        << i;
+  EXPECT_TRUE(Intact(out));
 }
 
 }  // namespace
