@@ -139,8 +139,8 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
   std::erase_if(linears, [&](const auto& named) {
     const KeptLinear& linear = named.second;
     const bool is_grouped = linear.kind.codes == DType::kF8E4M3 && linear.kind.has_groups();
-    return is_grouped && (options.target != DeviceKind::kCuda || !is_narrow ||
-                          linear.slot.num_experts > 0 || IsTable(linear.slot));
+    return is_grouped &&
+           (options.target != DeviceKind::kCuda || !is_narrow || IsTable(linear.slot));
   });
   const auto is_fp8 = [](const auto& named) {
     return named.second.kind.codes == DType::kF8E4M3 && !named.second.kind.has_groups();
@@ -157,11 +157,12 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
   if (options.dtype == DType::kF32)
     std::erase_if(linears,
                   [](const auto& named) { return named.second.kind.codes == DType::kF4E2M1; });
-  if (options.target == DeviceKind::kCuda)  // MXFP4 of experts, other forms of other linears
+  if (options.target == DeviceKind::kCuda)  // MXFP4 of experts, integers of other linears
     std::erase_if(linears, [](const auto& named) {
       const KeptLinear& linear = named.second;
-      const bool is_float4 = linear.kind.codes == DType::kF4E2M1;
-      return (linear.slot.num_experts > 0) != is_float4 || linear.order != nullptr;
+      const DType codes = linear.kind.codes;
+      if (codes == DType::kF8E4M3) return false;
+      return (linear.slot.num_experts > 0) != (codes == DType::kF4E2M1) || linear.order != nullptr;
     });
   if (source.config.gated_mlp) PairBranches(linears);
   return linears;

@@ -85,8 +85,23 @@ def test_engines_for_gpus_hold_the_codes_of_the_file(tmp_path):
             assert codes.tobytes() in engine, name
             assert exponents.tobytes() in engine, name
     wide = engine_for_gpus(MODEL, tmp_path / "wide", "--quant-algo", "none")
-    num_weights = sum(2 * tensors[name].size for name in tensors if ".mlp." in name and name.endswith(("fc.weight", "proj.weight")))
-    assert len(wide) - len(engine) == pytest.approx(num_weights * (16 - 4.25) / 8, rel=0.02)
+    num_bytes = sum(codes.size for name, codes in tensors.items() if name.endswith(("mlp.fc.weight", "mlp.proj.weight")))
+    assert len(wide) - len(engine) == pytest.approx(2 * num_bytes * (16 - 4.25) / 8, rel=0.02)
+
+
+def test_ranks_of_gpus_hold_their_parts_of_the_codes(tmp_path):
+    tensors, _ = kept_checkpoint(MODEL, tmp_path / "whole")
+    run("convert", "--model-dir", MODEL, "--output-dir", tmp_path / "two", "--dtype", "bfloat16", "--tp-size", "2")
+    run("build", "--checkpoint-dir", tmp_path / "two", "--output-dir", tmp_path / "engine", "--target", "cuda")
+    for rank in range(2):
+        engine = (tmp_path / f"engine/rank{rank}.engine").read_bytes()
+        for layer in range(3):
+            for part in ("weight", "weights_scaling_factor"):
+                fc = tensors[f"transformer.layers.{layer}.mlp.fc.{part}"]  # [experts, up's rows and gate's, columns]
+                rows = fc.reshape(fc.shape[0], 2, 2, -1, fc.shape[-1])[:, :, rank]
+                assert rows.tobytes() in engine, (rank, layer, part)
+                proj = tensors[f"transformer.layers.{layer}.mlp.proj.{part}"]
+                assert np.split(proj, 2, -1)[rank].tobytes() in engine, (rank, layer, part)
 
 
 def test_every_road_gives_the_same_answers(tmp_path):

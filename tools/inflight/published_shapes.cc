@@ -96,6 +96,15 @@ constexpr Shape kShapes[] = {
       "rope_theta": 1000000, "num_experts": 128, "num_experts_per_tok": 8,
       "moe_intermediate_size": 768, "norm_topk_prob": true, "decoder_sparse_step": 1,
       "mlp_only_layers": [], "tie_word_embeddings": false})"},
+    {"qwen3-30b-a3b-fp8", "Qwen/Qwen3-30B-A3B-FP8", R"({
+      "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu",
+      "vocab_size": 151936, "hidden_size": 2048, "num_hidden_layers": 48,
+      "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+      "intermediate_size": 6144, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
+      "rope_theta": 1000000, "num_experts": 128, "num_experts_per_tok": 8,
+      "moe_intermediate_size": 768, "norm_topk_prob": true, "decoder_sparse_step": 1,
+      "mlp_only_layers": [], "tie_word_embeddings": false,
+      "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})"},
     {"mixtral-8x7b", "mistralai/Mixtral-8x7B-v0.1", R"({
       "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu",
       "vocab_size": 32000, "hidden_size": 4096, "num_hidden_layers": 32,

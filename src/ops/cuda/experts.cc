@@ -30,11 +30,16 @@ Status ExpectRoutes(const ExpertRoutes& routes, int64_t num_places) {
   return Expect("routes.places", routes.places, {DType::kI32}, {num_places});
 }
 
-// Float4 in the order of tensor cores, whose rows are whole pairs of groups.
-bool IsOrderedFloat4(const Weight& weight) {
-  return weight.dtype == DType::kF4E2M1 && weight.layout == WeightLayout::kTensorCore &&
-         weight.group_size == kFloat4Unit && weight.in_features % (2 * kFloat4Unit) == 0 &&
-         weight.exponents != nullptr && IsAligned(weight.exponents);
+// Float4, or FP8 in groups, in the order of tensor cores; rows of float4 are whole pairs of groups.
+bool IsPacked(const Weight& weight) {
+  constexpr int64_t kFp8Group = 128;
+  if (weight.layout != WeightLayout::kTensorCore) return false;
+  if (IsGroupedFp8(weight))
+    return weight.group_size == kFp8Group && weight.in_features % kFp8Group == 0 &&
+           weight.scales != nullptr && IsAligned(weight.scales);
+  return weight.dtype == DType::kF4E2M1 && weight.group_size == kFloat4Unit &&
+         weight.in_features % (2 * kFloat4Unit) == 0 && weight.exponents != nullptr &&
+         IsAligned(weight.exponents);
 }
 
 Status ExpectWeight(const Weight& weight) {
@@ -43,19 +48,20 @@ Status ExpectWeight(const Weight& weight) {
                         weight.layout == WeightLayout::kRowMajor && weight.group_size == 0 &&
                         weight.in_features % (is_fp8 ? 16 : 8) == 0;
   if (!weight.empty() && weight.in_features > 0 && IsAligned(weight.data) &&
-      (is_plain || IsOrderedFloat4(weight)))
+      (is_plain || IsPacked(weight)))
     return Status::Ok();
   return InvalidArgument(fmt::format(
       "weight: got {} {} [{}, {}], experts have float16, bfloat16 or FP8 with scales, row_major, "
-      "rows of a multiple of 16 bytes, or float4 with exponents of groups of {}, tensor_core, rows "
-      "of a multiple of {}",
+      "rows of a multiple of 16 bytes, or float4 with exponents of groups of {}, rows of a "
+      "multiple "
+      "of {}, or FP8 in groups of 128, tensor_core",
       DTypeName(weight.dtype), WeightLayoutName(weight.layout), weight.out_features,
       weight.in_features, kFloat4Unit, 2 * kFloat4Unit));
 }
 
 // The dtype of x, and of a gated y, that `weight` is computed with; `x` is what there is.
 DType OperandDType(const Weight& weight, const TensorView& x) {
-  if (weight.dtype != DType::kF4E2M1) return weight.dtype;
+  if (weight.dtype != DType::kF4E2M1 && !IsGroupedFp8(weight)) return weight.dtype;
   return IsHalf(x.dtype) ? x.dtype : DType::kBF16;
 }
 
@@ -70,7 +76,7 @@ Status ExpectOperands(const Activation& x, const Weight& weight, int64_t num_exp
   const DType dtype = OperandDType(weight, x.values);
   RETURN_IF_ERROR(ExpectMatrix("x", x.values, {dtype}));
   RETURN_IF_ERROR(Expect("x", x.values, {dtype}, {x.values.shape[0], weight.in_features}));
-  if (weight.dtype == DType::kF8E4M3)
+  if (dtype == DType::kF8E4M3)
     RETURN_IF_ERROR(Expect("x.scales", x.scales, {DType::kF32}, {x.values.shape[0]}));
   if (IsAligned(x.values.data)) return Status::Ok();
   return InvalidArgument("x: rows of experts begin at multiples of 16 bytes");
@@ -84,6 +90,7 @@ ExpertProduct ProductOf(const Activation& x, const ExpertRoutes& routes, const W
           .w = weight.data,
           .bias = bias.empty() ? nullptr : bias.as<const float>(),
           .k = weight.in_features,
+          .is_packed = IsPacked(weight),
           .x_scales = x.scales.empty() ? nullptr : x.scales.as<const float>(),
           .w_scales = weight.scales,
           .exponents = weight.exponents,
@@ -118,7 +125,7 @@ Status ExpertGatedLinear(const ExpertGatedLinearParams& p, Stream& stream) {
   RETURN_IF_ERROR(ExpectMatrix("y", p.y, {OperandDType(p.weight, p.x.values)}));
   const int64_t num_places = p.y.shape[0];
   const int64_t width = p.y.shape[1];
-  const bool is_fp8 = p.weight.dtype == DType::kF8E4M3;
+  const bool is_fp8 = p.weight.dtype == DType::kF8E4M3 && p.weight.group_size == 0;
   const TensorView& product_y = is_fp8 ? p.workspace : p.y;
   if (is_fp8)
     RETURN_IF_ERROR(

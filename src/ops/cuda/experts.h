@@ -14,16 +14,18 @@
 namespace inflight::ops::cuda {
 
 struct ExpertProduct {
-  DType dtype = DType::kBF16;       // of x, and of w unless it is float4: f16 | bf16 | f8e4m3
+  DType dtype = DType::kBF16;       // of x, and of w unless it is packed: f16 | bf16 | f8e4m3
   const void* x = nullptr;          // [num_tokens, k], or [num_places, k] without `tokens`
   const int32_t* begins = nullptr;  // [num_experts + 1]
   const int32_t* tokens = nullptr;  // [num_places] or null: a place reads its own row of x
   const void* w = nullptr;      // of each expert [width, k], gated [2 * width, k]: up, then gate
   const float* bias = nullptr;  // likewise, or null
   int64_t k = 0;                // whose rows are multiples of 16 bytes
-  const float* x_scales = nullptr;  // of rows of x and of w; of f8e4m3
-  const float* w_scales = nullptr;
-  const uint8_t* exponents = nullptr;  // of float4, which is in the order of tensor cores
+  // Whether w is float4 or FP8 in groups, in the order of tensor cores.
+  bool is_packed = false;
+  const float* x_scales = nullptr;     // of rows of x and of w; of f8e4m3
+  const float* w_scales = nullptr;     // or of groups
+  const uint8_t* exponents = nullptr;  // in their place, of float4
   int width = 0;                       // of y; a multiple of 64
   int num_experts = 0;
   int num_places = 0;
@@ -37,9 +39,9 @@ struct ExpertProduct {
 Status LaunchRoute(const RouteParams& params, CudaStream& stream);
 Status LaunchExpertGated(const ExpertProduct& product, CudaStream& stream);
 Status LaunchExpertDown(const ExpertProduct& product, CudaStream& stream);
-// Of products with exponents, which these two have by the ones above.
-Status LaunchFloat4ExpertGated(const ExpertProduct& product, CudaStream& stream);
-Status LaunchFloat4ExpertDown(const ExpertProduct& product, CudaStream& stream);
+// Of packed weights, which these two have by the ones above.
+Status LaunchPackedExpertGated(const ExpertProduct& product, CudaStream& stream);
+Status LaunchPackedExpertDown(const ExpertProduct& product, CudaStream& stream);
 
 // y[t] = sum_j parts[places[t, j]], j ascending
 struct ExpertSum {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts in float4 with exponents of groups (MXFP4): the bits that the same weights in 16 bits
-// give, which a code and a power of two stand for exactly; and the reference's numbers.
+// Experts in float4 with exponents of groups (MXFP4) and in FP8 in groups: the bits that the same
+// weights, rounded to 16 bits, give; and the reference's numbers.
 #include <gmock/gmock.h>
 
 #include <vector>
@@ -14,57 +14,71 @@ namespace {
 
 using testing::HasSubstr;
 
-using CudaFloat4ExpertsTest = ExpertsTest;
+constexpr DType kF4 = DType::kF4E2M1;
+constexpr DType kF8 = DType::kF8E4M3;
 
-constexpr int kGroup = 32;
-
-// Random codes and exponents of a row-major weight, and what they stand for.
-struct Float4Operand {
-  // Exponents from `lowest` on, `num_exponents` of them.
-  Float4Operand(Device& device, int64_t rows, int64_t width, DType dtype, uint64_t seed,
-                int lowest = 118, int num_exponents = 5)
-      : codes(static_cast<size_t>(rows * width / 2)),
-        exponents(static_cast<size_t>(rows * width / kGroup)),
+// Random codes and scales of a row-major weight, and what they stand for.
+struct PackedOperand {
+  // Of float4 exponents from `lowest` on, `num_exponents` of them.
+  PackedOperand(Device& device, DType form, int64_t rows, int64_t width, DType dtype, uint64_t seed,
+                int lowest, int num_exponents)
+      : form(form),
+        group(form == kF4 ? 32 : 128),
+        codes(BytesOf(form, rows * width)),
+        exponents(static_cast<size_t>(rows * width / group)),
+        scales(Tensor::Random(DType::kF32, {rows, width / group}, seed + 1)),
         wide(dtype, {rows, width}),
-        device_codes(device, DType::kU8, {rows, width / 2}),
-        device_exponents(device, DType::kU8, {rows, width / kGroup}),
-        device_wide() {
+        device_codes(device, DType::kU8, {static_cast<int64_t>(codes.size())}),
+        device_exponents(device, DType::kU8, {rows, width / group}) {
     Random random(seed);
-    for (uint8_t& two : codes) two = static_cast<uint8_t>(random.Below(256));
+    for (uint8_t& code : codes) {
+      code = static_cast<uint8_t>(random.Below(256));
+      if (form == kF8 && (code & 0x7f) == 0x7f) code = 0;  // NaN
+    }
     for (uint8_t& e : exponents) e = static_cast<uint8_t>(lowest + random.Below(num_exponents));
+    for (int64_t i = 0; i < rows * width / group; ++i)
+      scales.Set(i, (scales.Get(i) + 1.25F) * 0x1p-11F);
     for (int64_t i = 0; i < rows * width; ++i) wide.Set(i, Value(i));
     Must(device.Copy(device_codes.view().data, codes.data(), codes.size()));
     Must(device.Copy(device_exponents.view().data, exponents.data(), exponents.size()));
+    device_scales = {device, scales};
     device_wide = {device, wide};
     ordered = {.data = device_codes.view().data,
-               .dtype = DType::kF4E2M1,
+               .dtype = form,
                .out_features = rows,
                .in_features = width,
-               .exponents = device_exponents.view().as<const uint8_t>(),
-               .group_size = kGroup};
+               .group_size = group};
+    if (form == kF4)
+      ordered.exponents = device_exponents.view().as<const uint8_t>();
+    else
+      ordered.scales = device_scales.view().as<const float>();
     Must(OrderForTensorCores(device, &ordered));
   }
 
   // Element i, counted over all rows.
   float Value(int64_t i) const {
+    if (form == kF8) return LoadFloat(codes.data(), kF8, i) * scales.Get(i / group);
     const int code = codes[static_cast<size_t>(i / 2)] >> (i % 2 * 4) & 0xf;
-    const float half = HalfOfE8M0(std::byte{exponents[static_cast<size_t>(i / kGroup)]});
+    const float half = HalfOfE8M0(std::byte{exponents[static_cast<size_t>(i / group)]});
     return static_cast<float>(kTwiceE2M1[static_cast<size_t>(code)]) * half;
   }
 
+  DType form;
+  int64_t group;
   std::vector<uint8_t> codes, exponents;
-  Tensor wide;
-  DeviceTensor device_codes, device_exponents, device_wide;
+  Tensor scales, wide;
+  DeviceTensor device_codes, device_exponents, device_scales, device_wide;
   Weight ordered;
 };
 
-struct Float4Layer {
-  Float4Layer(Device& device, const ExpertCase& c, DType dtype, int lowest = 118,
+struct PackedLayer {
+  PackedLayer(Device& device, DType form, const ExpertCase& c, DType dtype, int lowest = 118,
               int num_exponents = 5)
       : x(Tensor::Random(dtype, {c.num_tokens, c.hidden}, 23)),
-        fc(device, int64_t{c.NumExperts()} * 2 * c.inner, c.hidden, dtype, 24, lowest,
+        fc(device, form, int64_t{c.NumExperts()} * 2 * c.inner, c.hidden, dtype, 24, lowest,
            num_exponents),
-        proj(device, int64_t{c.NumExperts()} * c.hidden, c.inner, dtype, 25, lowest, num_exponents),
+        proj(device, form, int64_t{c.NumExperts()} * c.hidden, c.inner, dtype, 25, lowest,
+             num_exponents),
         fc_bias(Tensor::Random(DType::kF32, {c.NumExperts() * 2 * c.inner}, 26)),
         proj_bias(Tensor::Random(DType::kF32, {c.NumExperts() * c.hidden}, 27)),
         device_x(device, x),
@@ -72,33 +86,33 @@ struct Float4Layer {
         device_proj_bias(device, proj_bias) {}
 
   Tensor x;
-  Float4Operand fc, proj;
+  PackedOperand fc, proj;
   Tensor fc_bias, proj_bias;
   DeviceTensor device_x, device_fc_bias, device_proj_bias;
 };
 
-class Float4Runs : public CudaFloat4ExpertsTest {
+class PackedExpertsTest : public ExpertsTest {
  protected:
   struct Outputs {
     DeviceTensor inner, parts, y;
   };
   // Both halves, of the codes or of the weights that they stand for. `inner`: what the second half
   // reads; null: what the first one wrote.
-  Outputs Run(const ExpertCase& c, const Float4Layer& layer, const DeviceLists& lists, DType dtype,
-              bool is_float4, const DeviceTensor* inner = nullptr) {
+  Outputs Run(const ExpertCase& c, const PackedLayer& layer, const DeviceLists& lists, DType dtype,
+              bool is_packed, const DeviceTensor* inner = nullptr) {
     Outputs out = {.inner = Output(dtype, {c.NumPlaces(), c.inner}),
                    .parts = Output(DType::kF32, {c.NumPlaces(), c.hidden}),
                    .y = Output(DType::kF32, {c.num_tokens, c.hidden})};
     ExpertGatedLinearParams gated =
         Gated(c, layer.device_x.view(), lists.view(), layer.fc.device_wide.view(),
               layer.device_fc_bias.view(), out.inner.view());
-    if (is_float4) gated.weight = layer.fc.ordered;
+    if (is_packed) gated.weight = layer.fc.ordered;
     EXPECT_EQ(cuda::ExpertGatedLinear(gated, stream()), Status::Ok());
     const DeviceTensor& read = inner == nullptr ? out.inner : *inner;
     ExpertLinearParams down = Down(c, read.view(), lists.view(), layer.proj.device_wide.view(),
                                    layer.device_proj_bias.view(), out.y.view());
     down.workspace = out.parts.view();
-    if (is_float4) down.weight = layer.proj.ordered;
+    if (is_packed) down.weight = layer.proj.ordered;
     EXPECT_EQ(cuda::ExpertLinear(down, stream()), Status::Ok());
     return out;
   }
@@ -114,21 +128,43 @@ constexpr ExpertCase kLongRows[] = {
     {"long_rows_of_all", 600, 4, 2, 640, 576, 0, true, 7},
 };
 
-std::vector<ExpertCase> AllCases() {
+// Widths of whole groups of FP8, in every tile.
+constexpr ExpertCase kFp8Cases[] = {
+    {"one_token", 1, 8, 2, 128, 128},
+    {"no_token", 0, 4, 2, 128, 128},
+    {"limited", 9, 6, 2, 384, 128, 0, true, 0.4F},
+    {"many_experts", 13, 96, 8, 128, 256},
+    {"all_on_one", 70, 5, 1, 384, 128, 0, true, 0, 50},
+    {"shared", 33, 5, 2, 128, 128, 2, true},
+    {"skewed", 300, 4, 2, 128, 256, 0, true, 0, 8, true, ActivationKind::kGeluTanh},
+    {"a_thousand", 1000, 16, 2, 256, 384, 0, true},
+    {"large_tiles", 1000, 3, 1, 128, 128, 1, false, 0, 1},
+    {"long_rows_of_one", 1, 4, 2, 1152, 640, 0, true, 7},
+    {"long_rows_of_some", 37, 4, 2, 896, 384, 0, true, 7},
+    {"long_rows_of_all", 600, 4, 2, 640, 896, 0, true, 7},
+};
+
+std::vector<ExpertCase> CasesOf(DType form) {
+  if (form == kF8) return {std::begin(kFp8Cases), std::end(kFp8Cases)};
   std::vector<ExpertCase> cases(std::begin(kExpertCases), std::end(kExpertCases));
   cases.insert(cases.end(), std::begin(kLongRows), std::end(kLongRows));
   return cases;
 }
 
-TEST_F(Float4Runs, BitsAreThoseOfTheWidenedWeights) {
+class PackedFormsTest : public PackedExpertsTest, public testing::WithParamInterface<DType> {};
+
+INSTANTIATE_TEST_SUITE_P(Forms, PackedFormsTest, testing::Values(kF4, kF8),
+                         [](const auto& info) { return std::string(DTypeName(info.param)); });
+
+TEST_P(PackedFormsTest, BitsAreThoseOfTheWidenedWeights) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
-    for (const ExpertCase& c : AllCases()) {
+    for (const ExpertCase& c : CasesOf(GetParam())) {
       SCOPED_TRACE(std::string(c.name) + " " + std::string(DTypeName(dtype)));
-      const Float4Layer layer(device(), c, dtype);
+      const PackedLayer layer(device(), GetParam(), c, dtype);
       const DeviceLists lists(device(), c);
       Route(c, LogitsOf(c), lists);
-      const Outputs want = Run(c, layer, lists, dtype, /*is_float4=*/false);
-      const Outputs got = Run(c, layer, lists, dtype, /*is_float4=*/true, &want.inner);
+      const Outputs want = Run(c, layer, lists, dtype, /*is_packed=*/false);
+      const Outputs got = Run(c, layer, lists, dtype, /*is_packed=*/true, &want.inner);
       Synchronize();
       if (c.num_tokens == 0) continue;
       EXPECT_TRUE(SameBits(got.inner.ToHost().ToFloats(), want.inner.ToHost().ToFloats()));
@@ -137,35 +173,36 @@ TEST_F(Float4Runs, BitsAreThoseOfTheWidenedWeights) {
       for (const DeviceTensor* out : {&got.inner, &got.parts, &got.y}) EXPECT_TRUE(Intact(*out));
       EXPECT_TRUE(Intact(layer.fc.device_codes));
       EXPECT_TRUE(Intact(layer.fc.device_exponents));
+      EXPECT_TRUE(Intact(layer.fc.device_scales));
     }
 }
 
 // Below the normal numbers of either dtype, above what one step of widening takes, and up to the
 // largest numbers of the dtype.
-TEST_F(Float4Runs, EveryExponentIsWidenedAsFloat32Is) {
+TEST_F(PackedExpertsTest, EveryExponentIsWidenedAsFloat32Is) {
   const ExpertCase c = {"", 11, 3, 2, 192, 128};
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (int lowest = 0; lowest < (dtype == DType::kBF16 ? 248 : 136); lowest += 4) {
       SCOPED_TRACE(std::to_string(lowest) + " " + std::string(DTypeName(dtype)));
-      const Float4Layer layer(device(), c, dtype, lowest, 4);
+      const PackedLayer layer(device(), kF4, c, dtype, lowest, 4);
       const DeviceLists lists(device(), c);
       Route(c, LogitsOf(c), lists);
       const DeviceTensor inner = ToDevice(Tensor::Random(dtype, {c.NumPlaces(), c.inner}, 28));
-      const Outputs want = Run(c, layer, lists, dtype, /*is_float4=*/false, &inner);
-      const Outputs got = Run(c, layer, lists, dtype, /*is_float4=*/true, &inner);
+      const Outputs want = Run(c, layer, lists, dtype, /*is_packed=*/false, &inner);
+      const Outputs got = Run(c, layer, lists, dtype, /*is_packed=*/true, &inner);
       EXPECT_TRUE(SameBits(got.parts.ToHost().ToFloats(), want.parts.ToHost().ToFloats()));
     }
 }
 
-TEST_F(Float4Runs, BothHalvesAgreeWithTheReference) {
+TEST_P(PackedFormsTest, BothHalvesAgreeWithTheReference) {
   const DType dtype = DType::kBF16;
-  for (const ExpertCase& c : AllCases()) {
+  for (const ExpertCase& c : CasesOf(GetParam())) {
     if (c.num_tokens == 0) continue;
     SCOPED_TRACE(c.name);
-    const Float4Layer layer(device(), c, dtype);
+    const PackedLayer layer(device(), GetParam(), c, dtype);
     const DeviceLists lists(device(), c);
     Route(c, LogitsOf(c), lists);
-    const Outputs got = Run(c, layer, lists, dtype, /*is_float4=*/true);
+    const Outputs got = Run(c, layer, lists, dtype, /*is_packed=*/true);
     const Tensor begins = lists.begins.ToHost(), tokens = lists.tokens.ToHost();
     const Tensor weights = lists.weights.ToHost();
     const ExpertRoutes routes = {begins.view(), tokens.view(), weights.view(), {}};
@@ -199,9 +236,9 @@ TEST_F(Float4Runs, BothHalvesAgreeWithTheReference) {
   }
 }
 
-TEST_F(Float4Runs, WeightsThatAreNotInOrderAreNamed) {
+TEST_F(PackedExpertsTest, WeightsThatAreNotInOrderAreNamed) {
   const ExpertCase c = {"", 2, 3, 2, 64, 64};
-  const Float4Layer layer(device(), c, DType::kBF16);
+  const PackedLayer layer(device(), kF4, c, DType::kBF16);
   const DeviceLists lists(device(), c);
   const DeviceTensor inner = Output(DType::kBF16, {4, 64});
   ExpertGatedLinearParams gated =
@@ -214,7 +251,7 @@ TEST_F(Float4Runs, WeightsThatAreNotInOrderAreNamed) {
   gated.weight = layer.fc.ordered;
   gated.weight.exponents = nullptr;
   EXPECT_THAT(cuda::ExpertGatedLinear(gated, stream()).message(),
-              HasSubstr("float4 with exponents of groups of 32, tensor_core"));
+              HasSubstr("float4 with exponents of groups of 32"));
 }
 
 }  // namespace
