@@ -485,8 +485,8 @@ TEST_F(SkinnyIntegersTest, WhatGroupsAreNotIsNamed) {
   for (const int64_t group : {24, 48, -16}) {
     weight.group_size = group;
     EXPECT_EQ(message(weight), "weight.group_size: got " + std::to_string(group) +
-                                   " of int8 weights with 64 in_features, needed 0, or of int8 "
-                                   "and int4 a multiple of 16 that divides in_features");
+                                   " of int8 weights with 64 in_features, needed 0, or of int8, "
+                                   "int4 and FP8 a multiple of 16 that divides in_features");
   }
   weight.group_size = 0;
   EXPECT_EQ(message(weight), "weight.offsets: got some, needed none without groups");
