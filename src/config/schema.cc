@@ -146,6 +146,125 @@ std::string ToText(const std::string& value) { return value; }
 
 }  // namespace internal
 
+UntypedSchema::Entry& UntypedSchema::Push(std::string_view name, std::string_view help,
+                                          const Constraint& constraint) {
+  Entry& entry = entries_.emplace_back();
+  entry.info.name = name;
+  entry.info.section = section_;
+  entry.info.help = help;
+  entry.info.constraint = constraint;
+  return entry;
+}
+
+void UntypedSchema::AddValue(std::string_view name, const internal::Place& place,
+                             const internal::ValueType& type, const void* initial,
+                             std::string_view help, const Constraint& constraint) {
+  Entry& entry = Push(name, help, constraint);
+  entry.info.type = type.name;
+  entry.info.repeatable = type.repeatable;
+  entry.info.default_text = type.text(entry.info, initial);
+  entry.type = &type;
+  entry.place = place;
+}
+
+void UntypedSchema::AddNote(std::string_view name, const internal::Place& kept,
+                            const internal::ValueType& type, std::string_view reason,
+                            const Constraint& constraint) {
+  Entry& entry = Push(name, reason, constraint);
+  entry.info.type = type.name;
+  entry.info.repeatable = type.repeatable;
+  entry.info.has_effect = false;
+  entry.type = &type;
+  entry.place = kept;
+}
+
+void UntypedSchema::Refuse(std::string_view name, std::string_view reason,
+                           std::string_view accepted_only, const Constraint& constraint) {
+  Entry& entry = Push(name, reason, constraint);
+  entry.info.type = "text";
+  entry.info.default_text = accepted_only;
+  entry.info.supported = false;
+  entry.info.accepted_only = accepted_only;
+}
+
+void UntypedSchema::Alias(std::string alias, std::string name) {
+  for (Entry& entry : entries_)
+    if (entry.info.name == name)
+      entry.info.aliases.push_back(alias.starts_with('-') ? alias : FlagOf(alias));
+  aliases_.emplace_back(std::move(alias), std::move(name));
+}
+
+void UntypedSchema::Common(const std::vector<std::string_view>& names) {
+  for (const std::string_view name : names)
+    for (Entry& entry : entries_)
+      if (entry.info.name == name) entry.info.is_common = true;
+}
+
+Status UntypedSchema::SetIn(void* options, std::string_view name, std::string_view text) const {
+  const std::string key = KeyOf(name);
+  const Entry* const entry = Find(key);
+  if (entry == nullptr) return Unknown(name, key);
+  const OptionInfo& info = entry->info;
+  if (entry->type == nullptr) {
+    if (internal::AsksForNothing(info, text)) return Status::Ok();
+    return Unimplemented(info.flag() + ": got '" + std::string(text) + "'; " + info.help);
+  }
+  if (info.has_effect) return entry->type->parse(info, text, entry->place.In(options));
+  RETURN_IF_ERROR(entry->type->check(info, text));
+  WithoutEffect given = {.flag = info.flag(), .value = std::string(text), .reason = info.help};
+  if (entry->place)
+    static_cast<std::vector<WithoutEffect>*>(entry->place.In(options))->push_back(std::move(given));
+  else
+    Warn(given);
+  return Status::Ok();
+}
+
+Status UntypedSchema::ResetIn(void* options, void* defaults, std::string_view name) const {
+  const std::string key = KeyOf(name);
+  const Entry* const entry = Find(key);
+  if (entry == nullptr) return Unknown(name, key);
+  if (entry->type != nullptr && entry->info.has_effect)
+    entry->type->assign(entry->place.In(defaults), entry->place.In(options));
+  return Status::Ok();
+}
+
+const OptionInfo* UntypedSchema::InfoOf(std::string_view name) const {
+  const Entry* const entry = Find(KeyOf(name));
+  return entry == nullptr ? nullptr : &entry->info;
+}
+
+std::vector<OptionInfo> UntypedSchema::options() const {
+  std::vector<OptionInfo> infos;
+  infos.reserve(entries_.size());
+  for (const Entry& entry : entries_) infos.push_back(entry.info);
+  return infos;
+}
+
+// The file key that a name or an alias means.
+std::string UntypedSchema::KeyOf(std::string_view name) const {
+  std::string key(name);
+  for (char& c : key)
+    if (c == '-') c = '_';
+  for (const auto& [alias, target] : aliases_)
+    if (alias == key) key = target;
+  return key;
+}
+
+const UntypedSchema::Entry* UntypedSchema::Find(const std::string& key) const {
+  for (const Entry& entry : entries_)
+    if (entry.info.name == key) return &entry;
+  return nullptr;
+}
+
+Status UntypedSchema::Unknown(std::string_view name, const std::string& key) const {
+  std::vector<std::string> names;
+  names.reserve(entries_.size());
+  for (const Entry& entry : entries_) names.push_back(entry.info.name);
+  std::string message = "unknown option '" + std::string(name) + "'";
+  if (const auto nearest = Nearest(key, names)) message += "; did you mean '" + *nearest + "'?";
+  return InvalidArgument(message);
+}
+
 std::string Details(const OptionInfo& info) {
   std::string details;
   if (!info.default_text.empty()) details = "default " + info.default_text;

@@ -13,12 +13,15 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
-#include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -191,178 +194,153 @@ Status Parse(const OptionInfo& info, std::string_view text, T& out) {
   }
 }
 
+// What is done with the values of one type, whatever struct they are in.
+struct ValueType {
+  const char* name;  // "integer"
+  bool repeatable;
+  std::string (*text)(const OptionInfo& info, const void* value);
+  Status (*parse)(const OptionInfo& info, std::string_view text, void* out);
+  Status (*check)(const OptionInfo& info, std::string_view text);  // as `parse`, and keeps nothing
+  void (*assign)(const void* from, void* to);
+};
+
+template <typename T>
+inline constexpr ValueType kValueType = {
+    .name = TypeName<T>(),
+    .repeatable = std::same_as<T, std::vector<std::string>>,
+    .text = [](const OptionInfo& info, const void* value) -> std::string {
+      const T& typed = *static_cast<const T*>(value);
+      if constexpr (std::is_enum_v<T>)
+        return info.constraint.choices.at(static_cast<size_t>(typed));
+      else
+        return DefaultText(typed);
+    },
+    .parse = [](const OptionInfo& info, std::string_view text, void* out) -> Status {
+      return Parse(info, text, *static_cast<T*>(out));
+    },
+    .check = [](const OptionInfo& info, std::string_view text) -> Status {
+      T value{};
+      return Parse(info, text, value);
+    },
+    .assign = [](const void* from,
+                 void* to) { *static_cast<T*>(to) = *static_cast<const T*>(from); },
+};
+
+// Where a value is in a struct, without the types of both: a function that captures little.
+class Place {
+ public:
+  template <typename Options, typename Access>
+  static Place Of(Access access) {
+    static_assert(std::is_trivially_copyable_v<Access> && sizeof(Access) <= sizeof(access_));
+    Place place;
+    std::memcpy(place.access_.data(), &access, sizeof(access));
+    place.find_ = [](const std::byte* bytes, void* options) -> void* {
+      return &(*reinterpret_cast<const Access*>(bytes))(*static_cast<Options*>(options));
+    };
+    return place;
+  }
+  explicit operator bool() const { return find_ != nullptr; }
+  void* In(void* options) const { return find_(access_.data(), options); }
+
+ private:
+  alignas(std::max_align_t) std::array<std::byte, 32> access_{};
+  void* (*find_)(const std::byte* access, void* options) = nullptr;
+};
+
 }  // namespace internal
 
-template <typename Options>
-class Schema {
+// All of a schema that is the same for every struct of options.
+class UntypedSchema {
  public:
   // Options added from here on belong to this section of help and documents.
   void Section(std::string title) { section_ = std::move(title); }
 
+  // An option that upstream has and that is not supported: refused with the reason, unless its
+  // value is `accepted_only`.
+  void Refuse(std::string_view name, std::string_view reason, std::string_view accepted_only = {},
+              const Constraint& constraint = {});
+
+  // Another name for an option declared before, honoured in flags and files. One that begins with a
+  // dash ("-tp") is a flag as it stands.
+  void Alias(std::string alias, std::string name);
+
+  // Those of the options declared before that --help shows; --help-all shows all.
+  void Common(const std::vector<std::string_view>& names);
+
+  // The option that Set would set by `name`; null where it is unknown. Of this schema.
+  const OptionInfo* InfoOf(std::string_view name) const;
+
+  std::vector<OptionInfo> options() const;
+  const std::vector<std::pair<std::string, std::string>>& aliases() const { return aliases_; }
+
+ protected:
+  // `place` is where the option's value is; `initial` is the value that it has by itself.
+  void AddValue(std::string_view name, const internal::Place& place,
+                const internal::ValueType& type, const void* initial, std::string_view help,
+                const Constraint& constraint);
+  // `kept` is where a std::vector<WithoutEffect> is; none: the warning is logged.
+  void AddNote(std::string_view name, const internal::Place& kept, const internal::ValueType& type,
+               std::string_view reason, const Constraint& constraint);
+  Status SetIn(void* options, std::string_view name, std::string_view text) const;
+  Status ResetIn(void* options, void* defaults, std::string_view name) const;
+
+ private:
+  struct Entry {
+    OptionInfo info;
+    const internal::ValueType* type = nullptr;  // null: it is refused
+    internal::Place place;                      // of its value, or of what is kept of a note
+  };
+
+  Entry& Push(std::string_view name, std::string_view help, const Constraint& constraint);
+  std::string KeyOf(std::string_view name) const;
+  const Entry* Find(const std::string& key) const;
+  Status Unknown(std::string_view name, const std::string& key) const;
+
+  std::string section_ = "Options";
+  std::vector<Entry> entries_;
+  std::vector<std::pair<std::string, std::string>> aliases_;
+};
+
+template <typename Options>
+class Schema : public UntypedSchema {
+ public:
   // `access` maps Options& to the member: bool, integers, floating point, std::string,
   // std::optional of these, a vector of strings (repeatable), or an enum whose values 0, 1, ... the
   // constraint's choices name in order.
   template <typename Access>
-  void Add(const std::string& name, Access access, const std::string& help,
+  void Add(std::string_view name, Access access, std::string_view help,
            const Constraint& constraint = {}) {
-    Options defaults{};
-    using T = std::remove_cvref_t<decltype(access(defaults))>;
-    Entry entry;
-    entry.info = {.name = name,
-                  .section = section_,
-                  .type = internal::TypeName<T>(),
-                  .default_text = internal::DefaultText(access(defaults)),
-                  .help = help,
-                  .constraint = constraint,
-                  .repeatable = std::same_as<T, std::vector<std::string>>,
-                  .supported = true,
-                  .accepted_only = {}};
-    if constexpr (std::is_enum_v<T>) {
-      entry.info.default_text =
-          entry.info.constraint.choices.at(static_cast<size_t>(access(defaults)));
-    }
-    entry.set = [access, info = entry.info](Options& options, std::string_view text) {
-      return internal::Parse(info, text, access(options));
-    };
-    entry.reset = [access, value = access(defaults)](Options& options) { access(options) = value; };
-    Push(std::move(entry));
-  }
-
-  // An option that upstream has and that is not supported: refused with the reason, unless its
-  // value is `accepted_only`.
-  void Refuse(const std::string& name, const std::string& reason,
-              const std::string& accepted_only = {}, const Constraint& constraint = {}) {
-    Entry entry;
-    entry.info = {.name = name,
-                  .section = section_,
-                  .type = "text",
-                  .default_text = accepted_only,
-                  .help = reason,
-                  .constraint = constraint,
-                  .repeatable = false,
-                  .supported = false,
-                  .accepted_only = accepted_only};
-    entry.set = [info = entry.info](Options&, std::string_view text) -> Status {
-      if (internal::AsksForNothing(info, text)) return Status::Ok();
-      return Unimplemented(info.flag() + ": got '" + std::string(text) + "'; " + info.help);
-    };
-    Push(std::move(entry));
+    using T = std::remove_cvref_t<decltype(access(*defaults_))>;
+    AddValue(name, internal::Place::Of<Options>(access), internal::kValueType<T>,
+             &access(*defaults_), help, constraint);
   }
 
   // An option of upstream's that changes nothing here, because it steers machinery that does not
   // exist. Its values have to be of type T and within `constraint` all the same. Each that is given
   // is said as a warning with the reason: at once, or by whoever reads `kept`.
   template <typename T = std::string>
-  void Note(const std::string& name, const std::string& reason,
+  void Note(std::string_view name, std::string_view reason,
             const Constraint& constraint = OptionalValue(),
             std::vector<WithoutEffect> Options::*kept = nullptr) {
-    Entry entry;
-    entry.info = {.name = name,
-                  .section = section_,
-                  .type = internal::TypeName<T>(),
-                  .default_text = {},
-                  .help = reason,
-                  .constraint = constraint,
-                  .repeatable = std::same_as<T, std::vector<std::string>>,
-                  .supported = true,
-                  .accepted_only = {},
-                  .has_effect = false};
-    entry.set = [kept, info = entry.info](Options& options, std::string_view text) -> Status {
-      T value{};
-      RETURN_IF_ERROR(internal::Parse(info, text, value));
-      WithoutEffect given = {.flag = info.flag(), .value = std::string(text), .reason = info.help};
-      if (kept == nullptr)
-        Warn(given);
-      else
-        (options.*kept).push_back(std::move(given));
-      return Status::Ok();
-    };
-    Push(std::move(entry));
-  }
-
-  // Another name for an option declared before, honoured in flags and files. One that begins with a
-  // dash ("-tp") is a flag as it stands.
-  void Alias(std::string alias, std::string name) {
-    for (Entry& entry : entries_)
-      if (entry.info.name == name)
-        entry.info.aliases.push_back(alias.starts_with('-') ? alias : FlagOf(alias));
-    aliases_.emplace_back(std::move(alias), std::move(name));
-  }
-
-  // Those of the options declared before that --help shows; --help-all shows all.
-  void Common(const std::vector<std::string_view>& names) {
-    for (const std::string_view name : names)
-      for (Entry& entry : entries_)
-        if (entry.info.name == name) entry.info.is_common = true;
+    internal::Place place;
+    if (kept != nullptr)
+      place = internal::Place::Of<Options>([kept](Options& o) -> auto& { return o.*kept; });
+    AddNote(name, place, internal::kValueType<T>, reason, constraint);
   }
 
   // Sets one option from text, by file key or by flag without its dashes. An unknown name suggests
   // the nearest one.
   Status Set(Options& options, std::string_view name, std::string_view text) const {
-    const std::string key = KeyOf(name);
-    const Entry* const entry = Find(key);
-    return entry != nullptr ? entry->set(options, text) : Unknown(name, key);
+    return SetIn(&options, name, text);
   }
 
   // Gives one option the value again that it has where nobody sets it. An unknown name as of Set.
   Status Reset(Options& options, std::string_view name) const {
-    const std::string key = KeyOf(name);
-    const Entry* const entry = Find(key);
-    if (entry == nullptr) return Unknown(name, key);
-    if (entry->reset) entry->reset(options);
-    return Status::Ok();
+    return ResetIn(&options, defaults_.get(), name);
   }
-
-  // The option that Set would set by `name`; null where it is unknown. Of this schema.
-  const OptionInfo* InfoOf(std::string_view name) const {
-    const Entry* const entry = Find(KeyOf(name));
-    return entry == nullptr ? nullptr : &entry->info;
-  }
-
-  std::vector<OptionInfo> options() const {
-    std::vector<OptionInfo> infos;
-    for (const Entry& entry : entries_) infos.push_back(entry.info);
-    return infos;
-  }
-  const std::vector<std::pair<std::string, std::string>>& aliases() const { return aliases_; }
 
  private:
-  struct Entry {
-    OptionInfo info;
-    std::function<Status(Options&, std::string_view)> set;
-    std::function<void(Options&)> reset = {};  // null: it holds no value
-  };
-
-  void Push(Entry entry) { entries_.push_back(std::move(entry)); }
-
-  // The file key that a name or an alias means.
-  std::string KeyOf(std::string_view name) const {
-    std::string key(name);
-    for (char& c : key)
-      if (c == '-') c = '_';
-    for (const auto& [alias, target] : aliases_)
-      if (alias == key) key = target;
-    return key;
-  }
-  const Entry* Find(const std::string& key) const {
-    for (const Entry& entry : entries_)
-      if (entry.info.name == key) return &entry;
-    return nullptr;
-  }
-  Status Unknown(std::string_view name, const std::string& key) const {
-    std::string message = "unknown option '" + std::string(name) + "'";
-    if (const auto nearest = Nearest(key, Names())) message += "; did you mean '" + *nearest + "'?";
-    return InvalidArgument(message);
-  }
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    for (const Entry& entry : entries_) names.push_back(entry.info.name);
-    return names;
-  }
-
-  std::string section_ = "Options";
-  std::vector<Entry> entries_;
-  std::vector<std::pair<std::string, std::string>> aliases_;
+  std::shared_ptr<Options> defaults_ = std::make_shared<Options>();  // never changed
 };
 
 // "default 8000; 0 to 65535; also -p": what manuals say of an option beside its meaning.
