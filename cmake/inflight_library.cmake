@@ -3,6 +3,9 @@ set(computing_libraries decoding executor fake_backend kv_cache ops ops_backends
 if(NOT INFLIGHT_SANITIZERS)  # whose checks make these three times as slow to optimize
   list(APPEND computing_libraries base model tokenizer)
 endif()
+if(INFLIGHT_STATIC)  # which is for use: also what is slow to load, to combine over ranks and to constrain by a grammar
+  list(APPEND computing_libraries comm decoding_cuda gguf grammar json ops_cuda quantized)
+endif()
 
 # One folder of src/ is one library `inflight_<name>`, with its unit tests in one binary `<name>_test`.
 #

@@ -9,8 +9,13 @@ list(PREPEND CMAKE_PREFIX_PATH "${static_deps}")
 set(CMAKE_FIND_LIBRARY_SUFFIXES .a .so)
 set(Protobuf_USE_STATIC_LIBS ON)
 add_link_options(-static-libstdc++ -static-libgcc)
-# cuBLASLt beside the program, or where the toolkit and its container images have it.
-list(APPEND CMAKE_BUILD_RPATH "$ORIGIN" /usr/local/cuda/lib64 /usr/local/cuda/targets/x86_64-linux/lib)
+# What nobody calls is left out, function by function; and no other library takes the place of a function of ours.
+add_compile_options("$<${host_only}:-ffunction-sections;-fdata-sections;-fno-semantic-interposition>")
+add_link_options(LINKER:--gc-sections)
+if(INFLIGHT_CUDA)  # cuBLASLt beside the program, or where the toolkit and its container images have it
+  list(APPEND CMAKE_BUILD_RPATH "$ORIGIN" /usr/local/cuda/lib64 /usr/local/cuda/targets/x86_64-linux/lib)
+  list(APPEND CMAKE_INSTALL_RPATH ${CMAKE_BUILD_RPATH})
+endif()
 
 # The same bytes in any folder, with ccache or without. __FILE__ is an absolute path, or with ccache one that is relative to the
 # build folder; of maps that fit, the last one counts.

@@ -1,5 +1,6 @@
-# With CMAKE_UNITY_BUILD (presets united, asan, tsan and fuzz) a target's sources are compiled two dozen to a unit, so that
-# headers are parsed once for all of them: half the time of a build from nothing. Included last, when all targets are known.
+# With CMAKE_UNITY_BUILD (presets united, asan, tsan, fuzz and those of releases) a target's sources are compiled two dozen to a
+# unit, so that headers are parsed once for all of them: half the time of a build from nothing. Included last, when all targets
+# are known.
 #
 # What sources keep in anonymous namespaces meets in a unit. Where two of them use one name, one stands in this list, and is
 # compiled apart; scripts/build.sh says which target a new one belongs to. Renaming is better where a name says too little.
@@ -35,7 +36,7 @@ list(APPEND apart_sources
 )
 
 # Code that runs once, of programs that are not what a build with these presets is for, is not optimized at all.
-if(CMAKE_UNITY_BUILD)
+if(CMAKE_UNITY_BUILD AND NOT INFLIGHT_STATIC)
   foreach(target inflight inflight_bench_load inflight_bench_tensors inflight_kserve_stubs inflight_proto)
     if(TARGET ${target})
       target_compile_options(${target} PRIVATE "${unoptimized}")
