@@ -1,7 +1,7 @@
 # What `cmake --install` puts below a prefix: the program, the public headers, libinflight.so with its CMake package and
 # pkg-config file, documents and licence (docs/embedding.md), the scripts of the old guides (docs/migrating.md), the demo
 # model, what deploy/ has, manual pages and completion of shells, and the program's bill of materials (scripts/sbom.py).
-# scripts/packages.py makes packages of the component `program` of it.
+# scripts/packages.py makes packages of the components `program`, `library` and `plugin` of it.
 #
 # The library is shared: what it links (fmt, spdlog, PCRE2, ...) stays its own affair, so that a consumer needs the
 # public headers and one file. It is made of the objects that the program links, and exports the functions of
@@ -12,7 +12,7 @@ include(CMakePackageConfigHelpers)
 install(TARGETS inflight RUNTIME COMPONENT program)
 install(FILES LICENSE README.md TYPE DOC COMPONENT program)
 install(DIRECTORY docs TYPE DOC COMPONENT program)
-install(DIRECTORY examples TYPE DOC)
+install(DIRECTORY examples TYPE DOC COMPONENT library)
 
 # What `inflight compat install` lays out: beside the installed program, and beside that of the build directory.
 set(data "${CMAKE_INSTALL_DATADIR}/inflight")
@@ -66,6 +66,11 @@ set_target_properties(libinflight PROPERTIES
   SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}  # before 1.0 a minor version may change the interface
   LINK_DEPENDS "${exports}")
 target_link_libraries(libinflight PRIVATE inflight_loader)
+if(INFLIGHT_STATIC)  # all but the C++ library, of which a program and what it loads have one
+  get_target_property(link_options libinflight LINK_OPTIONS)
+  list(REMOVE_ITEM link_options -static-libstdc++ -static-libgcc)
+  set_target_properties(libinflight PROPERTIES LINK_OPTIONS "${link_options}")
+endif()
 target_link_options(libinflight PRIVATE "LINKER:--version-script=${exports}" LINKER:--no-undefined)
 if(MOLD)  # GNU ld takes fewer forms of patterns in the map, and is what a machine without mold has
   target_link_options(libinflight PRIVATE -fuse-ld=bfd)
@@ -76,11 +81,11 @@ target_include_directories(libinflight INTERFACE $<INSTALL_INTERFACE:${CMAKE_INS
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Inflight")
 set(version_file "${CMAKE_CURRENT_BINARY_DIR}/InflightConfigVersion.cmake")
 write_basic_package_version_file("${version_file}" COMPATIBILITY SameMinorVersion)
-install(DIRECTORY include/inflight TYPE INCLUDE)
-install(TARGETS libinflight EXPORT inflight LIBRARY)
-install(EXPORT inflight NAMESPACE Inflight:: FILE InflightConfig.cmake DESTINATION "${package_dir}")
-install(FILES "${version_file}" DESTINATION "${package_dir}")
+install(DIRECTORY include/inflight TYPE INCLUDE COMPONENT library)
+install(TARGETS libinflight EXPORT inflight LIBRARY COMPONENT library)
+install(EXPORT inflight NAMESPACE Inflight:: FILE InflightConfig.cmake DESTINATION "${package_dir}" COMPONENT library)
+install(FILES "${version_file}" DESTINATION "${package_dir}" COMPONENT library)
 
 file(RELATIVE_PATH prefix_from_pc "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
 configure_file(cmake/inflight.pc.in inflight.pc @ONLY)
-install(FILES "${CMAKE_CURRENT_BINARY_DIR}/inflight.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/inflight.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT library)

@@ -4,14 +4,15 @@
 
 usage: scripts/check_release.py DIST [--same-as OTHER] [--glibc 2.28] [--program-mb 20]
 
-  files       tarball, Debian package, wheel, bill of materials and SHA256SUMS, of one version, and nothing else
+  files       each package of PRODUCTS, its bill of materials and SHA256SUMS, of one version, and nothing else; those of
+              inflight-cuda may be missing
   sums        SHA256SUMS names each of them with its digest
-  program     the same bytes in all three packages
-  materials   the bill is the one in the packages, names the program's digest, and has what SPDX 2.3 requires of it
-  libraries   the program loads the C library alone
+  program     a package has its program or library, with the same bytes in all packages of a product
+  materials   a product's bill is the one in its packages, names the program's digest, and has what SPDX 2.3 requires
+  libraries   each loads the C library alone; libinflight.so also the C++ library, the program with CUDA also cuBLASLt
   glibc       no function of a C library newer than the wheel's name says, or than --glibc; those that are newer are
-              listed
-  size        the program has at most --program-mb megabytes (10^6 bytes)
+              listed. libinflight.so, for programs of the system that it was built on, is not asked
+  size        the program without CUDA has at most --program-mb megabytes (10^6 bytes)
   signatures  SHA256SUMS.asc by gpg, SHA256SUMS.minisig by minisign with INFLIGHT_MINISIGN_PUBLIC_KEY, where they are
               there
   same bytes  as in OTHER, file by file
@@ -31,12 +32,36 @@ import tempfile
 import zipfile
 
 SUMS = "SHA256SUMS"
-BILL = "inflight.spdx.json"
 SIGNATURES = (f"{SUMS}.asc", f"{SUMS}.minisig")
-PACKAGES = {"tarball": r"inflight-(\d+\.\d+\.\d+)-linux-\w+\.tar\.gz", "deb": r"inflight_(\d+\.\d+\.\d+)_\w+\.deb",
-            "wheel": r"inflight-(\d+\.\d+\.\d+)-py3-none-\w+\.whl"}  # fmt: skip
 REQUIRED_OF_BILL = ("spdxVersion", "dataLicense", "SPDXID", "name", "documentNamespace", "creationInfo", "packages")
-LOADED = re.compile(r"(libc|libm|libpthread|libdl|librt|ld-linux.*)\.so\b.*")
+C_LIBRARY = r"(libc|libm|libpthread|libdl|librt|ld-linux.*)\.so\b.*"
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    packages: dict[str, str]  # {kind: pattern of the file's name}
+    program: str  # pattern of its path in them
+    loads: str = C_LIBRARY  # patterns of the libraries that it may load
+    is_optional: bool = False
+    keeps_to_glibc: bool = True
+    keeps_to_size: bool = False
+
+
+PRODUCTS = {
+    "inflight": Product(
+        {"tarball": r"inflight-(\d+\.\d+\.\d+)-linux-\w+\.tar\.gz", "deb": r"inflight_(\d+\.\d+\.\d+)_\w+\.deb",
+         "wheel": r"inflight-(\d+\.\d+\.\d+)-py3-none-\w+\.whl"},
+        r".*/(bin|scripts)/inflight", keeps_to_size=True),
+    "libinflight-dev": Product(
+        {"deb": r"libinflight-dev_(\d+\.\d+\.\d+)_\w+\.deb"}, r".*/libinflight\.so\.\d+\.\d+\.\d+",
+        rf"{C_LIBRARY}|(libstdc\+\+|libgcc_s)\.so\.\d+", keeps_to_glibc=False),
+    "inflight-triton-backend": Product(
+        {"deb": r"inflight-triton-backend_(\d+\.\d+\.\d+)_\w+\.deb"},
+        r".*/opt/tritonserver/backends/tensorrtllm/libtriton_tensorrtllm\.so"),
+    "inflight-cuda": Product(
+        {"tarball": r"inflight-cuda-(\d+\.\d+\.\d+)-linux-\w+\.tar\.gz", "deb": r"inflight-cuda_(\d+\.\d+\.\d+)_\w+\.deb"},
+        r".*/bin/inflight", rf"{C_LIBRARY}|libcublasLt\.so\.\d+", is_optional=True),
+}  # fmt: skip
 
 
 def sha256(content):
@@ -52,61 +77,78 @@ def number(version):
 
 
 @dataclasses.dataclass
-class Release:
-    folder: pathlib.Path
-    packages: dict[str, pathlib.Path]  # by the names of PACKAGES; one that is not there is missing here
+class Found:
+    """What there is of a product."""
+
+    packages: dict[str, pathlib.Path]  # by the kinds of its Product; one that is not there is missing here
     programs: dict[str, bytes]  # of each
     bills: dict[str, bytes]
 
 
+@dataclasses.dataclass
+class Release:
+    folder: pathlib.Path
+    products: dict[str, Found]  # of PRODUCTS; without one that is optional and not there at all
+
+    @property
+    def bills(self):
+        return {name: self.folder / f"{name}.spdx.json" for name in self.products}
+
+
+def contents(path, work):
+    """[(path below /, bytes)] of the files in a package; `work` is a folder."""
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as archive:
+            yield from ((f"/{name}", archive.read(name)) for name in archive.namelist())
+    elif path.suffix == ".deb":
+        root = work / path.name
+        output("dpkg-deb", "--extract", path, root)
+        files = (file for file in sorted(root.rglob("*")) if file.is_file() and not file.is_symlink())
+        yield from ((f"/{file.relative_to(root)}", file.read_bytes()) for file in files)
+    else:
+        with tarfile.open(path) as archive:
+            files = [member for member in archive.getmembers() if member.isfile()]
+            yield from ((f"/{member.name}", archive.extractfile(member).read()) for member in files)
+
+
 def read(folder, work):
     """What is there; `work` is an empty folder."""
-    packages = {}
-    for kind, pattern in PACKAGES.items():
-        for path in sorted(folder.iterdir()):
-            if re.fullmatch(pattern, path.name):
-                packages[kind] = path
-    found = {kind: {} for kind in packages}
-    if "tarball" in packages:
-        with tarfile.open(packages["tarball"]) as archive:
-            for member in archive.getmembers():
-                if member.isfile() and wanted(member.name):
-                    found["tarball"][wanted(member.name)] = archive.extractfile(member).read()
-    if "deb" in packages:
-        output("dpkg-deb", "--extract", packages["deb"], work)
-        for path in work.rglob("*"):
-            if path.is_file() and wanted(path.as_posix()):
-                found["deb"][wanted(path.as_posix())] = path.read_bytes()
-    if "wheel" in packages:
-        with zipfile.ZipFile(packages["wheel"]) as archive:
-            for name in archive.namelist():
-                if wanted(name):
-                    found["wheel"][wanted(name)] = archive.read(name)
-    programs = {kind: files["program"] for kind, files in found.items() if "program" in files}
-    return Release(folder, packages, programs, {kind: files["bill"] for kind, files in found.items() if "bill" in files})
-
-
-def wanted(name):
-    if name.endswith(("/bin/inflight", "/scripts/inflight")):
-        return "program"
-    return "bill" if name.endswith(f"/{BILL}") else None
+    products = {}
+    for name, product in PRODUCTS.items():
+        found = Found({}, {}, {})
+        for kind, pattern in product.packages.items():
+            for path in sorted(path for path in folder.iterdir() if re.fullmatch(pattern, path.name)):
+                found.packages[kind] = path
+        for kind, path in found.packages.items():
+            for inside, content in contents(path, work):
+                if re.fullmatch(product.program, inside):
+                    found.programs[kind] = content
+                elif inside.endswith(".spdx.json"):
+                    found.bills[kind] = content
+        if found.packages or not product.is_optional:
+            products[name] = found
+    return Release(folder, products)
 
 
 # ---- The checks: each yields what is wrong ----
 
 
 def check_files(release):
-    for kind, pattern in PACKAGES.items():
-        number_of = sum(bool(re.fullmatch(pattern, path.name)) for path in release.folder.iterdir())
-        if number_of != 1:
-            yield f"{number_of} files of the kind {kind}, one is needed"
-    versions = {re.fullmatch(PACKAGES[kind], path.name).group(1) for kind, path in release.packages.items()}
+    names = {path.name for path in release.folder.iterdir()}
+    known, versions = {SUMS, *SIGNATURES, *(path.name for path in release.bills.values())}, set()
+    for name, found in release.products.items():
+        for kind, pattern in PRODUCTS[name].packages.items():
+            number_of = sum(bool(re.fullmatch(pattern, path)) for path in names)
+            if number_of != 1:
+                yield f"{name}: {number_of} files of the kind {kind}, one is needed"
+        for kind, path in found.packages.items():
+            known.add(path.name)
+            versions.add(re.fullmatch(PRODUCTS[name].packages[kind], path.name).group(1))
     if len(versions) > 1:
         yield f"they are of several versions: {', '.join(sorted(versions))}"
-    known = {BILL, SUMS, *SIGNATURES, *(path.name for path in release.packages.values())}
-    names = {path.name for path in release.folder.iterdir()}
     yield from (f"{name} does not belong to a release" for name in sorted(names - known))
-    yield from (f"{name} is missing" for name in (BILL, SUMS) if name not in names)
+    needed = [*(path.name for path in release.bills.values()), SUMS]
+    yield from (f"{name} is missing" for name in needed if name not in names)
 
 
 def check_sums(release):
@@ -131,37 +173,47 @@ def check_sums(release):
 
 
 def check_program(release):
-    yield from (f"there is none in the {kind}" for kind in release.packages if kind not in release.programs)
-    digests = {kind: sha256(program) for kind, program in release.programs.items()}
-    if len(set(digests.values())) > 1:
-        yield "they differ: " + ", ".join(f"{kind} {digest[:12]}" for kind, digest in digests.items())
+    for name, found in release.products.items():
+        yield from (f"{name}: there is none in the {kind}" for kind in found.packages if kind not in found.programs)
+        digests = {kind: sha256(program) for kind, program in found.programs.items()}
+        if len(set(digests.values())) > 1:
+            yield f"{name}: they differ: " + ", ".join(f"{kind} {digest[:12]}" for kind, digest in digests.items())
 
 
 def check_materials(release):
-    path = release.folder / BILL
+    for name, found in release.products.items():
+        path = release.bills[name]
+        yield from (f"{path.name} {fault}" for fault in faults_of_bill(path, found))
+
+
+def faults_of_bill(path, found):
     if not path.exists():
-        yield f"{BILL} is missing"
+        yield "is missing"
         return
     content = path.read_bytes()
-    yield from (f"there is none in the {kind}" for kind in release.packages if kind not in release.bills)
-    yield from (f"the {kind} has another one" for kind, bill in release.bills.items() if bill != content)
+    yield from (f"is not in the {kind}" for kind in found.packages if kind not in found.bills)
+    yield from (f"is another one in the {kind}" for kind, bill in found.bills.items() if bill != content)
     try:
         document = json.loads(content)
     except ValueError as error:
         yield f"is no JSON: {error}"
         return
     yield from (f"lacks {name}" for name in REQUIRED_OF_BILL if not document.get(name))
-    ours = [package for package in document.get("packages", ()) if package.get("name") == "inflight"]
-    digests = {sum_["checksumValue"] for package in ours for sum_ in package.get("checksums", ())}
-    for kind, program in release.programs.items():
-        if sha256(program) not in digests:
+    described = {sum_["checksumValue"] for package in document.get("packages", ()) for sum_ in package.get("checksums", ())}
+    for kind, program in found.programs.items():
+        if sha256(program) not in described:
             yield f"does not name the program in the {kind} by its SHA-256"
 
 
-def check_libraries(program):
-    for name in re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "--dynamic", program)):
-        if not LOADED.fullmatch(name):
-            yield f"it loads {name}, which a bare system may not have"
+def needed_libraries(program):
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "--dynamic", program))
+
+
+def check_libraries(programs):
+    for product, program in programs.items():
+        for name in needed_libraries(program):
+            if not re.fullmatch(PRODUCTS[product].loads, name):
+                yield f"{product}: it loads {name}, which a bare system may not have"
 
 
 def newer_symbols(program, limit):
@@ -171,21 +223,24 @@ def newer_symbols(program, limit):
     return sorted(newer, key=lambda item: (number(item[0]), item[1]), reverse=True)
 
 
-def check_glibc(release, program, asked):
+def check_glibc(release, programs, asked):
     if asked is None:
-        promised = re.search(r"manylinux_(\d+)_(\d+)_", release.packages["wheel"].name if "wheel" in release.packages else "")
+        wheel = release.products["inflight"].packages.get("wheel")
+        promised = re.search(r"manylinux_(\d+)_(\d+)_", wheel.name if wheel else "")
         if not promised:
             yield "the wheel's name does not say which one is needed (manylinux_2_36): it was not made of a release's program"
             return
         asked = f"{promised.group(1)}.{promised.group(2)}"
-    newer = newer_symbols(program, number(asked))
-    yield from (f"{name} is of glibc {version}, {asked} is the newest allowed" for version, name in newer)
+    for product, program in programs.items():
+        newer = newer_symbols(program, number(asked)) if PRODUCTS[product].keeps_to_glibc else ()
+        yield from (f"{product}: {name} is of glibc {version}, {asked} is the newest allowed" for version, name in newer)
 
 
-def check_size(program, most_mb):
-    size = program.stat().st_size
-    if size > most_mb * 1e6:
-        yield f"{size / 1e6:.1f} MB, at most {most_mb:g} are allowed (scripts/program_size.py says what takes them)"
+def check_size(programs, most_mb):
+    for product, program in programs.items():
+        size = program.stat().st_size
+        if PRODUCTS[product].keeps_to_size and size > most_mb * 1e6:
+            yield f"{size / 1e6:.1f} MB, at most {most_mb:g} are allowed (scripts/program_size.py says what takes them)"
 
 
 def check_signatures(release):
@@ -227,16 +282,18 @@ def main():
     parser.add_argument("--glibc", metavar="VERSION", help="the newest one that is allowed; default: that of the wheel's name")
     parser.add_argument("--program-mb", type=float, default=20, metavar="N")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as work:
-        release = read(args.dist, pathlib.Path(work))
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        release = read(args.dist, work)
+        programs = {}
+        for name, found in release.products.items():
+            if found.programs:
+                programs[name] = work / f"{name}.program"
+                programs[name].write_bytes(next(iter(found.programs.values())))
         checks = [("files", check_files(release)), ("sums", check_sums(release)), ("program", check_program(release)),
-                  ("materials", check_materials(release))]  # fmt: skip
-        if release.programs:
-            program = pathlib.Path(work) / "program"
-            program.write_bytes(next(iter(release.programs.values())))
-            checks += [("libraries", check_libraries(program)), ("glibc", check_glibc(release, program, args.glibc)),
-                       ("size", check_size(program, args.program_mb))]  # fmt: skip
-        checks.append(("signatures", check_signatures(release)))
+                  ("materials", check_materials(release)), ("libraries", check_libraries(programs)),
+                  ("glibc", check_glibc(release, programs, args.glibc)), ("size", check_size(programs, args.program_mb)),
+                  ("signatures", check_signatures(release))]  # fmt: skip
         if args.same_as:
             checks.append(("same bytes", check_same(release, args.same_as)))
         failed = 0

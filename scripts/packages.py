@@ -2,21 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes packages of what `cmake --install BUILD --component program --strip --prefix STAGE` has put into STAGE.
 
-usage: scripts/packages.py STAGE --output DIR [--level N]
+usage: scripts/packages.py STAGE --output DIR [--cuda] [--level N]
 
   inflight-VERSION-linux-MACHINE.tar.gz      to unpack anywhere: bin, share
   inflight_VERSION_ARCHITECTURE.deb          for Debian and Ubuntu, with a unit of systemd, /etc/inflight and a user
   inflight-VERSION-py3-none-PLATFORM.whl     for pip: the program, the demo model and the package of python/
-  SHA256SUMS                                 of these
+  libinflight-dev_….deb                      where the component `library` is in STAGE: libinflight.so, headers
+  inflight-triton-backend_….deb              where the component `plugin` is: the library for Triton's own server
+  NAME.spdx.json                             the bill of materials of each of the three names
+  SHA256SUMS                                 of all that is in DIR
+
+With --cuda the program is one for NVIDIA GPUs: its tarball, Debian package and bill are named inflight-cuda, and no others
+are made. Bills of the library and the plug-in are expected in STAGE as share/doc/NAME/NAME.spdx.json (scripts/sbom.py).
 
 Equal stages give equal bytes: entries are sorted, owners are root's, times are SOURCE_DATE_EPOCH or else that of the
-commit. THIRD-PARTY.txt in each has the licences of what is linked into the program, by its bill of materials.
+commit. THIRD-PARTY.txt in each has the licences of what is linked into it, by its bill of materials.
 """
 
 import argparse
 import base64
-import dataclasses
-import email.utils
 import gzip
 import hashlib
 import io
@@ -25,59 +29,73 @@ import os
 import pathlib
 import platform
 import re
-import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 import zipfile
 
+import debian_package
+from debian_package import ROOT, SUMMARY, File, epoch, output
+
 import changelog
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOC = "share/doc/inflight"
 PARTS = ("bin/inflight", DOC, "share/inflight", "share/man", "share/bash-completion", "share/zsh", "share/fish")
-SUMMARY = "LLM inference server with the contract of Triton's TensorRT-LLM backend"
-MAINTAINER = "The Inflight authors <inflight@packages.invalid>"
 EARLIEST_OF_ZIP = 315532800  # 1980-01-01, before which its times cannot be
-
-
-@dataclasses.dataclass(frozen=True)
-class File:
-    content: bytes
-    is_program: bool = False
-
-    @property
-    def mode(self):
-        return 0o755 if self.is_program else 0o644
-
-
-def output(*command, **kwargs):
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, check=True, **kwargs).stdout
-
-
-def epoch():
-    return int(os.environ.get("SOURCE_DATE_EPOCH") or output("git", "-C", ROOT, "log", "-1", "--format=%ct"))
+SUMS = "SHA256SUMS"
 
 
 # ---- What is packaged ----
 
 
-def staged(stage):
-    """{path below the prefix: File}, in order."""
+def files_below(stage, parts):
+    """{path below the prefix: File}."""
     files = {}
-    for part in PARTS:
+    for part in parts:
         base = stage / part
         for path in [base] if base.is_file() else sorted(base.rglob("*")):
             name = path.relative_to(stage).as_posix()
-            if path.is_file():
+            if path.is_symlink():
+                files[name] = File(b"", link_to=os.readlink(path))
+            elif path.is_file():
                 files[name] = File(path.read_bytes(), os.access(path, os.X_OK))
+    return files
+
+
+def in_order(files, doc, name):
+    """`files` with the licences of what the bill `name` in `doc` lists."""
+    bill = f"{doc}/{name}.spdx.json"
+    files[f"{doc}/THIRD-PARTY.txt"] = File(third_party(json.loads(files[bill].content)).encode())
+    return dict(sorted(files.items()))
+
+
+def program_files(stage):
+    files = {name: file for name, file in files_below(stage, PARTS).items() if not name.startswith(f"{DOC}/examples/")}
     for name in ("bin/inflight", f"{DOC}/LICENSE", f"{DOC}/inflight.spdx.json", "share/man/man1/inflight.1"):
         if name not in files:
             sys.exit(f"packages.py: {stage / name} is not there; {stage} is to be what cmake --install --component program wrote")
     files[f"{DOC}/CHANGELOG.md"] = File(changelog.collected().encode())
-    files[f"{DOC}/THIRD-PARTY.txt"] = File(third_party(json.loads(files[f"{DOC}/inflight.spdx.json"].content)).encode())
-    return dict(sorted(files.items()))
+    return in_order(files, DOC, "inflight")
+
+
+def library_files(stage):
+    """None where the library was not installed."""
+    if not list(stage.rglob("libinflight.so")):
+        return None
+    files = files_below(stage, ("include", "lib", f"{DOC}/examples", f"{DOC}/docs/embedding.md", "share/doc/libinflight-dev"))
+    files = {name: file for name, file in files.items() if "/backends/" not in name}
+    return in_order(files, "share/doc/libinflight-dev", "libinflight-dev")
+
+
+def plugin_files(stage):
+    """None where the plug-in was not installed."""
+    found = list(stage.rglob(debian_package.PLUGIN))
+    if not found:
+        return None
+    doc = "share/doc/inflight-triton-backend"
+    files = files_below(stage, (found[0].relative_to(stage), doc))
+    files[f"{doc}/triton-plugin.md"] = File((ROOT / "docs/triton-plugin.md").read_bytes())
+    return in_order(files, doc, "inflight-triton-backend")
 
 
 def third_party(document):
@@ -85,9 +103,11 @@ def third_party(document):
     inside = ("STATIC_LINK", "BUILD_DEPENDENCY_OF")
     ids = {relation[end] for relation in document["relationships"] if relation["relationshipType"] in inside
            for end in ("spdxElementId", "relatedSpdxElement")}  # fmt: skip
-    text = "What the program has in it of others, archives and headers, and under which terms.\n"
+    ids -= {relation["relatedSpdxElement"] for relation in document["relationships"]
+            if relation["relationshipType"] == "DESCRIBES"}  # fmt: skip
+    text = "What it has in it of others, archives and headers, and under which terms.\n"
     for package in sorted(document["packages"], key=lambda item: item["name"]):
-        if package["SPDXID"] not in ids or package["SPDXID"] == "SPDXRef-inflight":
+        if package["SPDXID"] not in ids:
             continue
         name, rule = package["name"], "=" * 100
         text += f"\n{rule}\n{name} {package['versionInfo']}\n{rule}\n\n" + copyright_of(name)
@@ -98,7 +118,7 @@ def copyright_of(name):
     for path in (pathlib.Path("/usr/share/doc", name, "copyright"), ROOT / "build/static-deps/copyright" / name):
         if path.is_file():
             return path.read_text(errors="replace")
-    sys.exit(f"packages.py: {name} is in the program, and its copyright file is nowhere")
+    sys.exit(f"packages.py: {name} is linked into a file, and its copyright file is nowhere")
 
 
 def least_glibc(program):
@@ -107,10 +127,21 @@ def least_glibc(program):
     return max((int(major), int(minor)) for major, minor in versions)
 
 
+def needed(program):
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "--dynamic", program))
+
+
 def is_whole(program):
     """Whether it loads nothing but the C library and its loader, as releases do (INFLIGHT_STATIC)."""
-    needed = re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "--dynamic", program))
-    return all(re.match(r"(libc|libm|libpthread|libdl|librt|ld-linux.*)\.so", name) for name in needed)
+    return all(re.match(r"(libc|libm|libpthread|libdl|librt|ld-linux.*)\.so", name) for name in needed(program))
+
+
+def cublas_of(program):
+    """The major version of the cuBLASLt that it loads."""
+    versions = [match.group(1) for name in needed(program) if (match := re.fullmatch(r"libcublasLt\.so\.(\d+)", name))]
+    if not versions:
+        sys.exit(f"packages.py: {program} loads no libcublasLt; --cuda is for what a preset cuda-release… builds")
+    return versions[0]
 
 
 # ---- Tarball ----
@@ -132,93 +163,6 @@ def write_tarball(files, name, path, level):
             info.mode, info.size = file.mode, len(file.content)
             archive.addfile(info, io.BytesIO(file.content))
     path.write_bytes(gzip.compress(raw.getvalue(), compresslevel=level, mtime=epoch()))
-
-
-# ---- Debian's package ----
-
-
-def debian_files(files, version):
-    """{path below /: File} of the package."""
-    tree = {}
-    for name, file in files.items():
-        if name == f"{DOC}/LICENSE":
-            continue
-        if name.startswith("share/man/"):
-            name, file = name + ".gz", File(zipped(file.content))
-        name = name.replace("share/zsh/site-functions", "share/zsh/vendor-completions")
-        tree[f"usr/{name}"] = file
-    service = files["share/inflight/deploy/systemd/inflight.service"].content.decode()
-    if "=/usr/local/bin/inflight " not in service:
-        sys.exit("packages.py: inflight.service does not start /usr/local/bin/inflight")
-    service = service.replace("=/usr/local/bin/inflight ", "=/usr/bin/inflight ")
-    tree["usr/lib/systemd/system/inflight.service"] = File(service.encode())
-    tree["etc/inflight/serve.json"] = files["share/inflight/deploy/systemd/serve.json"]
-    tree[f"usr/{DOC}/copyright"] = File(
-        b"Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"
-        b"Upstream-Name: inflight\n\nFiles: *\nCopyright: 2026 The Inflight authors\nLicense: Apache-2.0\n"
-        b" On Debian systems the licence is in /usr/share/common-licenses/Apache-2.0; licences of what is linked\n"
-        b" into the program are in THIRD-PARTY.txt beside this file.\n"
-    )
-    entry = f"inflight ({version}) stable; urgency=medium\n\n  * CHANGELOG.md beside this file says what changed.\n\n"
-    entry += f" -- {MAINTAINER}  {email.utils.formatdate(epoch())}\n"
-    tree[f"usr/{DOC}/changelog.gz"] = File(zipped(entry.encode()))
-    return dict(sorted(tree.items()))
-
-
-def zipped(content):
-    return gzip.compress(content, compresslevel=9, mtime=0)
-
-
-def write_deb(files, version, architecture, path, level):
-    tree = debian_files(files, version)
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder, "root")
-        size = sum(len(file.content) for file in tree.values())
-        control = {
-            "control": File(control_of(files["bin/inflight"].content, version, architecture, size, folder).encode()),
-            "conffiles": File("".join(f"/{name}\n" for name in tree if name.startswith("etc/")).encode()),
-            "md5sums": File("".join(
-                f"{hashlib.md5(file.content, usedforsecurity=False).hexdigest()}  {name}\n" for name, file in tree.items()
-            ).encode()),
-        }  # fmt: skip
-        for script in ("postinst", "prerm", "postrm"):
-            control[script] = File((ROOT / "deploy/debian" / script).read_bytes(), is_program=True)
-        for name, file in {**tree, **{f"DEBIAN/{name}": file for name, file in control.items()}}.items():
-            target = root / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.content)
-            target.chmod(file.mode)
-        for part in [root, *root.rglob("*")]:
-            if part.is_dir():
-                part.chmod(0o755)
-            os.utime(part, (epoch(), epoch()))
-        output("dpkg-deb", "--build", "--root-owner-group", "-Zxz", f"-z{min(level, 6)}", "--threads-max=1", root, path,
-               env=dict(os.environ, SOURCE_DATE_EPOCH=str(epoch())))  # fmt: skip
-
-
-def control_of(program, version, architecture, size, folder):
-    return (
-        f"Package: inflight\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: {MAINTAINER}\n"
-        f"Installed-Size: {-(-size // 1024)}\nDepends: {depends(program, folder)}, passwd\n"
-        "Recommends: ca-certificates, libcurl4 | libcurl4t64, libedit2, libzmq5\nSuggests: python3\n"
-        f"Section: net\nPriority: optional\nDescription: {SUMMARY}\n"
-        " Serves language models from Hugging Face directories, checkpoints, engines and\n"
-        " repositories of Triton over KServe v2 HTTP and gRPC, with in-flight batching\n"
-        " and a paged KV cache, on the CPU. It needs no Python.\n .\n"
-        " libcurl4 is loaded for models in object stores and on hubs, libedit2 for\n"
-        " `inflight chat` in a terminal and libzmq5 for KV events; python3 runs\n"
-        " `inflight compat`.\n"
-    )
-
-
-def depends(program, folder):
-    """By dpkg-shlibdeps: the packages of the libraries that it loads, by the versions of their symbols."""
-    base = pathlib.Path(folder, "shlibdeps")
-    (base / "debian").mkdir(parents=True)
-    (base / "debian/control").write_text("Source: inflight\n\nPackage: inflight\nArchitecture: any\n")
-    (base / "inflight").write_bytes(program)
-    found = output("dpkg-shlibdeps", "-O", "-einflight", cwd=base)
-    return found.strip().removeprefix("shlibs:Depends=")
 
 
 # ---- Python's wheel ----
@@ -274,22 +218,32 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", type=pathlib.Path)
     parser.add_argument("--output", type=pathlib.Path, required=True)
+    parser.add_argument("--cuda", action="store_true", help="the program is one for NVIDIA GPUs")
     parser.add_argument("--level", type=int, default=9, choices=range(1, 10), help="of compression")
     args = parser.parse_args()
-    files = staged(args.stage)
+    files = program_files(args.stage)
     program = args.stage / "bin/inflight"
-    version = output(args.stage / "bin/inflight", "--version").split()[1]
+    version = output(program, "--version").split()[1]
     args.output.mkdir(parents=True, exist_ok=True)
-    tarball = args.output / f"inflight-{version}-linux-{platform.machine()}.tar.gz"
+    name = "inflight-cuda" if args.cuda else "inflight"
+    tarball = args.output / f"{name}-{version}-linux-{platform.machine()}.tar.gz"
     write_tarball(files, tarball.name.removesuffix(".tar.gz"), tarball, args.level)
-    architecture = output("dpkg", "--print-architecture").strip()
-    deb = args.output / f"inflight_{version}_{architecture}.deb"
-    write_deb(files, version, architecture, deb, args.level)
-    wheel = write_wheel(files, version, platform_of(program), args.output, args.level)
-    made = sorted([tarball, deb, wheel])
-    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made)
-    (args.output / "SHA256SUMS").write_text(sums)
-    for path in made:
+    made, bills = [tarball], {name: files[f"{DOC}/inflight.spdx.json"]}
+    debs = [debian_package.server(files, version, cublas_of(program) if args.cuda else None)]
+    if not args.cuda:
+        made.append(write_wheel(files, version, platform_of(program), args.output, args.level))
+        for files_of, make in ((library_files, debian_package.library), (plugin_files, debian_package.plugin)):
+            found = files_of(args.stage)
+            if found:
+                debs.append(make(found, version))
+                bills[debs[-1].name] = found[f"share/doc/{debs[-1].name}/{debs[-1].name}.spdx.json"]
+    made += [debian_package.write(deb, version, args.output, args.level) for deb in debs]
+    for product, bill in bills.items():
+        (args.output / f"{product}.spdx.json").write_bytes(bill.content)
+    names = sorted(path.name for path in args.output.iterdir() if not path.name.startswith(SUMS))
+    sums = "".join(f"{hashlib.sha256((args.output / name).read_bytes()).hexdigest()}  {name}\n" for name in names)
+    (args.output / SUMS).write_text(sums)
+    for path in sorted(made):
         print(f"{path.stat().st_size / 1e6:6.1f} MB  {path}")
     print(f"the program: {program.stat().st_size / 1e6:.1f} MB, needs glibc {'.'.join(map(str, least_glibc(program)))}")
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes what a release consists of, in dist/: tarball, Debian package, Python wheel, bill of materials, their SHA256SUMS
+# Makes what a release consists of, in dist/: tarball, Debian packages, Python wheel, bills of materials, their SHA256SUMS
 # (docs/releasing.md). The program links everything but the C library statically, and starts with glibc 2.28 and later.
 #
-# usage: scripts/release.sh [--check]
+# usage: scripts/release.sh [--cuda] [--check]
+#   --cuda   also builds the program with kernels for NVIDIA GPUs, of all architectures (preset cuda-release-all), and makes
+#            its tarball and Debian package; needs nvcc
 #   --check  afterwards builds the program and the packages a second time, in another folder and without ccache, over the
 #            same archives of static_deps.sh, compares, and checks the folder (scripts/check_release.py)
 # Times in the files are SOURCE_DATE_EPOCH, else that of the commit. SHA256SUMS is signed with
@@ -12,11 +14,18 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 check=no
-case ${1:-} in
-  --check) check=yes ;;
-  '') ;;
-  *) echo "usage: scripts/release.sh [--check]" >&2; exit 2 ;;
-esac
+cuda=no
+for option in "$@"; do
+  case $option in
+    --check) check=yes ;;
+    --cuda) cuda=yes ;;
+    *) echo "usage: scripts/release.sh [--cuda] [--check]" >&2; exit 2 ;;
+  esac
+done
+if [ "$cuda" = yes ] && ! command -v nvcc >/dev/null; then
+  echo "release.sh: --cuda needs nvcc, of NVIDIA's CUDA toolkit 12.5 or later, in PATH" >&2
+  exit 1
+fi
 scripts/install_deps.sh release
 if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
   SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) || { echo "no git checkout: set SOURCE_DATE_EPOCH" >&2; exit 1; }
@@ -27,19 +36,38 @@ scripts/static_deps.sh
 glibc=2.28
 
 make_in() { # BUILD_DIR OUTPUT CMAKE_OPTION...
-  local build=$1 output=$2 stage
+  local build=$1 output=$2 stage component
   shift 2
-  cmake --preset cpu-release -B "$build" -DINFLIGHT_GLIBC="$glibc" "$@" | tail -n 1
+  cmake --preset cpu-release -B "$build" -DINFLIGHT_GLIBC="$glibc" -DCMAKE_INSTALL_LIBDIR="$libraries" "$@" | tail -n 1
+  cmake --build "$build" --target inflight libinflight triton_tensorrtllm
+  stage=$(mktemp -d)
+  for component in program library plugin; do
+    cmake --install "$build" --component "$component" --strip --prefix "$stage" >/dev/null
+  done
+  bill_of "$build" "$stage" libinflight-dev "$(cd "$build" && echo libinflight.so.*.*.*)" "$libraries"
+  bill_of "$build" "$stage" inflight-triton-backend backends/tensorrtllm/libtriton_tensorrtllm.so \
+    "$libraries/inflight/backends/tensorrtllm"
+  rm -rf "$output"
+  python3 scripts/packages.py "$stage" --output "$output"
+  rm -rf "$stage"
+}
+bill_of() { # BUILD_DIR STAGE NAME TARGET FOLDER_IN_STAGE
+  local folder="$2/share/doc/$3"
+  mkdir -p "$folder"
+  python3 scripts/sbom.py "$1" --target "$4" --name "$3" --program "$2/$5/$(basename "$4")" --output "$folder/$3.spdx.json"
+}
+make_cuda_in() { # BUILD_DIR OUTPUT, after make_in
+  local build=$1 output=$2 stage
+  cmake --preset cuda-release-all -B "$build" -DINFLIGHT_GLIBC="$glibc" | tail -n 1
   cmake --build "$build" --target inflight
   stage=$(mktemp -d)
   cmake --install "$build" --component program --strip --prefix "$stage" >/dev/null
-  rm -rf "$output"
-  python3 scripts/packages.py "$stage" --output "$output"
-  cp "$stage/share/doc/inflight/inflight.spdx.json" "$output/"
-  (cd "$output" && sha256sum inflight.spdx.json >>SHA256SUMS)
+  python3 scripts/packages.py "$stage" --cuda --output "$output"
   rm -rf "$stage"
 }
+libraries=lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 make_in build/cpu-release dist
+[ "$cuda" = no ] || make_cuda_in build/cuda-release-all dist
 
 signed=no
 if [ -n "${INFLIGHT_GPG_KEY:-}" ]; then
@@ -54,6 +82,8 @@ fi
 
 if [ "$check" = yes ]; then
   rm -rf build/release-check
-  CCACHE_DISABLE=1 make_in build/release-check/program build/release-check/dist
+  export CCACHE_DISABLE=1
+  make_in build/release-check/program build/release-check/dist
+  [ "$cuda" = no ] || make_cuda_in build/release-check/cuda build/release-check/dist
   scripts/check_release.py dist --glibc "$glibc" --same-as build/release-check/dist
 fi

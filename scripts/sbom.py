@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a bill of materials of the server's program as SPDX 2.3 JSON.
+"""Writes a bill of materials of the server's program as SPDX 2.3 JSON, or of a library of ours.
 
-usage: scripts/sbom.py BUILD_DIR [--program FILE] [--output FILE]
+usage: scripts/sbom.py BUILD_DIR [--target bin/inflight] [--name inflight] [--program FILE] [--output FILE]
 
-BUILD_DIR was built by ninja on Debian or Ubuntu. The program, BUILD_DIR/bin/inflight unless it was installed, is
+BUILD_DIR was built by ninja on Debian or Ubuntu. The program or library, BUILD_DIR/TARGET unless it was installed, is
 named with version, licence and SHA-256; and with it, by what they are to it:
 
   DYNAMIC_LINK         packages whose shared libraries it loads (ldd)
@@ -48,22 +48,27 @@ def shared_libraries(program):
     return {pathlib.Path(path) for path in re.findall(r"(?:^|=>)\s*(/\S+) \(0x", output("ldd", program), re.MULTILINE)}
 
 
+def cached(build, name):
+    """A value of CMake."""
+    (value,) = re.findall(rf"^{name}:\w+=(.+)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE)
+    return value
+
+
 def ninja(build, *command):
-    (path,) = re.findall(r"^CMAKE_MAKE_PROGRAM:\w+=(.+)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE)
-    return output(path, "-C", build, "-t", *command)
+    return output(cached(build, "CMAKE_MAKE_PROGRAM"), "-C", build, "-t", *command)
 
 
-def archives(build):
-    """Archives of others in the command that links the program; ours have paths in the build folder."""
-    link = ninja(build, "commands", "bin/inflight").splitlines()[-1].split()
+def archives(build, target):
+    """Archives of others in the command that links it; ours have paths in the build folder."""
+    link = ninja(build, "commands", target).splitlines()[-1].split()
     runtime = [name for name in ("libstdc++", "libgcc") if f"-static-{name}" in link]
     named = [output("c++", f"-print-file-name={name}.a").strip() for name in runtime]
     return {pathlib.Path(os.path.normpath(word)) for word in link + named if word.startswith("/") and word.endswith(".a")}
 
 
-def headers(build):
-    """Headers outside of the checkout that the program's sources include."""
-    objects = set(ninja(build, "inputs", "bin/inflight").splitlines())
+def headers(build, target):
+    """Headers outside of the checkout that its sources include."""
+    objects = set(ninja(build, "inputs", target).splitlines())
     found, wanted = set(), False
     for line in ninja(build, "deps").splitlines():
         if not line.startswith(" "):
@@ -146,16 +151,16 @@ def linked(files, relationship):
     return [(item, relationship) for item in found.values()]
 
 
-def document(build, program):
+def document(build, program, target="bin/inflight", name="inflight"):
     digest = sha256(program)
-    version = output(program, "--version").split()[1]
-    ours = unknown("inflight") | {
+    version = cached(build, "CMAKE_PROJECT_VERSION")
+    ours = unknown(name) | {
         "versionInfo": version, "licenseConcluded": LICENCE, "licenseDeclared": LICENCE, "packageFileName": program.name,
-        "supplier": "Organization: Inflight", "primaryPackagePurpose": "APPLICATION",
+        "supplier": "Organization: Inflight", "primaryPackagePurpose": "APPLICATION" if target == "bin/inflight" else "LIBRARY",
         "checksums": [{"algorithm": "SHA256", "checksumValue": digest}],
     }  # fmt: skip
-    parts = linked(shared_libraries(program), "DYNAMIC_LINK") + linked(archives(build), "STATIC_LINK")
-    parts += [(item, "BUILD_DEPENDENCY_OF") for item in debian_packages(set(owners(headers(build)).values())).values()]
+    parts = linked(shared_libraries(program), "DYNAMIC_LINK") + linked(archives(build, target), "STATIC_LINK")
+    parts += [(item, "BUILD_DEPENDENCY_OF") for item in debian_packages(set(owners(headers(build, target)).values())).values()]
     relations = [("SPDXRef-DOCUMENT", "DESCRIBES", ours["SPDXID"])]
     for item, kind in parts:
         pair = (item["SPDXID"], ours["SPDXID"])
@@ -165,8 +170,8 @@ def document(build, program):
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT",
-        "name": f"inflight-{version}",
-        "documentNamespace": f"https://spdx.org/spdxdocs/inflight-{version}-{uuid.uuid5(NAMESPACE, digest)}",
+        "name": f"{name}-{version}",
+        "documentNamespace": f"https://spdx.org/spdxdocs/{name}-{version}-{uuid.uuid5(NAMESPACE, digest)}",
         "creationInfo": {
             "created": datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "creators": ["Tool: scripts/sbom.py"],
@@ -181,10 +186,12 @@ def document(build, program):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--program", type=pathlib.Path, help="the program where it was installed")
+    parser.add_argument("--target", default="bin/inflight", help="what ninja calls it")
+    parser.add_argument("--name", default="inflight", help="of the package that it is in")
+    parser.add_argument("--program", type=pathlib.Path, help="the file where it was installed")
     parser.add_argument("--output", type=pathlib.Path, help="instead of the standard output")
     args = parser.parse_args()
-    text = json.dumps(document(args.build, args.program or args.build / "bin/inflight"), indent=2) + "\n"
+    text = json.dumps(document(args.build, args.program or args.build / args.target, args.target, args.name), indent=2) + "\n"
     if args.output:
         args.output.write_text(text)
     else:

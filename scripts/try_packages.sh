@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs each package of dist/ on a bare machine in a folder, asks for a first answer, over HTTP too, and uninstalls it:
-# prints the seconds from the file to the answer, and fails where an answer is missing or a file is left behind. On Debian 12
-# the steps of deploy/container/Dockerfile too: a server as the user inflight, by the names of the old images.
+# prints the seconds from the file to the answer, and fails where an answer is missing or a file is left behind. With the
+# package of the library the example is compiled; the plug-in's is installed over a file of its name, which comes back. On
+# Debian 12 the steps of deploy/container/Dockerfile too: a server as the user inflight, by the names of the old images.
 #
 # usage: scripts/try_packages.sh [SUITE [MIRROR]]      default: bookworm, from the mirror of this machine
-# Runs as root; needs debootstrap, and 1 GB in build/bare. A suite's bare system is kept there for the next run.
+# Runs as root; needs debootstrap, and 2 GB in build/bare. A suite's bare system is kept there for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=${1:-bookworm}
@@ -74,9 +75,9 @@ try() { # NAME FILE INSTALL PROGRAM MODEL UNINSTALL
   awk -v a="$start" -v b="$answered" -v n="$name" 'BEGIN {printf "%-8s %5.1f s from the file to the first answer; nothing left behind\n", n, b - a}'
 }
 
-deb=$(ls dist/*.deb)
+deb=$(ls dist/inflight_*.deb)
 wheel=$(ls dist/*.whl)
-tarball=$(ls dist/*.tar.gz)
+tarball=$(ls dist/inflight-[0-9]*.tar.gz)
 folder=/opt/$(basename "$tarball" .tar.gz)
 echo "$suite: $(chroot "$base" bash -c '. /etc/os-release; echo "$PRETTY_NAME"'), $(nproc) cores"
 try deb "$deb" "apt-get install -y -qq --no-install-recommends ./${deb##*/}" inflight /usr/share/inflight/demo \
@@ -84,6 +85,30 @@ try deb "$deb" "apt-get install -y -qq --no-install-recommends ./${deb##*/}" inf
 try wheel "$wheel" "python3 -m venv /opt/venv && /opt/venv/bin/pip install -q --no-index ${wheel##*/}" /opt/venv/bin/inflight \
   /opt/venv/share/inflight/demo '/opt/venv/bin/pip uninstall -q -y inflight; test -z "$(find /opt/venv -type f -name "*inflight*")"; rm -rf /opt/venv'
 try tarball "$tarball" "tar xzf ${tarball##*/} -C /opt" "$folder/bin/inflight" "$folder/share/inflight/demo" "rm -r $folder"
+
+fresh
+cp dist/libinflight-dev_*.deb dist/inflight-triton-backend_*.deb "$root/tmp/"
+inside 'apt-get update -qq; apt-get install -y -qq --no-install-recommends g++ pkg-config' >"$root.log" 2>&1 || { tail -5 "$root.log" >&2; exit 1; }
+files >"$root.before"
+inside 'cd /tmp
+  apt-get install -y -qq --no-install-recommends ./libinflight-dev_*.deb
+  g++ -std=c++20 /usr/share/doc/libinflight-dev/examples/embed/main.cc -o embed $(pkg-config --cflags --libs inflight)' \
+  >>"$root.log" 2>&1 || { tail -5 "$root.log" >&2; exit 1; }
+mkdir -p "$root/tmp/demo" && cp models/demo/*.json models/demo/*.safetensors "$root/tmp/demo/"
+inside '/tmp/embed /tmp/demo "What is 27 + 54?"' | grep -q '27 + 54 = 81' || { echo "library: no answer" >&2; exit 1; }
+inside 'apt-get purge -y -qq libinflight-dev
+  backends=/opt/tritonserver/backends/tensorrtllm
+  mkdir -p $backends && echo of-the-image >$backends/libtriton_tensorrtllm.so
+  cd /tmp && apt-get install -y -qq --no-install-recommends ./inflight-triton-backend_*.deb
+  ! ldd $backends/libtriton_tensorrtllm.so | grep "not found"
+  cmp /opt/tritonserver/backends/inflight/libtriton_inflight.so $backends/libtriton_tensorrtllm.so
+  apt-get purge -y -qq inflight-triton-backend
+  grep of-the-image $backends/libtriton_tensorrtllm.so
+  rm -r /opt/tritonserver' >>"$root.log" 2>&1 || { tail -5 "$root.log" >&2; exit 1; }
+left=$(files | comm -13 "$root.before" -)
+[ -z "$left" ] || { echo "library and plug-in leave behind: $left" >&2; exit 1; }
+echo "library    the example compiles and answers; nothing left behind"
+echo "plug-in    its libraries are found; what it replaced is back"
 
 if [ "$suite" = bookworm ]; then
   fresh

@@ -18,6 +18,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUMS, BILL = "SHA256SUMS", "inflight.spdx.json"
 TARBALL, DEB = "inflight-1.2.3-linux-x86_64.tar.gz", "inflight_1.2.3_amd64.deb"
 WHEEL = "inflight-1.2.3-py3-none-manylinux_2_99_x86_64.whl"
+LIBRARIES = {"libinflight-dev": "usr/lib/x86_64-linux-gnu/libinflight.so.1.2.3",
+             "inflight-triton-backend": "opt/tritonserver/backends/tensorrtllm/libtriton_tensorrtllm.so"}  # fmt: skip
 pytestmark = pytest.mark.skipif(
     not (shutil.which("dpkg-deb") and shutil.which("objdump")), reason="this machine has no dpkg-deb or objdump"
 )
@@ -40,9 +42,9 @@ def program(tmp_path_factory):
     return get
 
 
-def bill_of(content):
+def bill_of(content, name="inflight"):
     digest = hashlib.sha256(content).hexdigest()
-    package = {"name": "inflight", "checksums": [{"algorithm": "SHA256", "checksumValue": digest}]}
+    package = {"name": name, "checksums": [{"algorithm": "SHA256", "checksumValue": digest}]}
     document = dict.fromkeys(("spdxVersion", "dataLicense", "SPDXID", "name", "documentNamespace", "creationInfo"), "x")
     return json.dumps({**document, "packages": [package]}).encode()
 
@@ -53,22 +55,39 @@ def sum_up(dist):
     (dist / SUMS).write_text("".join(lines))
 
 
-def write_release(dist, content, bill=None, in_wheel=None, wheel=WHEEL):
-    dist.mkdir()
-    bill = bill or bill_of(content)
-    with tarfile.open(dist / TARBALL, "w:gz") as archive:
-        for name, data in (("bin/inflight", content), (f"share/doc/inflight/{BILL}", bill)):
-            member = tarfile.TarInfo(f"inflight-1.2.3-linux-x86_64/{name}")
+def write_tarball(path, files):
+    with tarfile.open(path, "w:gz") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}")
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
-    root = dist.parent / f"{dist.name}.root"
-    for name, data in (("usr/bin/inflight", content), (f"usr/share/doc/inflight/{BILL}", bill)):
+
+
+def write_deb(dist, package, files):
+    root = dist.parent / f"{dist.name}.{package}"
+    for name, data in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
     (root / "DEBIAN").mkdir()
-    control = "Package: inflight\nVersion: 1.2.3\nArchitecture: amd64\nMaintainer: x <x@example.org>\nDescription: x\n"
+    control = f"Package: {package}\nVersion: 1.2.3\nArchitecture: amd64\nMaintainer: x <x@example.org>\nDescription: x\n"
     (root / "DEBIAN/control").write_text(control)
-    call("dpkg-deb", "--build", "--root-owner-group", root, dist / DEB, env={**os.environ, "SOURCE_DATE_EPOCH": "1"})
+    path = dist / f"{package}_1.2.3_amd64.deb"
+    call("dpkg-deb", "--build", "--root-owner-group", root, path, env={**os.environ, "SOURCE_DATE_EPOCH": "1"})
+
+
+def write_library(dist, package, content):
+    bill = bill_of(content, package)
+    write_deb(dist, package, {LIBRARIES[package]: content, f"usr/share/doc/{package}/{package}.spdx.json": bill})
+    (dist / f"{package}.spdx.json").write_bytes(bill)
+
+
+def write_release(dist, content, bill=None, in_wheel=None, wheel=WHEEL, libraries=None):
+    dist.mkdir()
+    bill = bill or bill_of(content)
+    write_tarball(dist / TARBALL, {"bin/inflight": content, f"share/doc/inflight/{BILL}": bill})
+    write_deb(dist, "inflight", {"usr/bin/inflight": content, f"usr/share/doc/inflight/{BILL}": bill})
+    for package in LIBRARIES:
+        write_library(dist, package, (libraries or {}).get(package, content))
     with zipfile.ZipFile(dist / wheel, "w") as archive:
         archive.writestr("inflight-1.2.3.data/scripts/inflight", in_wheel or content)
         archive.writestr(f"inflight-1.2.3.dist-info/{BILL}", bill)
@@ -132,27 +151,27 @@ def test_files_that_are_missing_strange_or_of_another_version(dist):
     (dist / "notes.txt").write_text("")
     (dist / WHEEL).unlink()
     faults = failed(check(dist))["files"]
-    assert "0 files of the kind wheel, one is needed" in faults
+    assert "inflight: 0 files of the kind wheel, one is needed" in faults
     assert "they are of several versions: 1.2.3, 1.2.4" in faults
     assert "notes.txt does not belong to a release" in faults
 
 
 def test_another_program_in_the_wheel(tmp_path, program):
     found = failed(check(write_release(tmp_path / "dist", program(), in_wheel=program("-O2", "-DX", "-g"))))
-    assert found["program"][0].startswith("they differ: tarball ")
-    assert found["materials"] == ["does not name the program in the wheel by its SHA-256"]
+    assert found["program"][0].startswith("inflight: they differ: tarball ")
+    assert found["materials"] == [f"{BILL} does not name the program in the wheel by its SHA-256"]
 
 
 def test_a_bill_that_is_of_another_program_or_is_none(tmp_path, program):
     other = write_release(tmp_path / "other", program(), bill=bill_of(b"another"))
     assert len(failed(check(other))["materials"]) == 3
     (other / BILL).write_text("{}")
-    assert "lacks spdxVersion" in failed(check(other))["materials"]
+    assert f"{BILL} lacks spdxVersion" in failed(check(other))["materials"]
 
 
 def test_functions_of_a_newer_c_library_are_listed(tmp_path, dist, program):
     faults = failed(check(dist, "--glibc", "2.1"))["glibc"]
-    assert [fault for fault in faults if fault.startswith("__libc_start_main is of glibc 2.")]
+    assert [fault for fault in faults if fault.startswith("inflight: __libc_start_main is of glibc 2.")]
     assert all(fault.endswith(", 2.1 is the newest allowed") for fault in faults)
     promised = write_release(tmp_path / "old", program(), wheel=WHEEL.replace("2_99", "2_1"))
     assert failed(check(promised))["glibc"] == faults, "the wheel's name is the promise"
@@ -163,10 +182,43 @@ def test_functions_of_a_newer_c_library_are_listed(tmp_path, dist, program):
 
 def test_other_libraries_and_size(tmp_path, program):
     linked = write_release(tmp_path / "dist", program("-Wl,--no-as-needed", "-lstdc++"))
-    assert failed(check(linked))["libraries"][0].startswith("it loads libstdc++.so.6, ")
+    loaded = failed(check(linked))["libraries"]
+    assert loaded[0].startswith("inflight: it loads libstdc++.so.6, ")
+    assert not [fault for fault in loaded if fault.startswith("libinflight-dev: ")], "programs with it load the C++ library too"
     assert failed(check(linked, "--program-mb", "0.001"))["size"][0].endswith(
         "at most 0.001 are allowed (scripts/program_size.py says what takes them)"
     )
+
+
+def test_a_library_that_is_missing_or_has_another_name(tmp_path, dist):
+    (dist / "libinflight-dev_1.2.3_amd64.deb").unlink()
+    sum_up(dist)
+    assert failed(check(dist)) == {"files": ["libinflight-dev: 0 files of the kind deb, one is needed"]}
+    nameless = tmp_path / "nameless"
+    nameless.mkdir()
+    write_deb(nameless, "libinflight-dev", {"usr/lib/libinflight.so": b"not the file but its link"})
+    shutil.copy(nameless / "libinflight-dev_1.2.3_amd64.deb", dist)
+    sum_up(dist)
+    assert failed(check(dist)) == {
+        "program": ["libinflight-dev: there is none in the deb"],
+        "materials": ["libinflight-dev.spdx.json is not in the deb"],
+    }
+
+
+def test_the_package_for_gpus_may_be_missing_but_not_a_part_of_it(dist, program):
+    content = program("-O1")
+    bill = bill_of(content)
+    write_deb(dist, "inflight-cuda", {"usr/bin/inflight": content, "usr/share/doc/inflight-cuda/inflight.spdx.json": bill})
+    sum_up(dist)
+    assert failed(check(dist)) == {
+        "files": ["inflight-cuda: 0 files of the kind tarball, one is needed", "inflight-cuda.spdx.json is missing"],
+        "materials": ["inflight-cuda.spdx.json is missing"],
+    }
+    tarball = dist / "inflight-cuda-1.2.3-linux-x86_64.tar.gz"
+    write_tarball(tarball, {"bin/inflight": content, f"share/doc/inflight/{BILL}": bill})
+    (dist / "inflight-cuda.spdx.json").write_bytes(bill)
+    sum_up(dist)
+    assert failed(check(dist)) == {}
 
 
 @pytest.mark.skipif(not shutil.which("gpg"), reason="this machine has no gpg, which checks signatures")

@@ -90,6 +90,8 @@ def test_every_library_that_the_program_names_is_a_file_of_a_listed_package(docu
             assert package["versionInfo"] == call("dpkg-query", "--show", "--showformat=${Version}", name)
             assert re.fullmatch(r"built from source package \S+ \S+", package["sourceInfo"])
     assert packages["libc6"]["sourceInfo"].split()[-2] == "glibc"
+    if "libstdc++.so.6" not in needed:  # it is in the program
+        return
     (reference,) = packages["libstdc++6"]["externalRefs"]
     assert reference["referenceLocator"].split("@")[0].endswith("/libstdc%2B%2B6")  # by the specification of package URLs
 
@@ -110,7 +112,7 @@ def test_archives_in_the_program_are_listed(tmp_path, document):
     ninja = tmp_path / "ninja"
     ninja.write_text(f'#!/bin/sh\n[ "$4" != commands ] || echo "{words}"\n')
     ninja.chmod(0o755)
-    (tmp_path / "CMakeCache.txt").write_text(f"CMAKE_MAKE_PROGRAM:FILEPATH={ninja}\n")
+    (tmp_path / "CMakeCache.txt").write_text(f"CMAKE_MAKE_PROGRAM:FILEPATH={ninja}\nCMAKE_PROJECT_VERSION:STATIC=0.1.0\n")
     packages = related(sbom.document(tmp_path, INFLIGHT), "STATIC_LINK")
     assert packages["zlib1g-dev"]["versionInfo"] == call("dpkg-query", "--show", "--showformat=${Version}", "zlib1g-dev")
     assert packages["thing"]["externalRefs"][0]["referenceLocator"].endswith("/thing@1%3A2.0%2Bds-1?arch=source")
