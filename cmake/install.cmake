@@ -6,7 +6,6 @@
 # The library is shared: what it links (fmt, spdlog, PCRE2, ...) stays its own affair, so that a consumer needs the
 # public headers and one file. It is made of the objects that the program links, and exports the functions of
 # include/inflight alone (cmake/inflight.map).
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS inflight RUNTIME COMPONENT program)
