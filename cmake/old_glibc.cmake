@@ -13,4 +13,7 @@ function(inflight_link_old_glibc target)
   target_link_libraries(${target} PRIVATE inflight_old_glibc)
   # The three by name: what they had is in libc since 2.34, where older systems do not have it.
   target_link_options(${target} PRIVATE "-L${glibc_stubs}" "LINKER:--push-state,--no-as-needed,-lpthread,-ldl,-lrt,--pop-state")
+  if(INFLIGHT_CUDA)  # cuBLASLt and what it loads find the C library of the system where they are, not the stubs
+    target_link_options(${target} PRIVATE LINKER:--allow-shlib-undefined)
+  endif()
 endfunction()
