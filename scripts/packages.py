@@ -29,6 +29,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import sys
 import tarfile
 import time
@@ -110,12 +111,17 @@ def third_party(document):
         if package["SPDXID"] not in ids:
             continue
         name, rule = package["name"], "=" * 100
-        text += f"\n{rule}\n{name} {package['versionInfo']}\n{rule}\n\n" + copyright_of(name)
+        text += f"\n{rule}\n{name} {package.get('versionInfo', '')}".rstrip() + f"\n{rule}\n\n" + copyright_of(name)
     return text
 
 
 def copyright_of(name):
-    for path in (pathlib.Path("/usr/share/doc", name, "copyright"), ROOT / "build/static-deps/copyright" / name):
+    paths = [pathlib.Path("/usr/share/doc", name, "copyright"), ROOT / "build/static-deps/copyright" / name]
+    nvcc = shutil.which("nvcc")
+    if name.startswith("libcud") and nvcc:  # an archive of the toolkit: NVIDIA's, or that of its packages for Python
+        toolkit = pathlib.Path(nvcc).resolve().parent.parent
+        paths += [toolkit / "EULA.txt", *sorted(toolkit.glob("dist-info/nvidia_cuda_runtime-*/licenses/License.txt"))]
+    for path in paths:
         if path.is_file():
             return path.read_text(errors="replace")
     sys.exit(f"packages.py: {name} is linked into a file, and its copyright file is nowhere")
@@ -224,12 +230,13 @@ def main():
     files = program_files(args.stage)
     program = args.stage / "bin/inflight"
     version = output(program, "--version").split()[1]
+    cublas = cublas_of(program) if args.cuda else None
     args.output.mkdir(parents=True, exist_ok=True)
     name = "inflight-cuda" if args.cuda else "inflight"
     tarball = args.output / f"{name}-{version}-linux-{platform.machine()}.tar.gz"
     write_tarball(files, tarball.name.removesuffix(".tar.gz"), tarball, args.level)
     made, bills = [tarball], {name: files[f"{DOC}/inflight.spdx.json"]}
-    debs = [debian_package.server(files, version, cublas_of(program) if args.cuda else None)]
+    debs = [debian_package.server(files, version, cublas)]
     if not args.cuda:
         made.append(write_wheel(files, version, platform_of(program), args.output, args.level))
         for files_of, make in ((library_files, debian_package.library), (plugin_files, debian_package.plugin)):

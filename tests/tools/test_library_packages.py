@@ -164,3 +164,33 @@ def test_the_library_that_was_there_is_back_when_the_package_goes(dist, tmp_path
     call(*dpkg, "--purge", PLUGIN)
     assert [path.relative_to(tmp_path).as_posix() for path in (tmp_path / "opt").rglob("*") if path.is_file()] == [BACKEND]
     assert library.read_text() == "of NVIDIA"
+
+
+def test_packages_for_gpus_name_the_library_of_nvidia(stage, tmp_path):
+    """Of a program that loads a stand-in of cuBLASLt and says its version."""
+    version = run("--version").stdout.split()[1]
+    (tmp_path / "main.c").write_text(
+        f'#include <stdio.h>\nint cublas(void);\nint main(void) {{ return puts("inflight {version}") < 0 || cublas(); }}\n'
+    )
+    (tmp_path / "cublas.c").write_text("int cublas(void) { return 0; }\n")
+    library = tmp_path / "libcublasLt.so.13"
+    call("cc", "-shared", "-fPIC", "-Wl,-soname,libcublasLt.so.13", tmp_path / "cublas.c", "-o", library)
+    copy = shutil.copytree(stage, tmp_path / "stage", symlinks=True)
+    output = tmp_path / "dist"
+    command = (sys.executable, ROOT / "scripts/packages.py", copy, "--cuda", "--output", output, "--level", "1")
+    refused = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, check=False, env=EPOCH)
+    assert "loads no libcublasLt" in refused.stderr
+    assert refused.returncode == 1
+    assert not output.exists()
+    call("cc", tmp_path / "main.c", library, f"-Wl,-rpath,{tmp_path}", "-o", copy / "bin/inflight")
+    call(*command, env=EPOCH)
+    deb = only(output, "inflight-cuda_*.deb")
+    assert sorted(path.name for path in output.iterdir()) == sorted(
+        ["SHA256SUMS", deb.name, "inflight-cuda.spdx.json", only(output, "inflight-cuda-*.tar.gz").name]
+    )
+    assert re.search(r"libc6 .*, libcublas-13-0 \| libcublas-13-1 ", field(output, "inflight-cuda", "Depends"))
+    assert field(output, "inflight-cuda", "Conflicts") == "inflight"
+    listed = call("dpkg-deb", "--contents", deb)
+    assert " ./usr/share/doc/inflight-cuda/copyright\n" in listed
+    assert " ./usr/bin/inflight\n" in listed
+    assert " ./usr/share/doc/inflight/" not in listed
