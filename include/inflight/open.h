@@ -67,8 +67,10 @@ struct OpenOptions {
   std::string quant_algo = "auto";
   std::optional<int> group_size = std::nullopt;  // columns of a group of W8A16_GPTQ and W4A16_GPTQ;
                                                  // unset: the model's own, 128 of others
-  std::optional<bool> fp8_kv_cache = std::nullopt;      // unset: the model's own; GPUs only
-  std::optional<bool> quantize_lm_head = std::nullopt;  // unset: the model's own; GPUs only
+  std::optional<bool> fp8_kv_cache = std::nullopt;  // unset: the model's own; GPUs only
+  // The output layer in fewer bits, too: in FP8 beside FP8 weights, on the CPU in int8 beside int8
+  // and int4 ones. Unset: the model's own.
+  std::optional<bool> quantize_lm_head = std::nullopt;
   std::string ops = {};    // table of operators by name, such as "reference"; empty = the fastest
   std::string owner = {};  // names the model's shares in the account of memory, for logs
   // Called on Open's thread with the part of the work that is done, [0, 1], and what is being done.

@@ -46,18 +46,20 @@ Status CheckOptions(const std::filesystem::path& dir, const model::ModelConfig& 
     return FailedPrecondition(fmt::format("{}: the engine's dtype is {}, not {}; {}", dir.string(),
                                           DTypeName(config.dtype), DTypeName(*options.dtype),
                                           kRebuild));
-  if (options.quant_algo && *options.quant_algo != config.quant_algo)
-    return FailedPrecondition(fmt::format("{}: the engine's quantisation is {}, not {}; {}",
-                                          dir.string(), NameOf(config.quant_algo),
-                                          NameOf(*options.quant_algo), kRebuild));
-  if (options.group_size && *options.group_size != config.group_size)
+  const bool wants_head = options.quantize_lm_head.value_or(false);
+  if (!Grants(config, {options.quant_algo, options.group_size, wants_head})) {
+    if (options.quant_algo && *options.quant_algo != config.quant_algo)
+      return FailedPrecondition(fmt::format("{}: the engine's quantisation is {}, not {}; {}",
+                                            dir.string(), NameOf(config.quant_algo),
+                                            NameOf(*options.quant_algo), kRebuild));
     return FailedPrecondition(fmt::format("{}: the engine's group_size is {}, not {}; {}",
-                                          dir.string(), config.group_size, *options.group_size,
-                                          kRebuild));
-  if (options.quantize_lm_head && *options.quantize_lm_head != config.quantize_lm_head)
+                                          dir.string(), config.group_size,
+                                          options.group_size.value_or(0), kRebuild));
+  }
+  if (options.quantize_lm_head && *options.quantize_lm_head != HasQuantizedHead(config))
     return FailedPrecondition(
         fmt::format("{}: the engine's lm_head is {}, not {}; {}", dir.string(),
-                    DTypeName(config.quantize_lm_head ? LinearDType(config) : config.dtype),
+                    DTypeName(FormOfTable(config, StemOfHead(config)).dtype),
                     *options.quantize_lm_head ? "quantised" : "of the model's dtype", kRebuild));
   if (options.limits)
     return FailedPrecondition(fmt::format("{}: an engine's limits are fixed when it is built; {}",

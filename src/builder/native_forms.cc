@@ -125,8 +125,7 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
   model::DecoderWeights unused;
   KeptLinears linears;
   size_t num_linears = 0;
-  const bool takes_tables =
-      options.target != DeviceKind::kCuda && !options.quantize_lm_head.value_or(false);
+  const bool takes_tables = options.target != DeviceKind::kCuda;
   for (const WeightSlot& slot : model::WeightSlots(plain, unused)) {
     if (!slot.is_linear && !(takes_tables && IsTable(slot))) continue;
     if (slot.is_linear) ++num_linears;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "builder/quantize.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -419,6 +420,102 @@ TEST_F(QuantizeTest, Fp8TakesTheHeadInWhereItIsAskedTo) {
   model.config["tie_word_embeddings"] = true;
   model.Write(dir_ / "hf");
   EXPECT_THAT(error(kFp8), HasSubstr("whose lm_head is its embedding table"));
+}
+
+// Beside int8 and int4 weights the head is int8 on the CPU, and so is a table that is the head.
+TEST_F(QuantizeTest, IntegersTakeTheHeadInOnTheCpu) {
+  const auto build = [&](const std::filesystem::path& from, std::optional<QuantAlgo> algo,
+                         std::optional<int> group_size, std::optional<bool> head) {
+    const Status built = Build({.checkpoint_dir = from,
+                                .output_dir = dir_ / "engine",
+                                .quant_algo = algo,
+                                .group_size = group_size,
+                                .quantize_lm_head = head,
+                                .limits = {},
+                                .merge_ranks = true});
+    EXPECT_TRUE(built.ok()) << built.ToString();
+    return *ReadFile(dir_ / "engine" / "rank0.engine");
+  };
+  struct Case {
+    QuantAlgo algo;
+    std::optional<int> group_size;
+    bool is_tied;
+    model::LinearForm head;
+  };
+  using enum QuantAlgo;
+  const model::LinearForm rows = {.dtype = DType::kI8};
+  const model::LinearForm groups = {.dtype = DType::kI8, .group_size = 16};
+  for (const auto& [algo, group_size, is_tied, head] : {Case{kW8A16, {}, false, rows},
+                                                        {kW4A16, {}, false, rows},
+                                                        {kW4A16, {}, true, rows},
+                                                        {kW4A16Gptq, 16, true, groups},
+                                                        {kW8A16Gptq, 16, false, groups}}) {
+    SCOPED_TRACE(fmt::format("{}, tied: {}", QuantAlgoName(algo), is_tied));
+    TestModel model = TinyLlama(/*intermediate_size=*/32);
+    model.is_wavy = true;
+    model.config["tie_word_embeddings"] = is_tied;
+    model.Write(dir_ / "hf");
+    const std::string with = build(dir_ / "hf", algo, group_size, true);
+    const auto engine =
+        Open(dir_ / "engine", *device_,
+             {.quant_algo = algo, .group_size = group_size, .quantize_lm_head = true});
+    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    const model::ModelConfig& config = (*engine)->config;
+    EXPECT_EQ(config.quant_algo, kMixedPrecision);
+    EXPECT_EQ(FormOfTable(config, StemOfHead(config)), head);
+    EXPECT_EQ(FormOf(config, "transformer.layers.0.mlp.fc").dtype,
+              algo == kW4A16 || algo == kW4A16Gptq ? DType::kI4 : DType::kI8);
+    EXPECT_EQ(FormOfTable(config, model::kEmbeddingStem).is_quantized(), is_tied);
+    EXPECT_THAT(Open(dir_ / "engine", *device_, {.quantize_lm_head = false}).status().message(),
+                HasSubstr("the engine's lm_head is int8, not of the model's dtype"));
+    EXPECT_THAT(Open(dir_ / "engine", *device_, {.quant_algo = algo}).status().message(),
+                HasSubstr("the engine's quantisation is MIXED_PRECISION, not "));
+    for (const int tp_size : {1, 2}) {
+      if (tp_size == 2 && group_size) continue;  // which cuts no groups of 16
+      ASSERT_TRUE(Convert({.model_dir = dir_ / "hf",
+                           .output_dir = dir_ / "checkpoint",
+                           .dtype = "float32",
+                           .quant_algo = algo,
+                           .group_size = group_size,
+                           .quantize_lm_head = true,
+                           .tp_size = tp_size})
+                      .ok());
+      const std::string of_checkpoint = build(dir_ / "checkpoint", algo, group_size, true);
+      EXPECT_EQ(build(dir_ / "checkpoint", {}, {}, {}), of_checkpoint) << tp_size;
+      // Ranks store a tied table twice.
+      if (!is_tied || tp_size == 1) {
+        EXPECT_EQ(of_checkpoint, with) << tp_size;
+      }
+      EXPECT_THAT(Open(dir_ / "checkpoint", *device_, {.quant_algo = algo}).status().message(),
+                  HasSubstr("already"));
+    }
+    EXPECT_THAT(Build({.checkpoint_dir = dir_ / "hf",
+                       .output_dir = dir_ / "no",
+                       .quant_algo = algo,
+                       .group_size = group_size,
+                       .quantize_lm_head = true,
+                       .limits = {},
+                       .target = DeviceKind::kCuda})
+                    .message(),
+                HasSubstr("quantize_lm_head: got true, only beside"));
+  }
+}
+
+// Asked for of a checkpoint whose layers are quantised already.
+TEST_F(QuantizeTest, AHeadIsTakenInLate) {
+  ASSERT_TRUE(ConvertTo("float32", QuantAlgo::kW8A16).ok());
+  std::vector<std::string> engines;
+  for (const auto& [from, algo] :
+       {std::pair("checkpoint", std::optional<QuantAlgo>()), {"hf", QuantAlgo::kW8A16}}) {
+    const Status built = Build({.checkpoint_dir = dir_ / from,
+                                .output_dir = dir_ / "engine",
+                                .quant_algo = algo,
+                                .quantize_lm_head = true,
+                                .limits = {}});
+    ASSERT_TRUE(built.ok()) << built.ToString();
+    engines.push_back(*ReadFile(dir_ / "engine" / "rank0.engine"));
+  }
+  EXPECT_EQ(engines[0], engines[1]);
 }
 
 TEST_F(QuantizeTest, WhatCannotBeReadIsRefusedByName) {

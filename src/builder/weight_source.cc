@@ -251,9 +251,9 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path
 // What the weights are quantised as, of weights that are `stored` so already.
 Status SetAlgo(const SourceOptions& options, model::QuantAlgo stored, model::ModelConfig& config) {
   const bool is_stored = stored != model::QuantAlgo::kNone;
-  const bool is_other = options.quant_algo.value_or(stored) != stored ||
-                        options.group_size.value_or(config.group_size) != config.group_size;
-  if (is_stored && is_other)
+  const model::QuantizationWish wish = {options.quant_algo, options.group_size,
+                                        options.quantize_lm_head.value_or(false)};
+  if (is_stored && !Grants(config, wish))
     return FailedPrecondition(fmt::format(
         "the weights are {} already{}; convert the model again for others",
         stored == model::QuantAlgo::kFp8PerChannelPerToken ? "FP8" : DTypeName(LinearDType(config)),
@@ -355,7 +355,10 @@ Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::pa
   if (const Status set = SetAlgo(options, StoredQuantAlgo(*source), config); !set.ok())
     return set.WithPrefix(dir.string());
   config.fp8_kv_cache = options.fp8_kv_cache.value_or(config.fp8_kv_cache);
-  config.quantize_lm_head = options.quantize_lm_head.value_or(config.quantize_lm_head);
+  if (options.quantize_lm_head.value_or(false) && options.target != DeviceKind::kCuda)
+    QuantizeHead(config);
+  else
+    config.quantize_lm_head = options.quantize_lm_head.value_or(config.quantize_lm_head);
   const bool has_fp8 = config.quant_algo == model::QuantAlgo::kFp8PerChannelPerToken;
   const bool must_narrow = options.target == DeviceKind::kCuda && config.dtype == DType::kF32;
   if (!options.dtype && (must_narrow || (has_fp8 && config.dtype == DType::kF32))) {

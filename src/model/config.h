@@ -228,6 +228,21 @@ std::vector<LinearForm> FormsOf(const ModelConfig& config);
 inline constexpr std::string_view kEmbeddingStem = "transformer.vocab_embedding";
 inline constexpr std::string_view kHeadStem = "lm_head";
 LinearForm FormOfTable(const ModelConfig& config, std::string_view stem);
+std::string_view StemOfHead(const ModelConfig& config);  // of a tied table the embedding's
+bool HasQuantizedHead(const ModelConfig& config);
+
+// Gives the head int8 where the linears are integers, as quantize_lm_head asks for: a scale for
+// each row, or each group of the linears' size. A tied table has the form at both ends. The model
+// becomes one of kMixedPrecision; a head that has a form keeps it. Others are left to
+// quantize_lm_head.
+void QuantizeHead(ModelConfig& config);
+// Whether the model is what asking for these makes of one without any; empty is any.
+struct QuantizationWish {
+  std::optional<QuantAlgo> algo;
+  std::optional<int> group_size;
+  bool quantize_lm_head = false;
+};
+bool Grants(const ModelConfig& config, const QuantizationWish& wish);
 
 // Whether any linear of layers with experts is int8 or int4.
 bool HasIntegerExperts(const ModelConfig& config);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -156,7 +157,8 @@ Status CheckHead(const ModelConfig& config) {
   if (config.quant_algo != QuantAlgo::kFp8PerChannelPerToken)
     return Unimplemented(
         "quantize_lm_head: got true, only beside quant_algo FP8_PER_CHANNEL_PER_TOKEN is it "
-        "supported");
+        "supported, and on the CPU with int8 or int4 weights (quant_algo W8A16, W4A16, W8A16_GPTQ, "
+        "W4A16_GPTQ)");
   if (config.tied_embeddings)
     return Unimplemented(
         "quantize_lm_head: got true for a model whose lm_head is its embedding table, which keeps "
@@ -259,6 +261,55 @@ LinearForm FormOfTable(const ModelConfig& config, std::string_view stem) {
   if (config.quant_algo == QuantAlgo::kMixedPrecision) return FormOf(config, stem);
   if (stem == kHeadStem && config.quantize_lm_head) return FormOf(config, {});
   return {.dtype = config.dtype};
+}
+
+std::string_view StemOfHead(const ModelConfig& config) {
+  return config.tied_embeddings ? kEmbeddingStem : kHeadStem;
+}
+
+bool HasQuantizedHead(const ModelConfig& config) {
+  return FormOfTable(config, StemOfHead(config)).is_quantized();
+}
+
+void QuantizeHead(ModelConfig& config) {
+  const bool has_integers =
+      config.quant_algo == QuantAlgo::kMixedPrecision || ops::IsInteger(LinearDType(config));
+  if (!has_integers) {
+    config.quantize_lm_head = true;
+    return;
+  }
+  config.quantize_lm_head = false;
+  LinearForm head = {.dtype = DType::kI8};
+  if (config.quant_algo != QuantAlgo::kMixedPrecision) {
+    head.group_size = FormOf(config, {}).group_size;
+    DecoderWeights unused;
+    std::map<std::string, LinearForm, std::less<>> forms;
+    for (const WeightSlot& slot : WeightSlots(config, unused))
+      if (slot.is_quantized) forms[slot.name.substr(0, slot.name.rfind('.'))] = slot.form;
+    config.slot_forms = std::move(forms);
+    config.quant_algo = QuantAlgo::kMixedPrecision;
+    config.group_size = 0;
+    config.has_zero_point = false;
+  }
+  config.slot_forms.emplace(StemOfHead(config), head);
+}
+
+bool Grants(const ModelConfig& config, const QuantizationWish& wish) {
+  const auto is_one = [&](const ModelConfig& other) {
+    return other.quant_algo == config.quant_algo && other.group_size == config.group_size &&
+           other.slot_forms == config.slot_forms;
+  };
+  ModelConfig asked = config;
+  asked.quant_algo = wish.algo.value_or(config.quant_algo);
+  asked.group_size = wish.group_size.value_or(config.group_size);
+  if (is_one(asked)) return true;
+  if (!wish.quantize_lm_head || config.quant_algo != QuantAlgo::kMixedPrecision) return false;
+  if (HasGroups(asked.quant_algo)) asked.group_size = wish.group_size.value_or(kDefaultGroupSize);
+  QuantizeHead(asked);
+  // What was a tied table, where ranks store it twice.
+  const auto table = config.slot_forms.find(kEmbeddingStem);
+  if (table != config.slot_forms.end()) asked.slot_forms.insert(*table);
+  return is_one(asked);
 }
 
 std::vector<LinearForm> FormsOf(const ModelConfig& config) {

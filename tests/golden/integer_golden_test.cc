@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // int8 and int4 weights against a second implementation (make_integer_golden.py): logits for each
 // road to an engine and each table of operators.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "artifact/tensor_set.h"
@@ -26,23 +28,34 @@ std::filesystem::path ModelDir(const std::string& name) {
 }
 
 struct IntegerCase {
-  model::QuantAlgo algo = model::QuantAlgo::kW8A16;
-  std::string model;
-  std::string name() const { return std::string(QuantAlgoName(algo)) + "_" + model; }
+  const char* folder;
+  model::QuantAlgo algo;
+  bool has_head = false;  // in int8, too
+  std::optional<int> group_size = {};
+  std::string model = {};
+  std::string name() const {
+    return fmt::format("{}{}_{}", QuantAlgoName(algo), has_head ? "_head" : "", model);
+  }
   std::filesystem::path data() const {
-    const bool is_int4 = algo == model::QuantAlgo::kW4A16;
-    return std::filesystem::path(is_int4 ? INFLIGHT_INT4_GOLDEN_DATA : INFLIGHT_INT8_GOLDEN_DATA) /
+    return std::filesystem::path(INFLIGHT_INT8_GOLDEN_DATA).parent_path() / folder /
            (model + ".safetensors");
   }
 };
 
 std::vector<IntegerCase> IntegerCases() {
+  using enum model::QuantAlgo;
   std::vector<IntegerCase> cases;
-  for (const auto algo : {model::QuantAlgo::kW8A16, model::QuantAlgo::kW4A16})
-    for (const auto& entry :
-         std::filesystem::directory_iterator(IntegerCase{algo, ""}.data().parent_path()))
-      if (entry.path().extension() == ".safetensors")
-        cases.push_back({algo, entry.path().stem().string()});
+  for (const IntegerCase& kind : {IntegerCase{"int8", kW8A16},
+                                  {"int4", kW4A16},
+                                  {"int8_head", kW8A16, true},
+                                  {"int4_head", kW4A16, true},
+                                  {"int8_head_g16", kW8A16Gptq, true, 16},
+                                  {"int4_head_g16", kW4A16Gptq, true, 16}})
+    for (const auto& entry : std::filesystem::directory_iterator(kind.data().parent_path()))
+      if (entry.path().extension() == ".safetensors") {
+        cases.push_back(kind);
+        cases.back().model = entry.path().stem().string();
+      }
   std::ranges::sort(cases, {}, &IntegerCase::name);
   return cases;
 }
@@ -77,23 +90,34 @@ class IntegerGoldenTest : public testing::TestWithParam<IntegerCase> {
     const auto checkpoint = work_dir_ / "checkpoint";
     const auto engine = work_dir_ / "engine";
     const auto late_engine = work_dir_ / "late_engine";
-    const model::QuantAlgo algo = GetParam().algo;
-    EXPECT_TRUE(builder::Convert({.model_dir = ModelDir(GetParam().model),
+    const auto& [folder, algo, has_head, group_size, model] = GetParam();
+    const std::optional<bool> head = has_head ? std::optional(true) : std::nullopt;
+    EXPECT_TRUE(builder::Convert({.model_dir = ModelDir(model),
                                   .output_dir = checkpoint,
                                   .dtype = "float32",
-                                  .quant_algo = algo})
+                                  .quant_algo = algo,
+                                  .group_size = group_size,
+                                  .quantize_lm_head = has_head})
                     .ok());
     EXPECT_TRUE(
         builder::Build({.checkpoint_dir = checkpoint, .output_dir = engine, .limits = {}}).ok());
-    EXPECT_TRUE(builder::Build({.checkpoint_dir = ModelDir(GetParam().model),
+    EXPECT_TRUE(builder::Build({.checkpoint_dir = ModelDir(model),
                                 .output_dir = late_engine,
                                 .dtype = DType::kF32,
                                 .quant_algo = algo,
+                                .group_size = group_size,
+                                .quantize_lm_head = head,
                                 .limits = {}})
                     .ok());
-    return {
-        Open(ModelDir(GetParam().model), {.dtype = DType::kF32, .quant_algo = algo, .limits = {}}),
-        Open(checkpoint), Open(engine), Open(late_engine)};
+    const builder::OpenOptions asked = {.dtype = DType::kF32,
+                                        .quant_algo = algo,
+                                        .group_size = group_size,
+                                        .quantize_lm_head = head,
+                                        .limits = {}};
+    const builder::OpenOptions again = {
+        .quant_algo = algo, .group_size = group_size, .quantize_lm_head = head};
+    return {Open(ModelDir(model), asked), Open(checkpoint, again), Open(engine, again),
+            Open(engine), Open(late_engine)};
   }
 
   void ExpectLogits(const EnginePtr& engine, const ops::OpTable& table) {
@@ -128,7 +152,11 @@ TEST_P(IntegerGoldenTest, LogitsEqualTheSecondImplementation) {
                                         .head_dim = config.head_dim,
                                         .num_heads = config.num_heads,
                                         .num_kv_heads = config.num_kv_heads});
-  for (const EnginePtr& engine : engines) ExpectLogits(engine, tables.front());
+  for (const EnginePtr& engine : engines) {
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(HasQuantizedHead(engine->config), GetParam().has_head);
+    ExpectLogits(engine, tables.front());
+  }
   for (size_t i = 1; i < tables.size(); ++i) ExpectLogits(engines.back(), tables[i]);
 }
 

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the golden data of int8 and int4 weights: what a second implementation, in numpy float64, says about the models of data/.
 
-    python tests/golden/make_integer_golden.py 8|4 [NAME...]   needs numpy, safetensors, tokenizers (for demo_perplexity)
+    python tests/golden/make_integer_golden.py 8|4 [NAME...]          needs numpy, safetensors, tokenizers (for
+                                                                      demo_perplexity)
+    python tests/golden/make_integer_golden.py 8|4 --head [--group 16] [NAME...]
 
 The forward pass below is written from the models' papers and checked before it is used: without quantisation its logits
 must equal those that transformers gave (data/NAME/reference.safetensors) within MAX_FLOAT32_ERROR. Then the weights are
@@ -13,12 +15,16 @@ layer's linears rounded per token (scale = amax / 127), which is what the CPU co
                             logits_P [prompt_len, vocab] float32   weights of B bits, activations int8
                             weight_only_P, the same shape          weights of B bits, activations float: what a backend
                                                                    that does not round activations computes
+    intB_head/, intB_head_g16/NAME.safetensors   prompt_P, logits_P where the output layer is int8, too, with activations
+                            int8, and of a model whose embedding table it is that table at both ends; with a scale for
+                            each row and token, or for 16 columns of one
     intB/demo_perplexity.json   of the replies and stories in models/demo/heldout_text.jsonl, in each of these forms
 
 A rounded activation is only a fair test if float32 cannot round it the other way: prompts are drawn until no activation
 lies within MIN_MARGIN of the middle between two integers, a hundred times what float32 sums of this size are off.
 """
 
+import argparse
 import json
 import pathlib
 import sys
@@ -31,47 +37,58 @@ DATA = HERE / "data"
 DEMO = HERE.parents[1] / "models/demo"
 MODELS = ("llama_gqa2", "llama_gqa4", "llama_odd_width", "llama_bias", "llama_llama3", "gpt2_tied", "gpt2_relu")
 PROMPT_LENGTHS = (1, 6, 11)
+HEAD_MODELS = ("llama_gqa2", "llama_gqa4", "gpt2_tied")
 MIN_MARGIN = 1e-4
 MAX_FLOAT32_ERROR = 1e-4
 MAX_DRAWS = 3000
 
 
-def rounded_weights(weights: dict, bits: int) -> dict:
-    """Weights of the layers' linears as integers and a scale per output channel stand for them."""
+def rounded_rows(rows: np.ndarray, bits: int, group: int | None) -> np.ndarray:
+    """What integers and a scale for each row, or each `group` columns of one, stand for."""
     limit = 2 ** (bits - 1)
+    parts = rows.astype(np.float32).reshape(len(rows), -1, group or rows.shape[1])
+    scale = np.abs(parts).max(axis=2, keepdims=True) / np.float32(limit)
+    ratio = parts / scale
+    q = np.clip(np.sign(ratio) * np.floor(np.abs(ratio) + 0.5), -limit, limit - 1)  # half away from zero
+    return (q.astype(np.float64) * scale.astype(np.float64)).reshape(rows.shape)
+
+
+def rounded_weights(weights: dict, bits: int, group: int | None = None, head: bool = False) -> dict:
+    """Weights of the layers' linears rounded so, and with `head` the output layer to 8 bits."""
     result = dict(weights)
+    if head:
+        name = next(n for n in ("lm_head.weight", "model.embed_tokens.weight", "transformer.wte.weight") if n in weights)
+        result[name] = rounded_rows(weights[name], 8, group)
     for name, value in weights.items():
         if not name.endswith(("_proj.weight", ".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
             continue
-        rows = (value.T if ".c_" in name else value).astype(np.float32)  # GPT-2 stores [in, out]
-        scale = np.abs(rows).max(axis=1, keepdims=True) / np.float32(limit)
-        ratio = rows / scale
-        q = np.clip(np.sign(ratio) * np.floor(np.abs(ratio) + 0.5), -limit, limit - 1)  # half away from zero
-        rows = q.astype(np.float64) * scale.astype(np.float64)
+        rows = rounded_rows(value.T if ".c_" in name else value, bits, group)  # GPT-2 stores [in, out]
         result[name] = rows.T if ".c_" in name else rows
     return result
 
 
 class Rounding:
-    """Whether the linears of the layers round their activations; counts how near one came to a tie."""
+    """Whether the linears of the layers, and the head, round their activations; counts how near one came to a tie."""
 
-    def __init__(self, activations: bool = False):
+    def __init__(self, activations: bool = False, group: int | None = None, of_head: bool = False):
         self.activations = activations
+        self.group = group
+        self.of_head = of_head
         self.margin = 0.5
 
     def linear(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         """x [tokens, in], w [out, in]."""
         if self.activations:
-            amax = np.abs(x).max(axis=1, keepdims=True)
-            steps = x * (127 / amax)
+            parts = x.reshape(len(x), -1, self.group or x.shape[1])
+            amax = np.abs(parts).max(axis=2, keepdims=True)
+            steps = parts * (127 / amax)
             self.margin = min(self.margin, float(np.abs(np.abs(steps - np.floor(steps)) - 0.5).min()))
-            x = np.rint(steps) * (amax / 127)
+            x = (np.rint(steps) * (amax / 127)).reshape(x.shape)
         y = x @ w.T
         return y if bias is None else y + bias
 
     def head(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Logits; activations are not rounded."""
-        return x @ w.T
+        return self.linear(x, w, None) if self.of_head else x @ w.T
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -159,7 +176,7 @@ def gpt2(config: dict, w: dict, ids: np.ndarray, rounding: Rounding) -> np.ndarr
         h = h + linear(attend(q, k, v), at + "attn.c_proj")
         h = h + linear(act(linear(norm(h, at + "ln_2"), at + "mlp.c_fc")), at + "mlp.c_proj")
     head = w.get("lm_head.weight", w["transformer.wte.weight"])
-    return norm(h, "transformer.ln_f") @ head.T
+    return rounding.head(norm(h, "transformer.ln_f"), head)
 
 
 def read_weights(path: pathlib.Path) -> dict:
@@ -227,6 +244,27 @@ def make(name: str, bits: int, out: pathlib.Path) -> None:
     save_file(tensors, out / f"{name}.safetensors")
 
 
+def make_head(name: str, bits: int, group: int | None, out: pathlib.Path) -> None:
+    config, weights, forward = load(DATA / name)
+    check(name, config, weights, forward)
+    integer_weights = rounded_weights(weights, bits, group, head=True)
+    rng = np.random.default_rng([HEAD_MODELS.index(name) + 1, bits, group or 0])
+    tensors = {}
+    for p, length in enumerate(PROMPT_LENGTHS):
+        for _ in range(MAX_DRAWS):
+            ids = rng.integers(0, config["vocab_size"], length)
+            rounding = Rounding(activations=True, group=group, of_head=True)
+            logits = forward(config, integer_weights, ids, rounding)
+            if rounding.margin >= MIN_MARGIN:
+                break
+        else:
+            sys.exit(f"{name}: no prompt of {length} tokens keeps clear of ties")
+        tensors |= {f"prompt_{p}": ids, f"logits_{p}": logits.astype(np.float32)}
+        change = np.abs(logits - forward(config, weights, ids, Rounding())).max()
+        print(f"{name} prompt {p}: margin {rounding.margin:.1e}, logits to {np.abs(logits).max():.2f}, changed by {change:.4f}")
+    save_file(tensors, out / f"{name}.safetensors")
+
+
 def demo_perplexity(bits: int, out: pathlib.Path) -> None:
     from tokenizers import Tokenizer
 
@@ -257,12 +295,21 @@ def demo_perplexity(bits: int, out: pathlib.Path) -> None:
 
 
 def main() -> None:
-    bits = int(sys.argv[1])
-    out = HERE / f"int{bits}"
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bits", type=int, choices=(8, 4))
+    parser.add_argument("--head", action="store_true")
+    parser.add_argument("--group", type=int)
+    parser.add_argument("names", nargs="*")
+    args = parser.parse_intermixed_args()
+    bits = args.bits
+    group = "" if args.group is None else f"_g{args.group}"
+    out = HERE / f"int{bits}{'_head' if args.head else ''}{group}"
     out.mkdir(exist_ok=True)
     models = MODELS if bits == 8 else [name for name in MODELS if name != "llama_odd_width"]  # two elements share a byte
-    for name in sys.argv[2:] or [*models, "demo_perplexity"]:
-        if name == "demo_perplexity":
+    for name in args.names or (HEAD_MODELS if args.head else [*models, "demo_perplexity"]):
+        if args.head:
+            make_head(name, bits, args.group, out)
+        elif name == "demo_perplexity":
             demo_perplexity(bits, out)
         else:
             make(name, bits, out)

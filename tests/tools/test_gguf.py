@@ -249,6 +249,30 @@ def test_blocks_of_integers_are_kept(type_name, wide, tmp_path):
     text = run("inspect", path).stdout
     assert f"GGUF blocks, {type_name}; 8 weights, kept as they are stored" in text
     assert f"int{bits} weights in groups of {group}{' with zero points' if has_offsets else ''}; the CPU rounds" in text
+    assert f"lm_head       int{bits}" in text
+    asked = run("inspect", path, "--quantize-lm-head").stdout  # a head of integers stays as the file has it
+    assert asked.partition("Memory plan")[0] == text.partition("Memory plan")[0]
+
+
+def test_a_head_of_floats_becomes_int8_where_it_is_asked_for(wide, tmp_path):
+    four = packing("Q4_0", np.random.default_rng(6))
+
+    def pack(name, values):
+        return (values.astype(np.float16), None) if "embed_tokens" in name else four(name, values)
+
+    path = gguf_models.write(wide, tmp_path / "m.gguf", pack=pack)
+    assert "lm_head" not in run("inspect", path).stdout
+    assert "lm_head       int8" in run("inspect", path, "--quantize-lm-head").stdout
+    run("convert", "--model-dir", path, "--output-dir", tmp_path / "out", "--quantize-lm-head")
+    tensors, data = safetensors_rows.header(tmp_path / "out/rank0.safetensors")
+    begin, end = tensors["transformer.vocab_embedding.weight"]["data_offsets"]
+    codes = np.frombuffer(data[begin:end], np.int8).reshape(40, 256)
+    begin, end = tensors["transformer.vocab_embedding.weights_scaling_factor"]["data_offsets"]
+    scales = np.frombuffer(data[begin:end], np.float32).reshape(40, 8)  # in the groups of 32 that the layers have
+    table = stored_in(path)["token_embd.weight"].astype(np.float32)
+    assert (scales == abs(table.reshape(40, 8, 32)).max(2) / 128).all()
+    wide_scales = np.repeat(scales.astype(np.float64), 32, 1)
+    assert (abs(codes * wide_scales - table) <= np.where(codes == 127, 1, 0.501) * wide_scales).all()
 
 
 def test_a_linear_of_several_blocks_has_a_form_that_holds_all(wide, tmp_path):

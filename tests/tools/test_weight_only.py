@@ -169,6 +169,27 @@ def test_int4_in_groups_on_every_road(tmp_path):
         assert scale == max(map(abs, weights[64 * group : 64 * (group + 1)])) / 8
 
 
+@pytest.mark.parametrize("form", [("--use-weight-only",), ("--use-weight-only", "--weight-only-precision", "int4"),
+                                  ("--quant-algo", "W4A16_GPTQ", "--group-size", "64")])  # fmt: skip
+def test_the_head_in_8_bits_on_every_road(form, tmp_path):
+    asked = (*form, "--quantize-lm-head")
+    build = ["build", "--max-seq-len", 256, "--output-dir"]
+    run("convert", "--model-dir", DEMO, "--output-dir", tmp_path / "ckpt", *asked)
+    run(*build, tmp_path / "engine", "--checkpoint-dir", tmp_path / "ckpt")
+    run(*build, tmp_path / "direct", "--checkpoint-dir", DEMO, *asked)
+    assert (tmp_path / "direct/rank0.engine").read_bytes() == (tmp_path / "engine/rank0.engine").read_bytes()
+    layers = json.loads((tmp_path / "ckpt/config.json").read_text())["quantization"]["quantized_layers"]
+    assert layers["transformer.vocab_embedding"]["quant_algo"] == ("W8A16_GPTQ" if "--group-size" in form else "W8A16")
+    answers = [run("run", DEMO, *asked, "--prompt", "What is 27 + 54?", "--max-tokens", 16).stdout]
+    for directory in ("ckpt", "engine"):
+        assert "lm_head       int8" in run("inspect", tmp_path / directory, *asked).stdout
+        answers.append(run("run", tmp_path / directory, *asked, "--prompt", "What is 27 + 54?", "--max-tokens", 16).stdout)
+    assert "81" in answers[0] and len(set(answers)) == 1
+    refused = error("build", "--checkpoint-dir", DEMO, "--output-dir", tmp_path / "no", "--target", "cuda", *asked)
+    assert "quantize_lm_head: got true, only beside quant_algo FP8_PER_CHANNEL_PER_TOKEN is it supported, and on the" in refused
+    assert "the engine's lm_head is int8" not in error("inspect", tmp_path / "engine", *form)
+
+
 def test_groups_that_do_not_fit_are_refused(tmp_path):
     convert = ["convert", "--model-dir", DEMO, "--output-dir", tmp_path / "out", "--quant-algo"]
     assert "group_size: got 48, hidden_size 256 is no multiple of it" in error(*convert, "W4A16_GPTQ", "--group-size", 48)

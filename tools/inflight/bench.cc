@@ -104,6 +104,7 @@ struct Bench {
   double BytesPerDecodeStep(int batch) const;
   double LayerPeak() const;
   double HeadPeak() const;
+  double PeakOf(DType dtype) const;
 };
 
 // Weights once, and K and V of each sequence at the middle of its output.
@@ -113,14 +114,16 @@ double Bench::BytesPerDecodeStep(int batch) const {
 }
 
 // The arithmetic that the weights' dtype can be computed in at most.
-double Bench::LayerPeak() const {
-  const bool is_integer = ops::IsInteger(LinearDType(model.engine->config));
-  return is_integer ? std::max(limits.fp32_flops, limits.int8_ops) : HeadPeak();
-}
+double Bench::LayerPeak() const { return PeakOf(LinearDType(model.engine->config)); }
 
 double Bench::HeadPeak() const {
-  const bool is_bf16 = model.engine->config.dtype == DType::kBF16;
-  return std::max(limits.fp32_flops, is_bf16 ? limits.bf16_flops : 0.0);
+  const model::ModelConfig& config = model.engine->config;
+  return PeakOf(FormOfTable(config, StemOfHead(config)).dtype);
+}
+
+double Bench::PeakOf(DType dtype) const {
+  if (ops::IsInteger(dtype)) return std::max(limits.fp32_flops, limits.int8_ops);
+  return std::max(limits.fp32_flops, dtype == DType::kBF16 ? limits.bf16_flops : 0.0);
 }
 
 Result<Sample> Bench::RunOnce(int batch) const {
@@ -230,7 +233,8 @@ std::string FormOf(const model::ModelConfig& config) {
 Result<loader::Loaded> OpenShape(const Options& options) {
   ASSIGN_OR_RETURN(auto device,
                    Device::ByName(options.model.device, options.model.num_threads.value_or(0)));
-  ASSIGN_OR_RETURN(const model::ModelConfig config, RandomConfig(options.shape, options.model));
+  ASSIGN_OR_RETURN(const model::ModelConfig config,
+                   RandomConfig(options.shape, options.model, device->kind()));
   const int max_seq_len = options.input_len + options.output_len;
   const model::EngineLimits limits{.max_batch_size = 64,
                                    .max_num_tokens = 8192,

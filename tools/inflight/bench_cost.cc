@@ -31,6 +31,17 @@ double LinearBytes(const model::ModelConfig& config, bool is_of_experts) {
   return num_weights == 0 ? 0 : bytes / num_weights;
 }
 
+// Of the matrix of logits, with its scales and offsets.
+double HeadBytes(const model::ModelConfig& config) {
+  model::DecoderWeights unused;
+  const std::string prefix = std::string(StemOfHead(config)) + ".";
+  double bytes = 0;
+  for (const model::WeightSlot& slot : model::WeightSlots(config, unused))
+    if (slot.name == prefix + "weight" || (IsOfMatrix(slot) && slot.name.starts_with(prefix)))
+      bytes += static_cast<double>(BytesOf(StoredDType(config, slot), slot.shape.num_elements()));
+  return bytes;
+}
+
 }  // namespace
 
 ModelCost::ModelCost(const model::ModelConfig& c) {
@@ -55,7 +66,7 @@ ModelCost::ModelCost(const model::ModelConfig& c) {
   expert_bytes = expert * bytes_of_expert;
   num_experts = c.num_experts;
   experts_per_token = c.experts_per_token;
-  head_bytes = head_weights * static_cast<double>(SizeOf(c.dtype));
+  head_bytes = HeadBytes(c);
   kv_bytes =
       2.0 * c.num_layers * c.num_kv_heads * c.head_dim * static_cast<double>(SizeOf(KvDType(c)));
   attention_flops = 4.0 * c.num_layers * c.num_heads * c.head_dim;

@@ -182,7 +182,8 @@ Status Bench::RunMix(const Mix& mix) const {
 Result<loader::Loaded> OpenShape(const Options& options) {
   ASSIGN_OR_RETURN(auto device,
                    Device::ByName(options.model.device, options.model.num_threads.value_or(0)));
-  ASSIGN_OR_RETURN(const model::ModelConfig config, RandomConfig(options.shape, options.model));
+  ASSIGN_OR_RETURN(const model::ModelConfig config,
+                   RandomConfig(options.shape, options.model, device->kind()));
   const int max_seq_len = options.input_len + options.output_len;
   const model::EngineLimits limits{.max_batch_size = std::max(options.batch, 4),
                                    .max_num_tokens = 8192,

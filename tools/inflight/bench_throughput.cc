@@ -114,11 +114,13 @@ Result<Limits> LimitsOf(Device& device, const model::ModelConfig& config) {
     return limits;
   }
   const bench::MachineLimits cpu = bench::MeasureLimits(device.cpu_pool());
-  const double head = std::max(cpu.fp32_flops, config.dtype == DType::kBF16 ? cpu.bf16_flops : 0.0);
-  const bool is_integer = ops::IsInteger(LinearDType(config));
+  const auto peak = [&cpu](DType dtype) {
+    if (ops::IsInteger(dtype)) return std::max(cpu.fp32_flops, cpu.int8_ops);
+    return std::max(cpu.fp32_flops, dtype == DType::kBF16 ? cpu.bf16_flops : 0.0);
+  };
   limits.rates = {.bytes_per_s = cpu.read_bytes_per_s,
-                  .layer_flops = is_integer ? std::max(cpu.fp32_flops, cpu.int8_ops) : head,
-                  .head_flops = head,
+                  .layer_flops = peak(LinearDType(config)),
+                  .head_flops = peak(FormOfTable(config, StemOfHead(config)).dtype),
                   .attention_flops = cpu.fp32_flops};
   limits.text =
       fmt::format("{}, {} threads; read {:.1f} GB/s, {:.0f} GFLOP/s", cpu.cpu_name, cpu.num_threads,
@@ -283,7 +285,8 @@ Result<loader::Loaded> OpenShape(const Options& options, const std::vector<Scena
                                  Limits& limits) {
   ASSIGN_OR_RETURN(auto device,
                    Device::ByName(options.model.device, options.model.num_threads.value_or(0)));
-  ASSIGN_OR_RETURN(const model::ModelConfig config, RandomConfig(options.shape, options.model));
+  ASSIGN_OR_RETURN(const model::ModelConfig config,
+                   RandomConfig(options.shape, options.model, device->kind()));
   model::EngineLimits engine_limits{.max_batch_size = 1,
                                     .max_num_tokens = options.max_num_tokens,
                                     .max_seq_len = 0,

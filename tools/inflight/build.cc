@@ -267,7 +267,10 @@ Status BuildFromSizes(Options& options) {
     return InvalidArgument("--group-size: got " + std::to_string(*build.group_size) +
                            ", only beside --quant-algo W4A16_GPTQ and W8A16_GPTQ");
   config.fp8_kv_cache = build.fp8_kv_cache.value_or(config.fp8_kv_cache);
-  config.quantize_lm_head = build.quantize_lm_head.value_or(config.quantize_lm_head);
+  if (build.quantize_lm_head.value_or(false) && build.target != DeviceKind::kCuda)
+    QuantizeHead(config);
+  else
+    config.quantize_lm_head = build.quantize_lm_head.value_or(config.quantize_lm_head);
   if (build.tp_size.value_or(1) * build.pp_size.value_or(1) > 1)
     logging::Warning(
         "random weights make an engine of one rank",

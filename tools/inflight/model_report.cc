@@ -167,7 +167,8 @@ std::string ToText(const ModelReport& report) {
     text += fmt::format("window        {} tokens, of {} of {} layers\n", c.sliding_window,
                         num_sliding, c.num_layers);
   }
-  if (c.quantize_lm_head) text += fmt::format("lm_head       {}\n", DTypeName(LinearDType(c)));
+  if (HasQuantizedHead(c))
+    text += fmt::format("lm_head       {}\n", DTypeName(FormOfTable(c, StemOfHead(c)).dtype));
   text += fmt::format("KV cache      {}, {} bytes a token\n", DTypeName(KvDType(c)),
                       report.kv_bytes_per_token);
   text += fmt::format("tokenizer     {}, chat template: {}\n",

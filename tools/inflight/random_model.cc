@@ -57,7 +57,8 @@ Result<loader::Loaded> OpenRandomRanks(const std::shared_ptr<Device>& device,
 
 }  // namespace
 
-Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOptions& options) {
+Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOptions& options,
+                                        DeviceKind device) {
   ASSIGN_OR_RETURN(model::ModelConfig config, ShapeByName(shape));
   config.dtype = options.dtype == "auto" ? DType::kBF16 : *DTypeFromName(options.dtype);
   ASSIGN_OR_RETURN(const auto algo, options.quantization.Algo());
@@ -72,6 +73,7 @@ Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOpt
     return InvalidArgument("--group-size: only beside --quant-algo W4A16_GPTQ and W8A16_GPTQ");
   config.fp8_kv_cache = options.quantization.Fp8KvCache().value_or(false);
   config.quantize_lm_head = options.quantization.quantize_lm_head;
+  if (config.quantize_lm_head && device == DeviceKind::kCpu) QuantizeHead(config);
   return config;
 }
 

@@ -43,8 +43,10 @@ void AddModel(config::Schema<Options>& schema) {
       [](Options& o) -> auto& { return o.model.draft_model; });
 }
 
-// The shape of that name (not ""), in the dtype and quantisation that `options` ask for.
-Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOptions& options);
+// The shape of that name (not ""), in the dtype and quantisation that `options` ask for on
+// `device`.
+Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOptions& options,
+                                        DeviceKind device);
 
 // `tune`: builder::Random. Ranks are on `device` and, of GPUs, the ones behind it.
 Result<loader::Loaded> OpenRandom(const std::shared_ptr<Device>& device,
