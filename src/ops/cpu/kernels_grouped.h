@@ -65,6 +65,7 @@ struct GroupedProduct {
         MultiplyAsking(exact, xs, ws, step + 1);
         step += 2;
       } while (step < num_steps);
+      sums.BeginGroup();
       if (a.w_offsets == nullptr)
         AddGroup<false>(exact, group, row, column, sums);
       else
@@ -89,6 +90,12 @@ struct GroupedProduct {
 #pragma GCC unroll 4
           for (int c = 0; c < kWide; ++c) kept[r][c] = Load(out + r * kPanelColumns + 16 * c);
       }
+    }
+    // Sums in memory stay there: where the compiler sees that their place is the same for all
+    // groups, it carries them from group to group in registers, and spills the integers in every
+    // step.
+    INFLIGHT_INLINE void BeginGroup() {
+      if constexpr (!kInRegisters) asm("" : "+r"(out));
     }
     INFLIGHT_INLINE Vec Get(int r, int c) const {
       if constexpr (kInRegisters)
