@@ -181,6 +181,23 @@ TEST_F(SchedulerTest, FirstComeFirstServedGivesTheFirstAllItCanTake) {
   EXPECT_THAT(QueryTokens(), ElementsAre(6, 6, 12));
 }
 
+// Answers begin one after another: the n-th in line has its first token after n prompts, not after
+// all of them, and its row decodes beside the prompts that are left.
+TEST_F(SchedulerTest, ManyPromptsEndInTurnBesideTheRowsThatDecode) {
+  Make({.max_batch_size = 8, .max_num_tokens = 64, .max_slots = 8});
+  constexpr PrefillShare kTwoBlocks{.beside_decode = 8, .alone = 8};
+  for (int i = 0; i < 8; ++i) Add(/*prompt_len=*/16, /*max_tokens=*/16);
+  for (int step = 0; step < 16; ++step) {
+    const StepPlan& plan = Plan(kTwoBlocks);
+    const int num_ended = step / 2;
+    EXPECT_EQ(plan.num_decode_rows, num_ended) << step;
+    EXPECT_EQ(plan.num_rows, num_ended + 1) << step;
+    EXPECT_EQ(row(num_ended).num_query_tokens, 8) << step;
+    EXPECT_EQ(row(num_ended).yields, step % 2) << step;
+    EXPECT_EQ(step_.rows[static_cast<size_t>(num_ended)], &sequences_[step / 2]) << step;
+  }
+}
+
 TEST_F(SchedulerTest, NobodyNewStartsWhileTheQueueIsHeldBack) {
   Make({.max_batch_size = 4, .max_num_tokens = 24, .max_slots = 4});
   SequenceState* a = Add(4, 4);
