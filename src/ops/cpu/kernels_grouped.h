@@ -17,6 +17,8 @@ struct GroupedProduct {
   using X = typename Operand::X;
   using W = typename Operand::W;
   static constexpr int64_t kStride = kPanelColumns * Operand::kStored;  // bytes of a step
+  // Where the panel's part is in the first-level cache, rows that have both sums in registers.
+  static constexpr int kTileOfGroups = kAsk || kKeptRows == 0 ? Operand::kMaxTileRows : kKeptRows;
 
   const PanelArgs& a;
   int64_t first_group;
@@ -24,7 +26,7 @@ struct GroupedProduct {
   int64_t steps;  // of a group: an even number, since groups are of a multiple of 16
 
   void Run() const {
-    CoverRows<Operand::kMaxTileRows>(a.num_rows, [&]<int kRows>(int row) { Rows<kRows>(row); });
+    CoverRows<kTileOfGroups>(a.num_rows, [&]<int kRows>(int row) { Rows<kRows>(row); });
   }
 
   template <int kRows>

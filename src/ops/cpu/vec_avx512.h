@@ -17,7 +17,7 @@ namespace {
 constexpr int kTileRows = 6;
 constexpr int ColumnGroups(int) { return 4; }
 // Rows whose float32 sums stay in registers beside int32 sums of a group of weights.
-constexpr int kKeptRows = 2;
+constexpr int kKeptRows = 3;
 
 using Vec = __m512;
 using Pairs = __m512i;  // sixteen pairs of bf16: the even k below, the odd above
