@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -19,16 +18,14 @@ namespace {
 
 using inflight::cuda::ToStatus;
 
-// For the process; what was done once is not asked of the runtime again, which takes that for an
+// For the process. Others may have enabled it before, as NCCL does; the runtime takes that for an
 // error.
 Status EnableAccess(int from, int to) {
-  static std::mutex mutex;
-  static std::set<std::pair<int, int>> reached;  // under mutex
-  const std::lock_guard lock(mutex);
-  if (from == to || reached.contains({from, to})) return Status::Ok();
+  if (from == to) return Status::Ok();
   cudaSetDevice(from);
-  RETURN_IF_ERROR(ToStatus(cudaDeviceEnablePeerAccess(to, 0), "peer access"));
-  reached.insert({from, to});
+  const cudaError_t done = cudaDeviceEnablePeerAccess(to, 0);
+  if (done != cudaErrorPeerAccessAlreadyEnabled) return ToStatus(done, "peer access");
+  cudaGetLastError();  // which would be that of the next call
   return Status::Ok();
 }
 

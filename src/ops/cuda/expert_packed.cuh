@@ -17,6 +17,7 @@ namespace inflight::ops::cuda {
 struct Float4Experts {
   static constexpr int kBoxChunks = 2;
   static constexpr int kGroup = kFloat4Unit;
+  static constexpr bool kHasHigh = true;
   using Scale = uint8_t;  // e8m0
   static __device__ const uint8_t* ScalesOf(const ExpertProduct& p) { return p.exponents; }
 
@@ -42,15 +43,21 @@ struct Float4Experts {
     }
     return part;
   }
-  template <typename T>
+  // Whether Widen must be told that a scale is high: seldom, so that a branch for all of a box
+  // keeps others out of the way of its products.
+  static __device__ bool IsHigh(const Part& part) {
+    return max(part.exponents[0], part.exponents[1]) > kHighestOfOneStep;
+  }
+  template <typename T, bool kMayBeHigh>
   static __device__ void Widen(const Part& part, int pair, uint32_t (&pairs)[4]) {
-    WidenFloat4<T>(part.words[pair], part.exponents[pair], pairs);
+    WidenFloat4<T, kMayBeHigh>(part.words[pair], part.exponents[pair], pairs);
   }
 };
 
 struct Fp8Experts {
   static constexpr int kBoxChunks = 4;
   static constexpr int kGroup = 128;
+  static constexpr bool kHasHigh = false;
   using Scale = float;
   static __device__ const uint8_t* ScalesOf(const ExpertProduct& p) {
     return reinterpret_cast<const uint8_t*>(p.w_scales);
@@ -70,7 +77,8 @@ struct Fp8Experts {
   static __device__ Part Load(const ChunkAt& chunk_at, const ScaleAt& scale_at, int quarter) {
     return {LoadShared16(chunk_at(quarter)), LoadSharedFloat(scale_at(0))};
   }
-  template <typename T>
+  static __device__ bool IsHigh(const Part&) { return false; }
+  template <typename T, bool kMayBeHigh>
   static __device__ void Widen(const Part& part, int pair, uint32_t (&pairs)[4]) {
     WidenTwoSteps<T, Codes::kFp8>(part.codes, pair, pairs);
 #pragma unroll
@@ -237,28 +245,40 @@ struct PackedSums {
     for (int box = 0; box < Tile::kBoxes; ++box) {
       if (box >= num_boxes) break;
       typename Form::Part above[Tile::kRowTiles], below[Tile::kRowTiles];
+      bool is_high = false;
 #pragma unroll
       for (int r = 0; r < Tile::kRowTiles; ++r) {
         const int row = warp_row + 16 * r + lane / 4;
         const int scale = (kIsGated ? (warp_row + 16 * r) / 2 : warp_row + 16 * r) + lane / 4;
         above[r] = Load(stage, box, row, scale);
         below[r] = Load(stage, box, row + 8, scale + (kIsGated ? Tile::kRows / 2 : 8));
+        is_high = is_high || Form::IsHigh(above[r]) || Form::IsHigh(below[r]);
       }
-#pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {  // of steps of 16 elements
-        uint32_t upper[Tile::kRowTiles][4], lower[Tile::kRowTiles][4];
-#pragma unroll
-        for (int r = 0; r < Tile::kRowTiles; ++r) {
-          Form::template Widen<T>(above[r], pair, upper[r]);
-          Form::template Widen<T>(below[r], pair, lower[r]);
-        }
-        AddPair(stage + Tile::kRowBytes + box * Tile::kBoxBytes, pair, upper, lower);
-      }
+      const uint32_t x_at = stage + Tile::kRowBytes + box * Tile::kBoxBytes;
+      if (Form::kHasHigh && __any_sync(kAllLanes, is_high))
+        AddBox<true>(x_at, above, below);
+      else
+        AddBox<false>(x_at, above, below);
     }
   }
 
  private:
   using Form = typename Tile::Form;
+
+  template <bool kMayBeHigh>
+  __device__ void AddBox(uint32_t x_at, const typename Form::Part (&above)[Tile::kRowTiles],
+                         const typename Form::Part (&below)[Tile::kRowTiles]) {
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {  // of steps of 16 elements
+      uint32_t upper[Tile::kRowTiles][4], lower[Tile::kRowTiles][4];
+#pragma unroll
+      for (int r = 0; r < Tile::kRowTiles; ++r) {
+        Form::template Widen<T, kMayBeHigh>(above[r], pair, upper[r]);
+        Form::template Widen<T, kMayBeHigh>(below[r], pair, lower[r]);
+      }
+      AddPair(x_at, pair, upper, lower);
+    }
+  }
 
   // The lane's part of row `row` of a box, whose scales are those of row `scale` there.
   __device__ typename Form::Part Load(uint32_t stage, int box, int row, int scale) const {

@@ -32,11 +32,11 @@ __device__ inline uint32_t TimesHighScale(uint32_t halves, uint32_t e) {
 }
 
 // The eight elements of a lane's word, of a group of scale `e`: pairs[i] holds 2 q + 8 i and the
-// one behind.
-template <typename T>
+// one behind. `kMayBeHigh`: whether e may be above kHighestOfOneStep.
+template <typename T, bool kMayBeHigh>
 __device__ inline void WidenFloat4(uint32_t word, uint32_t e, uint32_t (&pairs)[4]) {
   constexpr bool kIsF16 = std::is_same_v<T, __half>;
-  if (e <= kHighestOfOneStep) {
+  if (!kMayBeHigh || e <= kHighestOfOneStep) {
     const uint32_t scale = Float4Scale<T>(e);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
