@@ -195,9 +195,16 @@ def control_files(package, tree, version, architecture, work):
     return {f"DEBIAN/{name}": file for name, file in files.items()}
 
 
+def least_glibc(program):
+    """(2, 36): the newest version of a function that it takes from the C library."""
+    versions = re.findall(r"GLIBC_(\d+)\.(\d+)", output("objdump", "-T", program))
+    return max((int(major), int(minor)) for major, minor in versions)
+
+
 def loaded_packages(binaries, name, work):
     """By dpkg-shlibdeps: the packages of the libraries that they load, by the versions of their symbols. A library that no
-    package of the system has, as those of CUDA, is passed over."""
+    package of the system has, as those of CUDA, is passed over. The C library of their newest function is enough, though it
+    has what the building system's has elsewhere, such as pthread_create, in another file."""
     base = pathlib.Path(work, "shlibdeps")
     (base / "debian").mkdir(parents=True)
     (base / "debian/control").write_text(f"Source: inflight\n\nPackage: {name}\nArchitecture: any\n")
@@ -205,4 +212,6 @@ def loaded_packages(binaries, name, work):
         (base / f"binary{i}").write_bytes(content)
     named = [f"-ebinary{i}" for i in range(len(binaries))]
     found = output("dpkg-shlibdeps", "-O", "--ignore-missing-info", *named, cwd=base)
+    least = max(least_glibc(base / f"binary{i}") for i in range(len(binaries)))
+    found = re.sub(r"\blibc6 \(>= [\d.]+\)", f"libc6 (>= {least[0]}.{least[1]})", found)
     return found.strip().removeprefix("shlibs:Depends=")

@@ -36,7 +36,7 @@ import time
 import zipfile
 
 import debian_package
-from debian_package import ROOT, SUMMARY, File, epoch, output
+from debian_package import ROOT, SUMMARY, File, epoch, least_glibc, output
 
 import changelog
 
@@ -125,12 +125,6 @@ def copyright_of(name):
         if path.is_file():
             return path.read_text(errors="replace")
     sys.exit(f"packages.py: {name} is linked into a file, and its copyright file is nowhere")
-
-
-def least_glibc(program):
-    """(2, 36): the newest version of a function that it takes from the C library."""
-    versions = re.findall(r"GLIBC_(\d+)\.(\d+)", output("objdump", "-T", program))
-    return max((int(major), int(minor)) for major, minor in versions)
 
 
 def needed(program):
