@@ -104,6 +104,30 @@ def unpacked(dist, tmp_path_factory):
     return root
 
 
+@pytest.mark.parametrize(
+    ("package", "other", "status"),
+    [("inflight", "inflight-cuda", "installed"), ("inflight-cuda", "inflight", "installed"),
+     ("inflight", "inflight-cuda", "config-files"), ("inflight-cuda", "inflight", "")],
+)  # fmt: skip
+def test_a_purge_leaves_what_the_other_program_has(package, other, status, tmp_path):
+    # Nothing is removed: all programs of the script's path are these.
+    for name, line in {
+        "dpkg-query": f'[ "$4" = {other} ] && echo {status}',
+        "grep": 'read line; [ "$line" = installed ] && [ "$1 $2" = "-qx installed" ]',
+        "getent": "false",
+        "rm": f'echo "$@" >>{tmp_path}/removed',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {"PATH": str(tmp_path), "DPKG_MAINTSCRIPT_PACKAGE": package}
+    call("/bin/sh", ROOT / "deploy/debian/postrm", "purge", env=env)
+    removed = tmp_path / "removed"
+    assert removed.exists() == (status != "installed")
+    if removed.exists():
+        assert removed.read_text().splitlines() == [
+            "-rf /etc/inflight /var/log/inflight /var/cache/inflight", "-rf /var/lib/inflight"]  # fmt: skip
+
+
 def test_the_debian_package_answers(unpacked, answer):
     prompt = ("--prompt", PROMPT)
     assert call(unpacked / "usr/bin/inflight", "run", unpacked / "usr/share/inflight/demo", *prompt, env=NO_GPU) == answer
