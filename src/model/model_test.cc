@@ -108,7 +108,7 @@ TEST(CheckSupported, RefusesByName) {
                   },
                   cuda),
               HasSubstr("quant_algo: got W8A16 for target cuda, which supports experts in "
-                        "bfloat16, float16 and FP8; use --use-fp8-rowwise"));
+                        "bfloat16, float16, FP8 and MXFP4; use --use-fp8-rowwise"));
   EXPECT_THAT(error([](auto& c) { c.dtype = DType::kF32; }, DeviceKind::kCuda),
               HasSubstr("dtype: got float32 for target cuda, which supports bfloat16 and float16"));
   EXPECT_THAT(error([](auto& c) { c.quant_algo = QuantAlgo::kFp8PerChannelPerToken; }),
