@@ -95,10 +95,14 @@ def test_inspect_shows_a_model_that_the_cpu_cannot_run_without_a_plan(work):
     assert "no memory plan: cpu: a model in FP8 needs an NVIDIA GPU" in text
 
 
+# Ports are taken before a model is read.
+ANY_PORTS = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+
+
 @pytest.mark.parametrize("options", [["--use-fp8-rowwise"], ["--quant-algo", "FP8_PER_CHANNEL_PER_TOKEN"]], ids=str)
 @pytest.mark.parametrize(
     "command",
-    [["run", DEMO, "--prompt", "hi"], ["serve", DEMO], ["bench", "--shape", "llama-3.2-1b"]],
+    [["run", DEMO, "--prompt", "hi"], ["serve", DEMO, *ANY_PORTS], ["bench", "--shape", "llama-3.2-1b"]],
     ids=lambda command: command[0],
 )
 def test_the_cpu_refuses_fp8_weights_by_name(command, options):
