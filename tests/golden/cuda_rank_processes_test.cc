@@ -44,6 +44,21 @@ class CudaRankProcessesTest : public testing::Test {
     return own;
   }
 
+  // The leader's: its rank beside those of `processes`.
+  Result<loader::Loaded> LoadOn(const std::filesystem::path& dir,
+                                const std::shared_ptr<RankProcesses>& processes) const {
+    OpenOptions own = OptionsOf(0);
+    own.rank_processes = [&processes](int) { return processes; };
+    own.gpu_ranks_are_processes = true;
+    return loader::Load(dir, own);
+  }
+  static std::shared_ptr<RankProcesses> JoinAsLeader(const comm::FreePort& port) {
+    auto group = comm::JoinTest(port, 0, 2);
+    EXPECT_TRUE(group.ok()) << group.status().ToString();
+    CHECK(group.ok());
+    return std::make_shared<RankProcesses>(*std::move(group), /*ranks_of_this_host=*/1);
+  }
+
   // Both processes: `lead` has the leader's executor.
   void OnProcesses(const std::filesystem::path& dir,
                    const std::function<void(Executor& executor)>& lead) {
@@ -55,15 +70,9 @@ class CudaRankProcessesTest : public testing::Test {
       const Status done = follower.Follow(OptionsOf(1), [] { return false; });
       EXPECT_TRUE(done.ok()) << done.ToString();
     });
-    auto group = comm::JoinTest(port, 0, 2);
-    ASSERT_TRUE(group.ok()) << group.status().ToString();
-    const auto processes =
-        std::make_shared<RankProcesses>(*std::move(group), /*ranks_of_this_host=*/1);
-    OpenOptions own = OptionsOf(0);
-    own.rank_processes = [&](int) { return processes; };
-    own.gpu_ranks_are_processes = true;
+    const auto processes = JoinAsLeader(port);
     {
-      const auto loaded = loader::Load(dir, own);
+      const auto loaded = LoadOn(dir, processes);
       EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
       if (loaded.ok()) lead(*loaded->executor);
     }
@@ -187,14 +196,8 @@ TEST_F(CudaRankProcessesTest, ARankThatEndsEndsTheStepsOfItsLeader) {
     EXPECT_FALSE(follower.Follow(OptionsOf(1), [] { return false; }).ok());
     killer.join();
   });
-  auto group = comm::JoinTest(port, 0, 2);
-  ASSERT_TRUE(group.ok()) << group.status().ToString();
-  const auto processes =
-      std::make_shared<RankProcesses>(*std::move(group), /*ranks_of_this_host=*/1);
-  OpenOptions own = OptionsOf(0);
-  own.rank_processes = [&](int) { return processes; };
-  own.gpu_ranks_are_processes = true;
-  auto loaded = loader::Load(INFLIGHT_DEMO_MODEL, own);
+  const auto processes = JoinAsLeader(port);
+  auto loaded = LoadOn(INFLIGHT_DEMO_MODEL, processes);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   Request request;
   request.input_ids = {5, 9, 17};
