@@ -35,7 +35,8 @@ class Communicator {
   // Memory that is laid out alike on all ranks, before the first operation. It outlives this.
   virtual void Share(std::span<std::byte> /*memory*/) {}
 
-  // values = sum over the ranks, added in the order of ranks in float32: the same bits on all.
+  // values = sum over the ranks: the same bits on all. Added in the order of ranks in float32, but
+  // by NCCL, which rounds each sum of two (executor/cuda/nccl_group.h).
   virtual Status AllReduce(const TensorView& values, Stream& stream) = 0;
   // On CUDA: what add_norm needs to add up rows of that number and width itself, in place of
   // AllReduce; null: it does not.

@@ -13,21 +13,13 @@ import sys
 
 import pytest
 from command import BUILD, DEMO, NO_GPU, ROOT, call, run
+from package_marks import CACHE, MARKS
 
-CACHE = (BUILD / "CMakeCache.txt").read_text()
 LIBRARY, PLUGIN = "libinflight-dev", "inflight-triton-backend"
 BACKEND = "opt/tritonserver/backends/tensorrtllm/libtriton_tensorrtllm.so"
 PROMPT = "Once upon a time"
 EPOCH = dict(os.environ, SOURCE_DATE_EPOCH="1700000000")
-pytestmark = [
-    pytest.mark.skipif(
-        not shutil.which("dpkg-shlibdeps"), reason="this machine has no dpkg-dev, by which Debian's package is made"
-    ),
-    pytest.mark.skipif(
-        bool(re.search(r"INFLIGHT_SANITIZERS:STRING=\w", CACHE)),
-        reason="a build with sanitizers is for tests alone; CI's part `tests` packages one that is not",
-    ),
-]
+pytestmark = MARKS
 
 
 def only(folder, pattern):

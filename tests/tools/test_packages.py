@@ -16,19 +16,11 @@ import threading
 
 import pytest
 from command import BUILD, NO_GPU, ROOT, call, run
+from package_marks import MARKS
 
-CACHE = (BUILD / "CMakeCache.txt").read_text()
 PROMPT = "What is 27 + 54?"
 EPOCH = "1700000000"
-pytestmark = [
-    pytest.mark.skipif(
-        not shutil.which("dpkg-shlibdeps"), reason="this machine has no dpkg-dev, by which Debian's package is made"
-    ),
-    pytest.mark.skipif(
-        bool(re.search(r"INFLIGHT_SANITIZERS:STRING=\w", CACHE)),
-        reason="a build with sanitizers is for tests alone; CI's part `tests` packages one that is not",
-    ),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
