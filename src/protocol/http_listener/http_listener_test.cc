@@ -422,6 +422,23 @@ TEST_F(HttpListenerTest, ClientWithMostConnectionsGivesWay) {
   EXPECT_EQ(second.Receive().body, "POST abc");
 }
 
+TEST_F(HttpListenerTest, ClientThatHoldsMostPushesNobodyOut) {
+  Start({.threads = 1, .max_connections = 3});
+  TestClient idle(port());
+  EXPECT_EQ(idle.Ask(Get("/echo")).status, 200);
+  TestClient first(port(), "127.0.0.2");
+  EXPECT_EQ(first.Ask(kHeadAlone).status, 100);
+  TestClient second(port(), "127.0.0.2");
+  EXPECT_EQ(second.Ask(kHeadAlone).status, 100);
+  TestClient third(port(), "127.0.0.2");
+  EXPECT_EQ(third.Receive().status, 503);
+  EXPECT_EQ(idle.Ask(Get("/echo")).status, 200);
+  for (TestClient* client : {&first, &second}) {
+    client->Send("abc");
+    EXPECT_EQ(client->Receive().body, "POST abc");
+  }
+}
+
 TEST_F(HttpListenerTest, ClientThatHoldsMostGivesWayWhicheverThreadsItIsOn) {
   Start({.threads = 2, .max_connections = 6});  // by turns on the one and the other
   TestClient idle(port());

@@ -45,7 +45,8 @@ void FindRoom(IoThread& thread, size_t place, const boost::asio::ip::address& ne
   for (Connection* connection : waiting) {
     const int count = counts[connection->client()];
     const int spareness = Spareness(*connection);
-    if (spareness == 0 && count <= counts[newcomer]) continue;
+    const int of_newcomer = counts[newcomer];
+    if (count < of_newcomer || (spareness == 0 && count == of_newcomer)) continue;
     const std::tuple rank(count, spareness, -connection->last_request_ns());
     if (best.IsFound() && rank <= best.rank) continue;
     best = {.connection = connection->weak_from_this(), .place = place, .rank = rank};

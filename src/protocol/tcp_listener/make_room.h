@@ -23,8 +23,9 @@ struct Room {
 
 // Makes `best` one of `thread`, which is at `place`, if that fits better: of the client that has
 // most of those that wait in a thread an idle one, else one that had its last answer, else one
-// within a request; that whose last request is longest ago. One within a request gives way to
-// clients alone that have fewer: a newcomer must not cut off what is under way for nothing.
+// within a request; that whose last request is longest ago. None gives way to a client that has
+// more, and one within a request only to clients that have fewer: a newcomer must not cut off what
+// is under way for nothing.
 //
 // Looks at kMaxLooked connections, others at each call: a client who holds many is among them.
 void FindRoom(IoThread& thread, size_t place, const boost::asio::ip::address& newcomer, Room& best);
