@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/tensor_core_order.h"
 #include "quantized/wider_form.h"
 
 namespace inflight::builder {
@@ -156,12 +157,14 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
   if (options.dtype == DType::kF32)
     std::erase_if(linears,
                   [](const auto& named) { return named.second.kind.codes == DType::kF4E2M1; });
-  if (options.target == DeviceKind::kCuda)  // MXFP4 of experts, integers of other linears
+  if (options.target == DeviceKind::kCuda)
     std::erase_if(linears, [](const auto& named) {
-      const KeptLinear& linear = named.second;
-      const DType codes = linear.kind.codes;
-      if (codes == DType::kF8E4M3) return false;
-      return (linear.slot.num_experts > 0) != (codes == DType::kF4E2M1) || linear.order != nullptr;
+      const auto& [slot, forms, kind, order] = named.second;
+      if (slot.num_experts == 0) return kind.codes == DType::kF4E2M1 || order != nullptr;
+      return (kind.codes != DType::kF8E4M3 || kind.has_groups()) &&
+             !ops::ExpertsTakeCodes({.codes = kind.codes,
+                                     .in_features = slot.shape[1],
+                                     .group_size = kind.group_size});
     });
   if (source.config.gated_mlp) PairBranches(linears);
   return linears;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/tensor_core_order.h"
 #include "tensor/element.h"
 
 namespace inflight::builder {
@@ -92,10 +93,12 @@ std::string StemOf(const WeightSlot& slot) { return slot.name.substr(0, slot.nam
 bool MustWiden(const WeightSource& source, const WeightSlot& slot) {
   if (!slot.is_quantized || slot.form.dtype == DType::kF8E4M3) return false;
   const bool is_of_layer = slot.layer >= 0;
-  const bool is_float4 = slot.form.dtype == DType::kF4E2M1;  // which experts alone have
-  const bool is_refused =
-      !is_of_layer || (slot.num_experts > 0) != is_float4 || slot.form.has_order;
-  return is_refused && IsQuantized(source.recipes.at(slot.name));
+  const bool is_taken = slot.num_experts > 0
+                            ? ops::ExpertsTakeCodes({.codes = slot.form.dtype,
+                                                     .in_features = slot.shape[1],
+                                                     .group_size = slot.form.group_size})
+                            : slot.form.dtype != DType::kF4E2M1 && !slot.form.has_order;
+  return !(is_of_layer && is_taken) && IsQuantized(source.recipes.at(slot.name));
 }
 
 // The configuration as one of forms for each linear.

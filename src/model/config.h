@@ -244,8 +244,9 @@ struct QuantizationWish {
 };
 bool Grants(const ModelConfig& config, const QuantizationWish& wish);
 
-// Whether any linear of layers with experts is int8 or int4.
-bool HasIntegerExperts(const ModelConfig& config);
+// Whether any experts are in int8 or int4 that CUDA's products do not read as they are
+// (ops/tensor_core_order.h).
+bool HasExpertsToWiden(const ModelConfig& config);
 // Whether any linear is FP8 in groups.
 bool HasGroupedFp8(const ModelConfig& config);
 // Whether the embedding table or lm_head has a form of integers.

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "model/config.h"
 #include "model/weight_slots.h"
+#include "ops/tensor_core_order.h"
 
 namespace inflight::model {
 namespace {
@@ -320,14 +321,18 @@ std::vector<LinearForm> FormsOf(const ModelConfig& config) {
   return forms;
 }
 
-bool HasIntegerExperts(const ModelConfig& config) {
+bool HasExpertsToWiden(const ModelConfig& config) {
   if (config.num_experts == 0) return false;
   for (int layer = 0; layer < LayersOfModel(config); ++layer) {
     if (!HasExperts(config, layer)) continue;
-    for (const std::string_view linear : {"mlp.fc", "mlp.proj"}) {
-      const std::string stem = fmt::format("transformer.layers.{}.{}", layer, linear);
-      const DType dtype = FormOf(config, stem).dtype;
-      if (dtype == DType::kI8 || dtype == DType::kI4) return true;
+    for (const auto& [linear, width] : {std::pair{"mlp.fc", config.hidden_size},
+                                        std::pair{"mlp.proj", config.expert_intermediate_size}}) {
+      const LinearForm form =
+          FormOf(config, fmt::format("transformer.layers.{}.{}", layer, linear));
+      if (form.dtype != DType::kI8 && form.dtype != DType::kI4) continue;
+      if (!ops::ExpertsTakeCodes(
+              {.codes = form.dtype, .in_features = width, .group_size = form.group_size}))
+        return true;
     }
   }
   return false;

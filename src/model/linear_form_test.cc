@@ -203,7 +203,7 @@ TEST(LinearForm, WhatDoesNotFitIsRefusedByName) {
       HasSubstr("group_size: got 64, columns of transformer.layers.0.mlp.proj 96"));
 }
 
-TEST(LinearForm, ExpertsInIntegersAreTheCpusAlone) {
+TEST(LinearForm, ExpertsInIntegersOfPartsOfSlabsAreTheCpusAlone) {
   ModelConfig config = GroupedLlama(QuantAlgo::kMixedPrecision, 0);
   config.dtype = DType::kBF16;
   config.num_experts = 4;
@@ -214,6 +214,10 @@ TEST(LinearForm, ExpertsInIntegersAreTheCpusAlone) {
   for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
     EXPECT_EQ(CheckSupported(config, FactsOf(device)), Status::Ok());
   config.slot_forms["transformer.layers.1.mlp.fc"] = {.dtype = DType::kI8, .group_size = 16};
+  EXPECT_EQ(Validate(config), Status::Ok());
+  for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
+    EXPECT_EQ(CheckSupported(config, FactsOf(device)), Status::Ok());
+  config.slot_forms["transformer.layers.0.mlp.fc"] = {.dtype = DType::kI4, .group_size = 16};
   EXPECT_EQ(Validate(config), Status::Ok());
   EXPECT_EQ(CheckSupported(config, FactsOf(DeviceKind::kCpu)), Status::Ok());
   EXPECT_THAT(CheckSupported(config, FactsOf(DeviceKind::kCuda)).message(),
@@ -338,7 +342,7 @@ TEST(LinearForm, GptOssTakesLittleMoreThanItsFile) {
       config.slot_forms[fmt::format("transformer.layers.{}.{}", layer, name)] = {
           .dtype = DType::kF4E2M1, .group_size = kMxGroupSize};
   ASSERT_EQ(Validate(config), Status::Ok());
-  EXPECT_FALSE(HasIntegerExperts(config));
+  EXPECT_FALSE(HasExpertsToWiden(config));
   DecoderWeights unused;
   uint64_t num_bytes = 0, gpu_bytes = 0;
   for (const WeightSlot& slot : WeightSlots(config, unused)) {

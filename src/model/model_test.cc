@@ -104,11 +104,12 @@ TEST(CheckSupported, RefusesByName) {
                     c.hidden_size = c.expert_intermediate_size = 64;
                     c.num_experts = 4;
                     c.experts_per_token = 2;
-                    c.quant_algo = QuantAlgo::kW8A16;
+                    c.quant_algo = QuantAlgo::kW4A16;
                   },
                   cuda),
-              HasSubstr("quant_algo: got W8A16 for target cuda, which supports experts in "
-                        "bfloat16, float16, FP8 and MXFP4; use --use-fp8-rowwise"));
+              HasSubstr("quant_algo: got W4A16 for target cuda, which supports experts in int8 and "
+                        "int4 whose rows are multiples of 64 and 128, in groups of a power of two; "
+                        "use another --group-size"));
   EXPECT_THAT(error([](auto& c) { c.dtype = DType::kF32; }, DeviceKind::kCuda),
               HasSubstr("dtype: got float32 for target cuda, which supports bfloat16 and float16"));
   EXPECT_THAT(error([](auto& c) { c.quant_algo = QuantAlgo::kFp8PerChannelPerToken; }),
@@ -127,6 +128,17 @@ TEST(CheckSupported, AcceptsWhatFamiliesDifferInOnBothBackends) {
     for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
       EXPECT_EQ(CheckSupported(config, FactsOf(device)), Status::Ok());
   };
+  for (const auto& [algo, group_size] :
+       {std::pair{QuantAlgo::kW8A16, 0}, std::pair{QuantAlgo::kW4A16, 0},
+        std::pair{QuantAlgo::kW8A16Gptq, 16}, std::pair{QuantAlgo::kW4A16Gptq, 128}})
+    accepts([&](auto& c) {
+      c.hidden_size = c.intermediate_size = c.expert_intermediate_size = 128;
+      c.head_dim = c.hidden_size / c.num_heads;
+      c.num_experts = 4;
+      c.experts_per_token = 2;
+      c.quant_algo = algo;
+      c.group_size = group_size;
+    });
   accepts([](auto& c) { c.norm_placement = NormPlacement::kBoth; });
   accepts([](auto& c) { c.norm_placement = NormPlacement::kPost; });
   accepts([](auto& c) { c.parallel_residual = true; });

@@ -26,7 +26,7 @@ BackendFacts FactsOf(DeviceKind device) {
   if (device == DeviceKind::kCuda) return {.name = "cuda", .has_fp8 = true};
   return {.name = "cpu",
           .has_float32 = true,
-          .has_integer_experts = true,
+          .has_all_experts = true,
           .has_column_order = true,
           .has_integer_tables = true};
 }
@@ -43,9 +43,12 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
        "use cuda, or convert the model again with --quant-algo none"},
       {"kv_cache_quant_algo", backend.has_fp8 || !c.fp8_kv_cache, "FP8",
        "a KV cache of the model's dtype", "use cuda, or --kv-cache-dtype auto"},
-      {"quant_algo", backend.has_integer_experts || !HasIntegerExperts(c),
-       std::string(QuantAlgoName(c.quant_algo)), "experts in bfloat16, float16, FP8 and MXFP4",
-       "use --use-fp8-rowwise, leave weights in the model's dtype (--quant-algo none), or use cpu"},
+      {"quant_algo", backend.has_all_experts || !HasExpertsToWiden(c),
+       std::string(QuantAlgoName(c.quant_algo)),
+       "experts in int8 and int4 whose rows are multiples of 64 and 128, in groups of a power of "
+       "two",
+       "use another --group-size, --use-fp8-rowwise, leave weights in the model's dtype "
+       "(--quant-algo none), or use cpu"},
       {"quantized_layers", backend.has_integer_tables || !HasQuantizedTables(c),
        "an embedding table or lm_head of integers", "those of the model's dtype",
        "convert the model again with --quant-algo none, or use cpu"},

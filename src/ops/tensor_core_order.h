@@ -22,6 +22,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "ops/weight.h"
@@ -74,6 +75,35 @@ inline int SlabGroups(const Weight& weight) {
   if (weight.group_size == 0) return 1;
   const int64_t slab = SlabElements(CodeBits(weight));
   return static_cast<int>(std::max<int64_t>(1, slab / weight.group_size));
+}
+
+// The form of a weight of experts, without rows.
+struct ExpertCodes {
+  DType codes = DType::kI8;
+  int64_t in_features = 0;
+  int64_t group_size = 0;  // 0: each row is one
+};
+
+// Whether CUDA's products of experts read such codes as they are, in the order of tensor cores:
+// float4; FP8 in groups of 128; int8 and int4 in rows of whole slabs, in groups of a power of two
+// from 16 on or of whole rows.
+constexpr bool ExpertsTakeCodes(const ExpertCodes& form) {
+  constexpr int64_t kFp8Group = 128;
+  const int64_t k = form.in_features, group = form.group_size;
+  switch (form.codes) {
+    case DType::kF4E2M1:
+      return group == kFloat4Unit && k % (2 * kFloat4Unit) == 0;
+    case DType::kF8E4M3:
+      return group == kFp8Group && k % kFp8Group == 0;
+    case DType::kI8:
+    case DType::kI4:
+      return k % SlabElements(form.codes == DType::kI4 ? 4 : 8) == 0 &&
+             (group == 0 || group == k ||
+              (group >= kGroupStep && std::has_single_bit(static_cast<uint64_t>(group)) &&
+               k % group == 0));
+    default:
+      return false;
+  }
 }
 
 // Whether OrderForTensorCores takes the weight: row-major int8 or int4 in device or pinned memory,

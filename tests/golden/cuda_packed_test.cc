@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models of published packed forms on a GPU, MXFP4 experts and FP8 in blocks of 128 x 128, beside
-// the same directories widened to the model's dtype.
+// Models of published packed forms on a GPU, experts in MXFP4, int8 and int4 and FP8 in blocks of
+// 128 x 128, beside the same directories widened to the model's dtype.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -90,6 +90,65 @@ void WriteBlocks(const std::filesystem::path& from, const std::filesystem::path&
   ASSERT_TRUE(WriteFile(to / "config.json", config.dump()).ok());
 }
 
+// `from`, a plain directory, with its experts as compressed-tensors packs them: int8 with a scale
+// for each row, or int4 in groups of 32.
+void WritePackedExperts(const std::filesystem::path& from, int num_bits,
+                        const std::filesystem::path& to) {
+  const auto set = artifact::TensorSet::OpenModel(from);
+  ASSERT_TRUE(set.ok()) << set.status().ToString();
+  std::vector<artifact::TensorSpec> specs;
+  std::vector<std::vector<std::byte>> values;
+  const auto add = [&](const std::string& name, DType dtype, const Shape& shape,
+                       std::span<const std::byte> bytes) {
+    specs.push_back({name, dtype, shape});
+    values.emplace_back(bytes.begin(), bytes.end());
+  };
+  for (const StoredTensor& tensor : set->tensors()) {
+    if (tensor.name.find(".experts.") == std::string::npos) {
+      add(tensor.name, tensor.dtype, tensor.shape, tensor.data);
+      continue;
+    }
+    ASSERT_EQ(tensor.dtype, DType::kF32);
+    const int64_t rows = tensor.shape[0], columns = tensor.shape[1];
+    const int64_t group = num_bits == 4 ? 32 : columns;
+    const int per_word = 32 / num_bits, most = (1 << (num_bits - 1)) - 1;
+    std::vector<float> scales(static_cast<size_t>(rows * columns / group));
+    std::vector<uint32_t> words(static_cast<size_t>(rows * columns / per_word));
+    const auto at = [&](int64_t i) { return LoadAs<float>(tensor.data.data(), i); };
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      float& scale = scales[static_cast<size_t>(i / group)];
+      scale = std::max(scale, std::abs(at(i)) / static_cast<float>(most));
+    }
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const float code = std::round(at(i) / scales[static_cast<size_t>(i / group)]);
+      words[static_cast<size_t>(i / per_word)] |=
+          static_cast<uint32_t>(static_cast<int>(code) + most + 1) << (i % per_word * num_bits);
+    }
+    const std::string stem = tensor.name.substr(0, tensor.name.rfind('.'));
+    const int64_t shape[] = {rows, columns};
+    add(stem + ".weight_packed", DType::kI32, {rows, columns / per_word},
+        std::as_bytes(std::span(words)));
+    add(stem + ".weight_scale", DType::kF32, {rows, columns / group},
+        std::as_bytes(std::span(scales)));
+    add(stem + ".weight_shape", DType::kI64, {2}, std::as_bytes(std::span(shape)));
+  }
+  std::filesystem::create_directories(to);
+  auto writer = artifact::SafetensorsWriter::Create(to / "model.safetensors", specs);
+  ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+  for (const auto& bytes : values) ASSERT_TRUE(writer->Append(bytes).ok());
+  ASSERT_TRUE(writer->Finish().ok());
+  auto config = nlohmann::json::parse(*ReadFile(from / "config.json"));
+  nlohmann::json weights = {{"num_bits", num_bits}, {"type", "int"}, {"symmetric", true}};
+  weights["strategy"] = num_bits == 4 ? "group" : "channel";
+  if (num_bits == 4) weights["group_size"] = 32;
+  config["quantization_config"] = {
+      {"quant_method", "compressed-tensors"},
+      {"format", "pack-quantized"},
+      {"config_groups", {{"group_0", {{"targets", {"re:.*experts.*"}}, {"weights", weights}}}}},
+      {"ignore", nlohmann::json::array()}};
+  ASSERT_TRUE(WriteFile(to / "config.json", config.dump()).ok());
+}
+
 class CudaPackedTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -128,6 +187,17 @@ TEST_P(CudaPackedTest, Mxfp4ExpertsGiveTheLogitsOfTheWidenedOnes) {
   const std::filesystem::path model = DataDir() / "gpt_oss_mxfp4";
   for (const Expected& expected : ReadReference(model))
     EXPECT_EQ(Logits(model, expected, std::nullopt), Logits(model, expected, QuantAlgo::kNone));
+}
+
+// One of a layer's two products has rows of whole slabs of int4, and the other one is widened.
+TEST_P(CudaPackedTest, IntegerExpertsGiveTheLogitsOfTheWidenedOnes) {
+  for (const char* const name : {"mixtral_head64", "qwen3_moe_renormalized"})
+    for (const int num_bits : {8, 4}) {
+      SCOPED_TRACE(std::string(name) + " int" + std::to_string(num_bits));
+      ASSERT_NO_FATAL_FAILURE(WritePackedExperts(DataDir() / name, num_bits, dir_));
+      for (const Expected& expected : ReadReference(DataDir() / name))
+        EXPECT_EQ(Logits(dir_, expected, std::nullopt), Logits(dir_, expected, QuantAlgo::kNone));
+    }
 }
 
 // Few tokens read the codes, so that the widened weights differ by what rounding took away.

@@ -43,7 +43,7 @@ Status LaunchSumOf(const ExpertSum& sum, CudaStream& stream) {
 }  // namespace
 
 Status LaunchExpertDown(const ExpertProduct& product, CudaStream& stream) {
-  if (product.is_packed) return LaunchPackedExpertDown(product, stream);
+  if (product.packed) return LaunchPackedExpertDown(product, stream);
   if (product.dtype == DType::kF8E4M3)
     return LaunchExpertProduct<Fp8, float, /*kIsGated=*/false>(product, stream);
   return WithHalf(product.dtype, [&](auto type) {

@@ -6,10 +6,10 @@ namespace inflight::ops::cuda {
 Status LaunchPackedExpertDown(const ExpertProduct& product, CudaStream& stream) {
   return WithHalf(product.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    constexpr bool kIsGated = false;
-    return product.exponents != nullptr
-               ? LaunchPackedExperts<Float4Experts, T, float, kIsGated>(product, stream)
-               : LaunchPackedExperts<Fp8Experts, T, float, kIsGated>(product, stream);
+    const auto launch = [&]<typename Form>() {
+      return LaunchPackedExperts<Form, T, float, /*kIsGated=*/false>(product, stream);
+    };
+    return WithPackedForm(*product.packed, launch);
   });
 }
 

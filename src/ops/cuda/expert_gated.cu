@@ -4,7 +4,7 @@
 namespace inflight::ops::cuda {
 
 Status LaunchExpertGated(const ExpertProduct& product, CudaStream& stream) {
-  if (product.is_packed) return LaunchPackedExpertGated(product, stream);
+  if (product.packed) return LaunchPackedExpertGated(product, stream);
   return WithHalf(product.y_dtype, [&](auto type) {
     using Y = typename decltype(type)::type;
     if (product.dtype == DType::kF8E4M3)

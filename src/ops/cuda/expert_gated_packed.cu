@@ -6,10 +6,10 @@ namespace inflight::ops::cuda {
 Status LaunchPackedExpertGated(const ExpertProduct& product, CudaStream& stream) {
   return WithHalf(product.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    constexpr bool kIsGated = true;
-    return product.exponents != nullptr
-               ? LaunchPackedExperts<Float4Experts, T, T, kIsGated>(product, stream)
-               : LaunchPackedExperts<Fp8Experts, T, T, kIsGated>(product, stream);
+    const auto launch = [&]<typename Form>() {
+      return LaunchPackedExperts<Form, T, T, /*kIsGated=*/true>(product, stream);
+    };
+    return WithPackedForm(*product.packed, launch);
   });
 }
 

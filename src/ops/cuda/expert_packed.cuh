@@ -1,114 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of tokens and packed weights of their experts in the order of tensor cores
-// (ops/tensor_core_order.h), float4 or FP8 in groups: expert_product.cuh's tiles, of which codes
-// and scales pass through the ring and are widened in registers. Sums are those of the same weights
-// rounded to 16 bits, bit by bit.
+// (ops/tensor_core_order.h), float4, FP8 in groups or integers: expert_product.cuh's tiles, of
+// which codes and scales pass through the ring and are widened in registers. Sums are those of the
+// same weights rounded to 16 bits, bit by bit.
 #pragma once
 
 #include <algorithm>
 
+#include "ops/cuda/expert_packed_forms.cuh"
 #include "ops/cuda/expert_product.cuh"
-#include "ops/cuda/float4_halves.cuh"
 
 namespace inflight::ops::cuda {
 
-// What a kernel must know of a form: of 64 elements of a row, a box, chunks of 16 bytes; and what a
-// lane takes of a box of one row, its own elements of all four steps.
-struct Float4Experts {
-  static constexpr int kBoxChunks = 2;
-  static constexpr int kGroup = kFloat4Unit;
-  static constexpr bool kHasHigh = true;
-  using Scale = uint8_t;  // e8m0
-  static __device__ const uint8_t* ScalesOf(const ExpertProduct& p) { return p.exponents; }
-
-  // Where a chunk of a row lies among `kRowChunks` of it: of 8 rows the same one is in different
-  // banks.
-  template <int kRowChunks>
-  static __device__ int PlaceOf(int row, int chunk) {
-    constexpr int kRowsPerLine = 8 / kRowChunks;
-    return chunk ^ (row / kRowsPerLine % kRowChunks);
-  }
-
-  struct Part {
-    uint32_t words[2], exponents[2];  // of two groups
-  };
-  // `chunk_at(i)`: the address of chunk i of the box; `scale_at(i)`: of the scale of its group i.
-  template <typename ChunkAt, typename ScaleAt>
-  static __device__ Part Load(const ChunkAt& chunk_at, const ScaleAt& scale_at, int quarter) {
-    Part part;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      part.words[i] = LoadShared4(chunk_at(i) + quarter * 4);
-      part.exponents[i] = LoadSharedByte(scale_at(i));
-    }
-    return part;
-  }
-  // Whether Widen must be told that a scale is high: seldom, so that a branch for all of a box
-  // keeps others out of the way of its products.
-  static __device__ bool IsHigh(const Part& part) {
-    return max(part.exponents[0], part.exponents[1]) > kHighestOfOneStep;
-  }
-  template <typename T, bool kMayBeHigh>
-  static __device__ void Widen(const Part& part, int pair, uint32_t (&pairs)[4]) {
-    WidenFloat4<T, kMayBeHigh>(part.words[pair], part.exponents[pair], pairs);
-  }
-};
-
-struct Fp8Experts {
-  static constexpr int kBoxChunks = 4;
-  static constexpr int kGroup = 128;
-  static constexpr bool kHasHigh = false;
-  using Scale = float;
-  static __device__ const uint8_t* ScalesOf(const ExpertProduct& p) {
-    return reinterpret_cast<const uint8_t*>(p.w_scales);
-  }
-
-  // Of two rows the same four chunks are in different banks.
-  template <int kRowChunks>
-  static __device__ int PlaceOf(int row, int chunk) {
-    return kRowChunks < 8 ? chunk : chunk ^ (row % 2 * 4);
-  }
-
-  struct Part {
-    uint4 codes;
-    float scale;
-  };
-  template <typename ChunkAt, typename ScaleAt>
-  static __device__ Part Load(const ChunkAt& chunk_at, const ScaleAt& scale_at, int quarter) {
-    return {LoadShared16(chunk_at(quarter)), LoadSharedFloat(scale_at(0))};
-  }
-  static __device__ bool IsHigh(const Part&) { return false; }
-  template <typename T, bool kMayBeHigh>
-  static __device__ void Widen(const Part& part, int pair, uint32_t (&pairs)[4]) {
-    WidenTwoSteps<T, Codes::kFp8>(part.codes, pair, pairs);
-#pragma unroll
-    for (uint32_t& two : pairs) {
-      const float2 values = UnpackTwo<T>(two);
-      two = PackTwo<T>(values.x * part.scale, values.y * part.scale);
-    }
-  }
-};
-
-// kBoxes boxes are a stage: 128 bytes of a token each.
+// kBoxes boxes are a stage: codes of rows, 128 bytes of a token for each 64 elements, and what
+// groups have: scales [groups][kRows], then offsets likewise.
 template <typename Form_, typename Tile, int kBoxes_, int kStages_>
 struct PackedTile : Tile {
   using Form = Form_;
   using Scale = typename Form::Scale;
+  using Groups = typename Form::Groups;
   static constexpr int kBoxes = kBoxes_;
   static constexpr int kStages = kStages_;
-  static constexpr int kStepK = 64 * kBoxes;
+  static constexpr int kStepK = Form::kBoxElements * kBoxes;
   static constexpr int kRowChunks = Form::kBoxChunks * kBoxes;
-  static constexpr int kGroups = std::max(1, kStepK / Form::kGroup);
   static constexpr int kRowBytes = Tile::kRows * kRowChunks * 16;
-  static constexpr int kBoxBytes = Tile::kTokens * 128;
-  static constexpr int kScalesAt = kRowBytes + kBoxes * kBoxBytes;  // [kGroups][kRows]
-  static constexpr int kScaleSize = sizeof(Scale);
-  static constexpr int kStageBytes = kScalesAt + kGroups * Tile::kRows * kScaleSize;
-  static constexpr int kSharedBytes = kStages * kStageBytes;
+  static constexpr int kTokenBoxes = kStepK / 64;
+  static constexpr int kTokenBoxBytes = Tile::kTokens * 128;
+  static constexpr int kScalesAt = kRowBytes + kTokenBoxes * kTokenBoxBytes;
+  static constexpr int kGroupBytes = Tile::kRows * static_cast<int>(sizeof(Scale));
+
+  __host__ __device__ static constexpr int StageBytes(const Groups& groups) {
+    return kScalesAt +
+           groups.template PerStage<kStepK>() * kGroupBytes * (groups.has_offsets() ? 2 : 1);
+  }
+
+  static constexpr int kSharedBytes =
+      kStages * (kScalesAt + Groups::MostScales(kStepK) * kGroupBytes);
+  static_assert(kSharedBytes <=
+                99 * 1024);  // what a CTA may have on compute capability 8.6 and 8.9
 
   __device__ static uint32_t ChunkOfRow(int row, int chunk) {
     return static_cast<uint32_t>(
         (row * kRowChunks + Form::template PlaceOf<kRowChunks>(row, chunk)) * 16);
+  }
+  // Chunk `chunk` of a box, and the scale and the offset of a group of the stage.
+  __device__ static uint32_t ChunkOfRow(const PartPlace& at, int chunk) {
+    return at.stage + ChunkOfRow(at.row, Form::kBoxChunks * at.box + chunk);
+  }
+  __device__ static uint32_t ScaleOfRow(const PartPlace& at, int group) {
+    return at.stage + kScalesAt + group * kGroupBytes + at.scale * static_cast<int>(sizeof(Scale));
+  }
+  __device__ static uint32_t OffsetOfRow(const PartPlace& at, int group, const Groups& groups) {
+    return ScaleOfRow(at, group + groups.template PerStage<kStepK>());
   }
 };
 
@@ -130,13 +73,88 @@ struct PackedTiles<Fp8Experts> {
   using Of64 = PackedTile<Fp8Experts, ExpertTile64, 1, 5>;
   using Of128 = PackedTile<Fp8Experts, ExpertTile128, 1, 4>;
 };
+template <>
+struct PackedTiles<IntegerExperts<Codes::kInt8>> {
+  template <typename Tile, int kBoxes, int kStages>
+  using Int8Tile = PackedTile<IntegerExperts<Codes::kInt8>, Tile, kBoxes, kStages>;
+  using Of8 = Int8Tile<ExpertTile8, 2, 4>;
+  using Of16 = Int8Tile<ExpertTile16, 2, 4>;
+  using Of32 = Int8Tile<ExpertTile32, 2, 3>;
+  using Of64 = Int8Tile<ExpertTile64, 1, 4>;
+  using Of128 = Int8Tile<ExpertTile128, 1, 3>;
+};
+template <>
+struct PackedTiles<IntegerExperts<Codes::kInt4>> {
+  template <typename Tile, int kBoxes, int kStages>
+  using Int4Tile = PackedTile<IntegerExperts<Codes::kInt4>, Tile, kBoxes, kStages>;
+  using Of8 = Int4Tile<ExpertTile8, 2, 4>;
+  using Of16 = Int4Tile<ExpertTile16, 2, 4>;
+  using Of32 = Int4Tile<ExpertTile32, 1, 4>;
+  using Of64 = Int4Tile<ExpertTile64, 1, 3>;
+  using Of128 = Int4Tile<ExpertTile128, 1, 2>;
+};
+
+// What a thread copies of the scales, and of the offsets, of each stage: 16 bytes at a time.
+template <typename Tile, bool kIsGated>
+class ScaleCopies {
+ public:
+  __device__ ScaleCopies(const ExpertProduct& p, int64_t expert_row, int first_column,
+                         const typename Tile::Groups& groups)
+      : groups_(groups),
+        num_groups_(groups.Of(static_cast<int>(p.k) - 1) + 1),
+        num_chunks_(groups.template PerStage<Tile::kStepK>() * kColumnChunks),
+        expert_row_(expert_row),
+        first_column_(first_column),
+        width_(p.width),
+        scales_(Form::ScalesOf(p)),
+        offsets_(reinterpret_cast<const uint8_t*>(p.w_offsets)) {}
+
+  __device__ void Begin(uint32_t stage, int k) const {
+    const int first_group = groups_.Of(k);
+    for (int i = static_cast<int>(threadIdx.x); i < num_chunks_; i += Tile::kThreads) {
+      const int of_group = i % kColumnChunks;
+      const bool is_of_gate = kIsGated && of_group >= kColumnChunks / 2;
+      const int column = first_column_ + of_group % kBranchChunks * kChunkScales;
+      if (column >= width_) continue;
+      const int group = first_group + i / kColumnChunks;
+      const int64_t row = expert_row_ + (is_of_gate ? width_ : 0) + column;
+      const int64_t at = ((row / kScalePanelRows * num_groups_ + group) * kScalePanelRows +
+                          row % kScalePanelRows) *
+                         kScaleSize;
+      const bool is_used = group < num_groups_;
+      const uint32_t to = stage + Tile::kScalesAt + i * 16;
+      CopyAsync16(to, scales_ + (is_used ? at : 0), is_used);
+      if (groups_.has_offsets())
+        CopyAsync16(to + num_chunks_ * 16, offsets_ + (is_used ? at : 0), is_used);
+    }
+  }
+
+ private:
+  using Form = typename Tile::Form;
+  using Groups = typename Tile::Groups;
+  static constexpr int kScaleSize = sizeof(typename Tile::Scale);
+  static constexpr int kChunkScales = 16 / kScaleSize;
+  static constexpr int kColumnChunks = Tile::kRows / kChunkScales;  // of a group
+  static constexpr int kBranchChunks = kIsGated ? kColumnChunks / 2 : kColumnChunks;
+
+  Groups groups_;
+  int num_groups_;  // of a row
+  int num_chunks_;  // of a stage
+  int64_t expert_row_;
+  int first_column_, width_;
+  const uint8_t *scales_, *offsets_;
+};
 
 // What a thread copies of each stage.
 template <typename T, typename Tile, bool kIsGated>
 class PackedCopies {
  public:
-  __device__ PackedCopies(const ExpertProduct& p, const ExpertPlaces& places, int first_column)
-      : k_(static_cast<int>(p.k)), width_(p.width), count_(places.count) {
+  __device__ PackedCopies(const ExpertProduct& p, const ExpertPlaces& places, int first_column,
+                          const typename Tile::Groups& groups)
+      : k_(static_cast<int>(p.k)),
+        width_(p.width),
+        count_(places.count),
+        scales_(p, int64_t{places.expert} * p.width * (kIsGated ? 2 : 1), first_column, groups) {
     const int thread = static_cast<int>(threadIdx.x);
     const int64_t expert_row = int64_t{places.expert} * p.width * (kIsGated ? 2 : 1);
 
@@ -156,17 +174,6 @@ class PackedCopies {
       const int64_t row = p.tokens == nullptr ? place : p.tokens[place];
       x_[i] = static_cast<const T*>(p.x) + row * p.k + piece_ * 8;
     }
-
-    group_ = thread / kColumnChunks;
-    const int of_group = thread % kColumnChunks;
-    const bool is_of_gate = kIsGated && of_group >= kColumnChunks / 2;
-    const int column = first_column + of_group % kBranchChunks * kChunkScales;
-    const int64_t row = expert_row + (is_of_gate ? p.width : 0) + column;
-    has_scales_ = thread < kScaleChunks && column < p.width;
-    const int64_t at =
-        row / kScalePanelRows * (p.k / Form::kGroup) * kScalePanelRows + row % kScalePanelRows;
-    scales_ = Form::ScalesOf(p) + at * Tile::kScaleSize;
-    scales_to_ = static_cast<uint32_t>(group_ * Tile::kRows * Tile::kScaleSize + of_group * 16);
   }
 
   __device__ void Begin(uint32_t stage, int step) const {
@@ -180,27 +187,24 @@ class PackedCopies {
                   is_used ? w_ + column * RowBytes() + k / kChunkElements * 16 : w_, is_used);
     }
 #pragma unroll
-    for (int b = 0; b < Tile::kBoxes; b += kBoxesPerCopy) {
+    for (int b = 0; b < Tile::kTokenBoxes; b += kBoxesPerCopy) {
       const int at = k + (b + box_) * 64;
 #pragma unroll
       for (int i = 0; i < kTokenCopies; ++i) {
         const int token = token_ + i * kTokensPerCopy;
         const bool is_used = at < k_ && token < count_;
-        CopyAsync16(stage + Tile::kRowBytes + (b + box_) * Tile::kBoxBytes + ChunkAt(token, piece_),
-                    is_used ? x_[i] + at : x_[i], is_used);
+        CopyAsync16(
+            stage + Tile::kRowBytes + (b + box_) * Tile::kTokenBoxBytes + ChunkAt(token, piece_),
+            is_used ? x_[i] + at : x_[i], is_used);
       }
     }
-    if (!has_scales_) return;
-    const int group = k / Form::kGroup + group_;
-    const bool is_used = group < k_ / Form::kGroup;
-    CopyAsync16(stage + Tile::kScalesAt + scales_to_,
-                is_used ? scales_ + int64_t{group} * kScalePanelRows * Tile::kScaleSize : scales_,
-                is_used);
+    scales_.Begin(stage, k);
   }
 
  private:
   using Form = typename Tile::Form;
-  static constexpr int kChunkElements = 64 / Form::kBoxChunks;
+  using Groups = typename Tile::Groups;
+  static constexpr int kChunkElements = Form::kBoxElements / Form::kBoxChunks;
   __device__ int64_t RowBytes() const { return k_ / kChunkElements * 16; }
 
   static constexpr int kRowsPerCopy = Tile::kThreads / Tile::kRowChunks;
@@ -209,22 +213,14 @@ class PackedCopies {
   static constexpr int kTokensPerCopy = Tile::kThreads / 8;
   static constexpr int kTokenCopies = std::max(1, Tile::kTokens / kTokensPerCopy);
   static constexpr int kBoxesPerCopy = std::max(1, kTokensPerCopy / Tile::kTokens);
-  static_assert(Tile::kBoxes % kBoxesPerCopy == 0);
-  static constexpr int kChunkScales = 16 / Tile::kScaleSize;
-  static constexpr int kColumnChunks = Tile::kRows / kChunkScales;  // of scales of a group
-  static constexpr int kBranchChunks = kIsGated ? kColumnChunks / 2 : kColumnChunks;
-  static constexpr int kScaleChunks = Tile::kGroups * kColumnChunks;
-  static_assert(kScaleChunks <= Tile::kThreads);
+  static_assert(Tile::kTokenBoxes % kBoxesPerCopy == 0);
 
   int k_, width_, count_;
   const uint8_t* w_;  // chunk `chunk_` of rows row_ + i * kRowsPerCopy of the tile
   int chunk_, row_, column_;
   const T* x_[kTokenCopies];  // piece `piece_` of tokens token_ + i * kTokensPerCopy
   int piece_, token_, box_;
-  const uint8_t* scales_;  // 16 bytes of group `group_` of a stage
-  int group_;
-  uint32_t scales_to_;
-  bool has_scales_;
+  ScaleCopies<Tile, kIsGated> scales_;
 };
 
 // The sums of a warp's rows and tokens.
@@ -232,12 +228,14 @@ template <typename T, typename Tile, bool kIsGated>
 struct PackedSums {
   float sum[Tile::kRowTiles][Tile::kTokenTiles][4] = {};
   int lane, warp_row, warp_token, count;
+  typename Tile::Groups groups;
 
-  __device__ explicit PackedSums(int places)
+  __device__ PackedSums(int places, const typename Tile::Groups& of_scales)
       : lane(static_cast<int>(threadIdx.x) % 32),
         warp_row(static_cast<int>(threadIdx.x) / 32 % Tile::kWarpsOfRows * Tile::kRowTiles * 16),
         warp_token(static_cast<int>(threadIdx.x) / 32 / Tile::kWarpsOfRows * Tile::kTokenTiles * 8),
-        count(places) {}
+        count(places),
+        groups(of_scales) {}
 
   // Adds the products of `num_boxes` boxes of a stage.
   __device__ void Add(uint32_t stage, int num_boxes) {
@@ -250,11 +248,13 @@ struct PackedSums {
       for (int r = 0; r < Tile::kRowTiles; ++r) {
         const int row = warp_row + 16 * r + lane / 4;
         const int scale = (kIsGated ? (warp_row + 16 * r) / 2 : warp_row + 16 * r) + lane / 4;
-        above[r] = Load(stage, box, row, scale);
-        below[r] = Load(stage, box, row + 8, scale + (kIsGated ? Tile::kRows / 2 : 8));
+        const int below_scale = scale + (kIsGated ? Tile::kRows / 2 : 8);
+        above[r] = Form::template Load<Tile>({stage, box, row, scale, lane % 4}, groups);
+        below[r] = Form::template Load<Tile>({stage, box, row + 8, below_scale, lane % 4}, groups);
         is_high = is_high || Form::IsHigh(above[r]) || Form::IsHigh(below[r]);
       }
-      const uint32_t x_at = stage + Tile::kRowBytes + box * Tile::kBoxBytes;
+      const uint32_t x_at =
+          stage + Tile::kRowBytes + box * (Form::kBoxElements / 64) * Tile::kTokenBoxBytes;
       if (Form::kHasHigh && __any_sync(kAllLanes, is_high))
         AddBox<true>(x_at, above, below);
       else
@@ -269,26 +269,15 @@ struct PackedSums {
   __device__ void AddBox(uint32_t x_at, const typename Form::Part (&above)[Tile::kRowTiles],
                          const typename Form::Part (&below)[Tile::kRowTiles]) {
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {  // of steps of 16 elements
+    for (int pair = 0; pair < Form::kBoxElements / 32; ++pair) {  // of steps of 16 elements
       uint32_t upper[Tile::kRowTiles][4], lower[Tile::kRowTiles][4];
 #pragma unroll
       for (int r = 0; r < Tile::kRowTiles; ++r) {
-        Form::template Widen<T, kMayBeHigh>(above[r], pair, upper[r]);
-        Form::template Widen<T, kMayBeHigh>(below[r], pair, lower[r]);
+        Form::template Widen<T, Tile, kMayBeHigh>(above[r], pair, groups, upper[r]);
+        Form::template Widen<T, Tile, kMayBeHigh>(below[r], pair, groups, lower[r]);
       }
-      AddPair(x_at, pair, upper, lower);
+      AddPair(x_at + pair / 2 * Tile::kTokenBoxBytes, pair % 2, upper, lower);
     }
-  }
-
-  // The lane's part of row `row` of a box, whose scales are those of row `scale` there.
-  __device__ typename Form::Part Load(uint32_t stage, int box, int row, int scale) const {
-    return Form::Load(
-        [&](int i) { return stage + Tile::ChunkOfRow(row, Form::kBoxChunks * box + i); },
-        [&](int i) {
-          const int group = (box * 64 + i * Form::kGroup) / Form::kGroup;
-          return stage + Tile::kScalesAt + (group * Tile::kRows + scale) * Tile::kScaleSize;
-        },
-        lane % 4);
   }
 
   __device__ void AddPair(uint32_t x_at, int pair, const uint32_t (&upper)[Tile::kRowTiles][4],
@@ -337,12 +326,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtas)
   if (places.count == 0) return;
   const int first_column = static_cast<int>(blockIdx.x) * kColumns;
   const uint32_t ring = SharedAddress(shared);
-  const PackedCopies<T, Tile, kIsGated> copies(p, places, first_column);
-  PackedSums<T, Tile, kIsGated> sums(places.count);
-  const int num_boxes = static_cast<int>(p.k / 64);
+  const typename Tile::Groups groups(p);
+  const int stage_bytes = Tile::StageBytes(groups);
+  const PackedCopies<T, Tile, kIsGated> copies(p, places, first_column, groups);
+  PackedSums<T, Tile, kIsGated> sums(places.count, groups);
+  const int num_boxes = static_cast<int>(p.k / Tile::Form::kBoxElements);
   const int num_steps = (num_boxes + Tile::kBoxes - 1) / Tile::kBoxes;
   for (int slot = 0; slot < Tile::kStages - 1; ++slot) {
-    if (slot < num_steps) copies.Begin(ring + slot * Tile::kStageBytes, slot);
+    if (slot < num_steps) copies.Begin(ring + slot * stage_bytes, slot);
     CommitCopies();
   }
   int slot = 0;
@@ -351,9 +342,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtas)
     __syncthreads();
     const int next = step + Tile::kStages - 1;
     if (next < num_steps)
-      copies.Begin(ring + (slot == 0 ? Tile::kStages - 1 : slot - 1) * Tile::kStageBytes, next);
+      copies.Begin(ring + (slot == 0 ? Tile::kStages - 1 : slot - 1) * stage_bytes, next);
     CommitCopies();
-    sums.Add(ring + slot * Tile::kStageBytes, num_boxes - step * Tile::kBoxes);
+    sums.Add(ring + slot * stage_bytes, num_boxes - step * Tile::kBoxes);
     if (++slot == Tile::kStages) slot = 0;
   }
   StoreSums<Y, Tile, kIsGated, /*kHasScales=*/false>(p, places, first_column, sums.warp_row,
@@ -367,7 +358,9 @@ Status LaunchPackedExperts(const ExpertProduct& p, CudaStream& stream) {
     static SharedMemoryLimit shared_memory;
     RETURN_IF_ERROR(
         shared_memory.Raise(PackedExpertKernel<T, Y, Tile, kIsGated>, Tile::kSharedBytes, stream));
-    return LaunchExpertTiles<Tile, kIsGated>(PackedExpertKernel<T, Y, Tile, kIsGated>, p, stream);
+    return LaunchExpertTiles<Tile, kIsGated>(
+        PackedExpertKernel<T, Y, Tile, kIsGated>, p,
+        Tile::kStages * Tile::StageBytes(typename Tile::Groups(p)), stream);
   };
   switch (TokensOfTile(p)) {
     case 8:
@@ -380,6 +373,21 @@ Status LaunchPackedExperts(const ExpertProduct& p, CudaStream& stream) {
       return launch(std::type_identity<typename Tiles::Of64>());
     default:
       return launch(std::type_identity<typename Tiles::Of128>());
+  }
+}
+
+// function.template operator()<Form>() for weights of `codes`.
+template <typename Function>
+Status WithPackedForm(DType codes, const Function& function) {
+  switch (codes) {
+    case DType::kI8:
+      return function.template operator()<IntegerExperts<Codes::kInt8>>();
+    case DType::kI4:
+      return function.template operator()<IntegerExperts<Codes::kInt4>>();
+    case DType::kF8E4M3:
+      return function.template operator()<Fp8Experts>();
+    default:
+      return function.template operator()<Float4Experts>();
   }
 }
 

@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtas)
 }
 
 template <typename Tile, bool kIsGated>
-Status LaunchExpertTiles(void (*kernel)(ExpertProduct), const ExpertProduct& p,
+Status LaunchExpertTiles(void (*kernel)(ExpertProduct), const ExpertProduct& p, int shared_bytes,
                          CudaStream& stream) {
   constexpr int kColumns = kIsGated ? Tile::kRows / 2 : Tile::kRows;
   // Each expert has at most one tile that is not full, and none without a place.
@@ -314,7 +314,7 @@ Status LaunchExpertTiles(void (*kernel)(ExpertProduct), const ExpertProduct& p,
   const dim3 grid(static_cast<unsigned>((p.width + kColumns - 1) / kColumns),
                   static_cast<unsigned>(most_tiles));
   return inflight::cuda::ToStatus(
-      LaunchOverlapped(kernel, grid, dim3(Tile::kThreads), Tile::kSharedBytes, stream.handle(), p),
+      LaunchOverlapped(kernel, grid, dim3(Tile::kThreads), shared_bytes, stream.handle(), p),
       "expert_product");
 }
 
@@ -334,7 +334,8 @@ Status LaunchExpertProduct(const ExpertProduct& p, CudaStream& stream) {
     static SharedMemoryLimit shared_memory;
     RETURN_IF_ERROR(
         shared_memory.Raise(ExpertProductKernel<T, Y, Tile, kIsGated>, Tile::kSharedBytes, stream));
-    return LaunchExpertTiles<Tile, kIsGated>(ExpertProductKernel<T, Y, Tile, kIsGated>, p, stream);
+    return LaunchExpertTiles<Tile, kIsGated>(ExpertProductKernel<T, Y, Tile, kIsGated>, p,
+                                             Tile::kSharedBytes, stream);
   };
   switch (TokensOfTile(p)) {
     case 8:

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
@@ -30,16 +32,22 @@ Status ExpectRoutes(const ExpertRoutes& routes, int64_t num_places) {
   return Expect("routes.places", routes.places, {DType::kI32}, {num_places});
 }
 
-// Float4, or FP8 in groups, in the order of tensor cores; rows of float4 are whole pairs of groups.
+// What the kernels of packed experts are told of groups.
+int GroupShift(const Weight& weight) {
+  constexpr int kWholeRows = 31;
+  if (weight.group_size == 0 || weight.group_size == weight.in_features) return kWholeRows;
+  return std::countr_zero(static_cast<uint64_t>(weight.group_size));
+}
+
 bool IsPacked(const Weight& weight) {
-  constexpr int64_t kFp8Group = 128;
-  if (weight.layout != WeightLayout::kTensorCore) return false;
-  if (IsGroupedFp8(weight))
-    return weight.group_size == kFp8Group && weight.in_features % kFp8Group == 0 &&
-           weight.scales != nullptr && IsAligned(weight.scales);
-  return weight.dtype == DType::kF4E2M1 && weight.group_size == kFloat4Unit &&
-         weight.in_features % (2 * kFloat4Unit) == 0 && weight.exponents != nullptr &&
-         IsAligned(weight.exponents);
+  return weight.layout == WeightLayout::kTensorCore &&
+         ExpertsTakeCodes({.codes = weight.dtype,
+                           .in_features = weight.in_features,
+                           .group_size = weight.group_size}) &&
+         (weight.dtype == DType::kF4E2M1
+              ? weight.exponents != nullptr && IsAligned(weight.exponents)
+              : weight.scales != nullptr && IsAligned(weight.scales)) &&
+         (weight.offsets == nullptr || IsAligned(weight.offsets));
 }
 
 Status ExpectWeight(const Weight& weight) {
@@ -51,17 +59,18 @@ Status ExpectWeight(const Weight& weight) {
       (is_plain || IsPacked(weight)))
     return Status::Ok();
   return InvalidArgument(fmt::format(
-      "weight: got {} {} [{}, {}], experts have float16, bfloat16 or FP8 with scales, row_major, "
-      "rows of a multiple of 16 bytes, or float4 with exponents of groups of {}, rows of a "
-      "multiple "
-      "of {}, or FP8 in groups of 128, tensor_core",
+      "weight: got {} {} [{}, {}] in groups of {}, experts have float16, bfloat16 or FP8 with "
+      "scales, row_major, rows of a multiple of 16 bytes; or, tensor_core, float4 with exponents "
+      "of "
+      "groups of {}, rows of a multiple of {}, FP8 in groups of 128, int8 and int4 in groups of a "
+      "power of two or one of each row, rows of a multiple of 64 or 128",
       DTypeName(weight.dtype), WeightLayoutName(weight.layout), weight.out_features,
-      weight.in_features, kFloat4Unit, 2 * kFloat4Unit));
+      weight.in_features, weight.group_size, kFloat4Unit, 2 * kFloat4Unit));
 }
 
 // The dtype of x, and of a gated y, that `weight` is computed with; `x` is what there is.
 DType OperandDType(const Weight& weight, const TensorView& x) {
-  if (weight.dtype != DType::kF4E2M1 && !IsGroupedFp8(weight)) return weight.dtype;
+  if (!IsInteger(weight.dtype) && !IsGroupedFp8(weight)) return weight.dtype;
   return IsHalf(x.dtype) ? x.dtype : DType::kBF16;
 }
 
@@ -90,10 +99,12 @@ ExpertProduct ProductOf(const Activation& x, const ExpertRoutes& routes, const W
           .w = weight.data,
           .bias = bias.empty() ? nullptr : bias.as<const float>(),
           .k = weight.in_features,
-          .is_packed = IsPacked(weight),
+          .packed = IsPacked(weight) ? std::optional(weight.dtype) : std::nullopt,
           .x_scales = x.scales.empty() ? nullptr : x.scales.as<const float>(),
           .w_scales = weight.scales,
+          .w_offsets = weight.offsets,
           .exponents = weight.exponents,
+          .group_shift = GroupShift(weight),
           .width = static_cast<int>(width),
           .num_experts = static_cast<int>(routes.begins.num_elements() - 1),
           .num_places = static_cast<int>(routes.tokens.num_elements())};

@@ -8,6 +8,8 @@
 // a token's results have the same bits alone and in a batch.
 #pragma once
 
+#include <optional>
+
 #include "ops/cuda/cuda_stream.h"
 #include "ops/experts.h"
 
@@ -21,11 +23,13 @@ struct ExpertProduct {
   const void* w = nullptr;      // of each expert [width, k], gated [2 * width, k]: up, then gate
   const float* bias = nullptr;  // likewise, or null
   int64_t k = 0;                // whose rows are multiples of 16 bytes
-  // Whether w is float4 or FP8 in groups, in the order of tensor cores.
-  bool is_packed = false;
+  // f8e4m3 in groups, int8, int4 or f4e2m1 in the order of tensor cores; empty: w is of `dtype`.
+  std::optional<DType> packed = std::nullopt;
   const float* x_scales = nullptr;     // of rows of x and of w; of f8e4m3
   const float* w_scales = nullptr;     // or of groups
-  const uint8_t* exponents = nullptr;  // in their place, of float4
+  const float* w_offsets = nullptr;    // of groups of integers, or null
+  const uint8_t* exponents = nullptr;  // in place of scales, of float4
+  int group_shift = 31;                // groups of integers have 2^group_shift elements, or all
   int width = 0;                       // of y; a multiple of 64
   int num_experts = 0;
   int num_places = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts in float4 with exponents of groups (MXFP4) and in FP8 in groups: the bits that the same
-// weights, rounded to 16 bits, give; and the reference's numbers.
+// Experts in float4 with exponents of groups (MXFP4), in FP8 in groups, and in int8 and int4: the
+// bits that the same weights, rounded to 16 bits, give; and the reference's numbers.
 #include <gmock/gmock.h>
 
 #include <vector>
@@ -17,63 +17,93 @@ using testing::HasSubstr;
 constexpr DType kF4 = DType::kF4E2M1;
 constexpr DType kF8 = DType::kF8E4M3;
 
+struct PackedForm {
+  DType codes;
+  int64_t group;  // 0: a scale for each row
+  bool has_offsets = false;
+
+  int64_t GroupOf(int64_t width) const { return group == 0 ? width : group; }
+};
+constexpr PackedForm kMxfp4 = {kF4, 32};
+
+std::string NameOf(const PackedForm& form) {
+  return std::string(DTypeName(form.codes)) +
+         (form.group == 0 ? "_rows" : "_groups_of_" + std::to_string(form.group)) +
+         (form.has_offsets ? "_with_offsets" : "");
+}
+
 // Random codes and scales of a row-major weight, and what they stand for.
 struct PackedOperand {
   // Of float4 exponents from `lowest` on, `num_exponents` of them.
-  PackedOperand(Device& device, DType form, int64_t rows, int64_t width, DType dtype, uint64_t seed,
-                int lowest, int num_exponents)
-      : form(form),
-        group(form == kF4 ? 32 : 128),
-        codes(BytesOf(form, rows * width)),
+  PackedOperand(Device& device, const PackedForm& of, int64_t rows, int64_t width, DType dtype,
+                uint64_t seed, int lowest, int num_exponents)
+      : form(of),
+        group(of.GroupOf(width)),
+        codes(BytesOf(form.codes, rows * width)),
         exponents(static_cast<size_t>(rows * width / group)),
         scales(Tensor::Random(DType::kF32, {rows, width / group}, seed + 1)),
+        offsets(Tensor::Random(DType::kF32, {rows, width / group}, seed + 2)),
         wide(dtype, {rows, width}),
         device_codes(device, DType::kU8, {static_cast<int64_t>(codes.size())}),
         device_exponents(device, DType::kU8, {rows, width / group}) {
     Random random(seed);
     for (uint8_t& code : codes) {
       code = static_cast<uint8_t>(random.Below(256));
-      if (form == kF8 && (code & 0x7f) == 0x7f) code = 0;  // NaN
+      if (form.codes == kF8 && (code & 0x7f) == 0x7f) code = 0;  // NaN
     }
     for (uint8_t& e : exponents) e = static_cast<uint8_t>(lowest + random.Below(num_exponents));
-    for (int64_t i = 0; i < rows * width / group; ++i)
+    for (int64_t i = 0; i < rows * width / group; ++i) {
       scales.Set(i, (scales.Get(i) + 1.25F) * 0x1p-11F);
+      offsets.Set(i, offsets.Get(i) * 0x1p-5F);
+    }
     for (int64_t i = 0; i < rows * width; ++i) wide.Set(i, Value(i));
     Must(device.Copy(device_codes.view().data, codes.data(), codes.size()));
     Must(device.Copy(device_exponents.view().data, exponents.data(), exponents.size()));
     device_scales = {device, scales};
+    device_offsets = {device, offsets};
     device_wide = {device, wide};
     ordered = {.data = device_codes.view().data,
-               .dtype = form,
+               .dtype = form.codes,
                .out_features = rows,
                .in_features = width,
-               .group_size = group};
-    if (form == kF4)
+               .group_size = form.group};
+    if (form.codes == kF4)
       ordered.exponents = device_exponents.view().as<const uint8_t>();
     else
       ordered.scales = device_scales.view().as<const float>();
+    if (form.has_offsets) {
+      ordered.offsets = device_offsets.view().as<const float>();
+      ordered.group_size = group;
+    }
     Must(OrderForTensorCores(device, &ordered));
   }
 
   // Element i, counted over all rows.
   float Value(int64_t i) const {
-    if (form == kF8) return LoadFloat(codes.data(), kF8, i) * scales.Get(i / group);
+    const float scale = scales.Get(i / group);
+    const float offset = form.has_offsets ? offsets.Get(i / group) : 0;
+    if (form.codes == kF8) return LoadFloat(codes.data(), kF8, i) * scale;
+    if (form.codes == DType::kI8)
+      return std::fma(static_cast<float>(static_cast<int8_t>(codes[static_cast<size_t>(i)])), scale,
+                      offset);
     const int code = codes[static_cast<size_t>(i / 2)] >> (i % 2 * 4) & 0xf;
+    if (form.codes == DType::kI4)
+      return std::fma(static_cast<float>(code < 8 ? code : code - 16), scale, offset);
     const float half = HalfOfE8M0(std::byte{exponents[static_cast<size_t>(i / group)]});
     return static_cast<float>(kTwiceE2M1[static_cast<size_t>(code)]) * half;
   }
 
-  DType form;
+  PackedForm form;
   int64_t group;
   std::vector<uint8_t> codes, exponents;
-  Tensor scales, wide;
-  DeviceTensor device_codes, device_exponents, device_scales, device_wide;
+  Tensor scales, offsets, wide;
+  DeviceTensor device_codes, device_exponents, device_scales, device_offsets, device_wide;
   Weight ordered;
 };
 
 struct PackedLayer {
-  PackedLayer(Device& device, DType form, const ExpertCase& c, DType dtype, int lowest = 118,
-              int num_exponents = 5)
+  PackedLayer(Device& device, const PackedForm& form, const ExpertCase& c, DType dtype,
+              int lowest = 118, int num_exponents = 5)
       : x(Tensor::Random(dtype, {c.num_tokens, c.hidden}, 23)),
         fc(device, form, int64_t{c.NumExperts()} * 2 * c.inner, c.hidden, dtype, 24, lowest,
            num_exponents),
@@ -128,8 +158,8 @@ constexpr ExpertCase kLongRows[] = {
     {"long_rows_of_all", 600, 4, 2, 640, 576, 0, true, 7},
 };
 
-// Widths of whole groups of FP8, in every tile.
-constexpr ExpertCase kFp8Cases[] = {
+// Widths of whole groups of FP8 and slabs of int4, in every tile.
+constexpr ExpertCase kWholeSlabs[] = {
     {"one_token", 1, 8, 2, 128, 128},
     {"no_token", 0, 4, 2, 128, 128},
     {"limited", 9, 6, 2, 384, 128, 0, true, 0.4F},
@@ -144,17 +174,33 @@ constexpr ExpertCase kFp8Cases[] = {
     {"long_rows_of_all", 600, 4, 2, 640, 896, 0, true, 7},
 };
 
-std::vector<ExpertCase> CasesOf(DType form) {
-  if (form == kF8) return {std::begin(kFp8Cases), std::end(kFp8Cases)};
+std::vector<ExpertCase> CasesOf(const PackedForm& form) {
+  if (form.codes == kF8 || form.codes == DType::kI4)
+    return {std::begin(kWholeSlabs), std::end(kWholeSlabs)};
   std::vector<ExpertCase> cases(std::begin(kExpertCases), std::end(kExpertCases));
   cases.insert(cases.end(), std::begin(kLongRows), std::end(kLongRows));
   return cases;
 }
 
-class PackedFormsTest : public PackedExpertsTest, public testing::WithParamInterface<DType> {};
+class PackedFormsTest : public PackedExpertsTest, public testing::WithParamInterface<PackedForm> {};
 
-INSTANTIATE_TEST_SUITE_P(Forms, PackedFormsTest, testing::Values(kF4, kF8),
-                         [](const auto& info) { return std::string(DTypeName(info.param)); });
+constexpr PackedForm kForms[] = {
+    kMxfp4,
+    {kF8, 128},
+    {DType::kI8, 0},
+    {DType::kI8, 16},
+    {DType::kI8, 32, true},
+    {DType::kI8, 64},
+    {DType::kI4, 0},
+    {DType::kI4, 0, true},
+    {DType::kI4, 16, true},
+    {DType::kI4, 32},
+    {DType::kI4, 64, true},
+    {DType::kI4, 128},
+};
+
+INSTANTIATE_TEST_SUITE_P(Forms, PackedFormsTest, testing::ValuesIn(kForms),
+                         [](const auto& info) { return NameOf(info.param); });
 
 TEST_P(PackedFormsTest, BitsAreThoseOfTheWidenedWeights) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
@@ -174,6 +220,7 @@ TEST_P(PackedFormsTest, BitsAreThoseOfTheWidenedWeights) {
       EXPECT_TRUE(Intact(layer.fc.device_codes));
       EXPECT_TRUE(Intact(layer.fc.device_exponents));
       EXPECT_TRUE(Intact(layer.fc.device_scales));
+      EXPECT_TRUE(Intact(layer.fc.device_offsets));
     }
 }
 
@@ -184,7 +231,7 @@ TEST_F(PackedExpertsTest, EveryExponentIsWidenedAsFloat32Is) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (int lowest = 0; lowest < (dtype == DType::kBF16 ? 248 : 136); lowest += 4) {
       SCOPED_TRACE(std::to_string(lowest) + " " + std::string(DTypeName(dtype)));
-      const PackedLayer layer(device(), kF4, c, dtype, lowest, 4);
+      const PackedLayer layer(device(), kMxfp4, c, dtype, lowest, 4);
       const DeviceLists lists(device(), c);
       Route(c, LogitsOf(c), lists);
       const DeviceTensor inner = ToDevice(Tensor::Random(dtype, {c.NumPlaces(), c.inner}, 28));
@@ -238,7 +285,7 @@ TEST_P(PackedFormsTest, BothHalvesAgreeWithTheReference) {
 
 TEST_F(PackedExpertsTest, WeightsThatAreNotInOrderAreNamed) {
   const ExpertCase c = {"", 2, 3, 2, 64, 64};
-  const PackedLayer layer(device(), kF4, c, DType::kBF16);
+  const PackedLayer layer(device(), kMxfp4, c, DType::kBF16);
   const DeviceLists lists(device(), c);
   const DeviceTensor inner = Output(DType::kBF16, {4, 64});
   ExpertGatedLinearParams gated =
@@ -252,6 +299,24 @@ TEST_F(PackedExpertsTest, WeightsThatAreNotInOrderAreNamed) {
   gated.weight.exponents = nullptr;
   EXPECT_THAT(cuda::ExpertGatedLinear(gated, stream()).message(),
               HasSubstr("float4 with exponents of groups of 32"));
+}
+
+TEST_F(PackedExpertsTest, GroupsThatNoKernelHasAreNamed) {
+  const ExpertCase c = {"", 2, 3, 2, 384, 128};
+  const PackedLayer layer(device(), {DType::kI4, 128}, c, DType::kBF16);
+  const DeviceLists lists(device(), c);
+  const DeviceTensor inner = Output(DType::kBF16, {4, 128});
+  ExpertGatedLinearParams gated =
+      Gated(c, layer.device_x.view(), lists.view(), layer.fc.device_wide.view(),
+            layer.device_fc_bias.view(), inner.view());
+  gated.weight = layer.fc.ordered;
+  for (const int64_t group : {8, 48, 256}) {  // 256 does not divide a row
+    gated.weight.group_size = group;
+    EXPECT_THAT(cuda::ExpertGatedLinear(gated, stream()).message(),
+                HasSubstr("in groups of " + std::to_string(group)));
+  }
+  gated.weight.group_size = 128;
+  EXPECT_EQ(cuda::ExpertGatedLinear(gated, stream()), Status::Ok());
 }
 
 }  // namespace
