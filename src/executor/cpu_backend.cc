@@ -57,8 +57,9 @@ class CpuBackend : public Backend {
     ASSIGN_OR_RETURN(adapters_, AdapterCache::Create(engine_, device,
                                                      {.num_bytes = plan.adapter_bytes,
                                                       .is_booked = plan.books_adapters}));
-    ASSIGN_OR_RETURN(kv_, KvStorage::Create(KvShape(engine_->config, plan.block_size),
-                                            plan.num_blocks + plan.num_host_blocks, device));
+    ASSIGN_OR_RETURN(kv_,
+                     KvStorage::Create(KvShape(engine_->config, plan.block_size, DeviceKind::kCpu),
+                                       plan.num_blocks + plan.num_host_blocks, device));
     if (!steps_in_flight_.empty())
       RETURN_IF_ERROR(LoadStages(plan.max_stage_logits(info_.max_beam_width), device));
     return Status::Ok();

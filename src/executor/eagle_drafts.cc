@@ -80,7 +80,7 @@ uint64_t EagleDrafts::Bytes(const model::EagleConfig& config, const model::Model
 }
 
 uint64_t EagleDrafts::KvBytesPerBlock(const model::EagleConfig& config, int block_size) {
-  return executor::KvBytesPerBlock(KvShape(config.layer, block_size));
+  return executor::KvBytesPerBlock(KvShape(config.layer, block_size, DeviceKind::kCpu));
 }
 
 Result<std::unique_ptr<EagleDrafts>> EagleDrafts::Create(
@@ -101,8 +101,9 @@ Result<std::unique_ptr<EagleDrafts>> EagleDrafts::Create(
   };
   ASSIGN_OR_RETURN(made->buffer_, Buffer::Allocate(device, "EAGLE states", place(nullptr)));
   place(made->buffer_.data());
-  ASSIGN_OR_RETURN(made->kv_, KvStorage::Create(KvShape(config.layer, plan.block_size),
-                                                plan.num_blocks + plan.num_host_blocks, device));
+  ASSIGN_OR_RETURN(made->kv_,
+                   KvStorage::Create(KvShape(config.layer, plan.block_size, DeviceKind::kCpu),
+                                     plan.num_blocks + plan.num_host_blocks, device));
   if (!engine->config.part.is_whole()) {
     CHECK(leader != nullptr);
     made->target_ = std::make_unique<RankedTarget>(*leader, plan.max_logits());

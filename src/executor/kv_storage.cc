@@ -7,12 +7,13 @@
 
 namespace inflight::executor {
 
-ops::KvCacheView KvShape(const model::ModelConfig& config, int block_size) {
+ops::KvCacheView KvShape(const model::ModelConfig& config, int block_size, DeviceKind device) {
   return {.dtype = model::KvDType(config),
           .num_layers = config.num_layers,
           .num_kv_heads = config.num_kv_heads,
           .block_size = block_size,
-          .head_dim = config.head_dim};
+          .head_dim = config.head_dim,
+          .row_dim = model::KvRowDim(config, device)};
 }
 
 uint64_t KvBytesPerBlock(const ops::KvCacheView& shape) {

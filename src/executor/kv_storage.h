@@ -15,8 +15,9 @@
 
 namespace inflight::executor {
 
-// The shape of one KV group's cache with no memory behind it; num_blocks is left 0.
-ops::KvCacheView KvShape(const model::ModelConfig& config, int block_size);
+// The shape of one KV group's cache on such a device with no memory behind it; num_blocks is left
+// 0.
+ops::KvCacheView KvShape(const model::ModelConfig& config, int block_size, DeviceKind device);
 
 // Bytes of one block over all layers.
 uint64_t KvBytesPerBlock(const ops::KvCacheView& shape);

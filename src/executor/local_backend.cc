@@ -110,7 +110,7 @@ DraftModelCost CostOfDraftModel(const model::ModelConfig& draft,
   if (device == DeviceKind::kCpu)
     return {.bytes = ModelDrafts::Bytes(draft, draft_limits, lowered)};
   return {.bytes = CudaDraftBytes(draft, lowered),
-          .kv_bytes_per_block = KvBytesPerBlock(KvShape(draft, options.block_size))};
+          .kv_bytes_per_block = KvBytesPerBlock(KvShape(draft, options.block_size, device))};
 }
 
 Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> engine, Device& device,

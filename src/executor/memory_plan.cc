@@ -418,8 +418,8 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
     plan.graph_bytes = kGraphBytes;
   }
   PlanSlots(config, &plan);
-  plan.kv_bytes_per_block =
-      KvBytesPerBlock(KvShape(config, options.block_size)) + beside.draft_kv_bytes_per_block;
+  plan.kv_bytes_per_block = KvBytesPerBlock(KvShape(config, options.block_size, device)) +
+                            beside.draft_kv_bytes_per_block;
   if (plan.drafts == DraftSource::kEagle)
     plan.kv_bytes_per_block += EagleDrafts::KvBytesPerBlock(*beside.eagle, options.block_size);
   plan.full_length_blocks = FullLengthBlocks(plan, options);

@@ -29,7 +29,7 @@ uint64_t ModelDrafts::Bytes(const model::ModelConfig& draft,
   const auto num_blocks =
       static_cast<uint64_t>(num_lanes) *
       static_cast<uint64_t>(kv_cache::BlocksFor(limits.max_seq_len, kDraftBlockSize));
-  return num_blocks * KvBytesPerBlock(KvShape(draft, kDraftBlockSize)) +
+  return num_blocks * KvBytesPerBlock(KvShape(draft, kDraftBlockSize, DeviceKind::kCpu)) +
          model::Decoder::WorkspaceBytes(draft, DeviceKind::kCpu, draft_limits.max_seq_len,
                                         DraftPortion(limits.max_num_tokens), num_lanes);
 }
@@ -61,7 +61,7 @@ Result<std::unique_ptr<ModelDrafts>> ModelDrafts::Create(
   ASSIGN_OR_RETURN(made->decoder_,
                    model::Decoder::Create(engine, ops, device, made->max_num_tokens_, num_lanes));
   ASSIGN_OR_RETURN(made->kv_,
-                   KvStorage::Create(KvShape(config, kDraftBlockSize),
+                   KvStorage::Create(KvShape(config, kDraftBlockSize, DeviceKind::kCpu),
                                      int64_t{num_lanes} * made->blocks_per_lane_, device));
   made->engine_ = std::move(engine);
   return made;

@@ -246,7 +246,8 @@ Result<std::unique_ptr<RankFollower>> RankFollower::Create(
                              shape.windows, /*weight_stream=*/nullptr, groups));
   follower->decoder_->Bring(shape.head_inputs);
   ASSIGN_OR_RETURN(follower->kv_,
-                   KvStorage::Create(KvShape(config, shape.block_size), shape.num_blocks, device));
+                   KvStorage::Create(KvShape(config, shape.block_size, device.kind()),
+                                     shape.num_blocks, device));
   ASSIGN_OR_RETURN(follower->adapters_share_,
                    device.ledger().Take("adapters", shape.adapter_bytes));
   return follower;

@@ -365,8 +365,8 @@ class RankProcesses::Follower {
         config, device_->kind(), limits.max_seq_len, shape.max_num_tokens, shape.max_logits);
     const uint64_t taken = workspace + shape.adapter_bytes;
     const auto left = static_cast<double>(share - std::min(share, taken));
-    const auto per_block =
-        static_cast<double>(executor::KvBytesPerBlock(executor::KvShape(config, shape.block_size)));
+    const auto per_block = static_cast<double>(
+        executor::KvBytesPerBlock(executor::KvShape(config, shape.block_size, device_->kind())));
     json answer = ToJson(Status::Ok());
     answer["num_blocks"] =
         std::min(shape.num_blocks,

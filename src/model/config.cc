@@ -247,6 +247,10 @@ float EmbeddingScale(const ModelConfig& config) {
   return LoadFloat(rounded.data(), config.dtype, 0);
 }
 
+int KvRowDim(const ModelConfig& config, DeviceKind device) {
+  return device == DeviceKind::kCuda ? ops::CudaRowDim(config.head_dim) : config.head_dim;
+}
+
 DType KvDType(const ModelConfig& config) {
   return config.fp8_kv_cache ? DType::kF8E4M3 : config.dtype;
 }

@@ -256,6 +256,8 @@ bool HasColumnOrder(const ModelConfig& config);
 
 // The dtype of the KV cache: f8e4m3 or the model's.
 DType KvDType(const ModelConfig& config);
+// Elements of a token's row of it, of one head (ops::KvCacheView::row_dim).
+int KvRowDim(const ModelConfig& config, DeviceKind device);
 
 // What a user should know of how quantised weights are computed here; empty for float models.
 std::string QuantizationNote(const ModelConfig& config);

@@ -32,8 +32,9 @@ uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, i
   out.delta = layout.Place(stream, {tokens, config.hidden_size});
   out.x = layout.Place(activation, {tokens, config.hidden_size});
   out.qkv = layout.Place(stream, {tokens, q_width + 2 * kv_width});
-  const Shape q_shape{tokens, config.num_heads, config.head_dim};
-  out.q = is_cuda ? TensorView{out.qkv.data, stream, q_shape} : layout.Place(stream, q_shape);
+  const Shape q_shape{tokens, config.num_heads, KvRowDim(config, device)};
+  const bool is_q_in_qkv = is_cuda && q_shape[2] == config.head_dim;
+  out.q = is_q_in_qkv ? TensorView{out.qkv.data, stream, q_shape} : layout.Place(stream, q_shape);
   out.attention = layout.Place(has_fp8 ? config.dtype : activation, {tokens, q_width});
   if (HasDenseLayers(config))
     out.inner = layout.Place(activation, {tokens, config.intermediate_size});

@@ -14,11 +14,11 @@ namespace inflight::model {
 // What a backend's operators do that others do not.
 struct BackendFacts {
   std::string_view name;
-  bool has_float32 = false;          // weights and activations
-  bool has_fp8 = false;              // weights, activations and KV cache
-  bool has_all_experts = false;  // also those of HasExpertsToWiden
-  bool has_column_order = false;     // linears whose columns have an order of their own
-  bool has_integer_tables = false;   // embedding tables, and heads of integers
+  bool has_float32 = false;         // weights and activations
+  bool has_fp8 = false;             // weights, activations and KV cache
+  bool has_all_experts = false;     // also those of HasExpertsToWiden
+  bool has_column_order = false;    // linears whose columns have an order of their own
+  bool has_integer_tables = false;  // embedding tables, and heads of integers
 };
 BackendFacts FactsOf(DeviceKind device);
 

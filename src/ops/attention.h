@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+
 #include "ops/activation.h"
 #include "ops/kv_cache_view.h"
 #include "ops/lora.h"
@@ -77,10 +79,19 @@ struct QkvRopeKvParams {
                          // on CUDA of the model's dtype
   TensorView scratch;    // of the linear (linear.h); int8 weights only
   LoraTerm lora;         // of kQkv, to the projection's sums
-  TensorView q;  // [num_tokens, num_heads, head_dim] float32. On CUDA of the model's dtype, and
-                 // it may be the first columns of `workspace`: then q_stride is its width
-  int64_t q_stride = 0;  // elements from one token's q to the next; 0 = num_heads * head_dim
+  TensorView q;  // [num_tokens, num_heads, kv.row()] float32, zeros behind head_dim. On CUDA of the model's dtype, and it may be the first columns of
+                 // `workspace`: then q_stride is its width
+  int64_t q_stride = 0;  // elements from one token's q to the next; 0 = num_heads * kv.row()
 };
+
+// Sizes of heads that CUDA has kernels of attention for. A head of another multiple of 8 is stored,
+// in q and in the cache, with zeros behind it up to the next of these (KvCacheView::row_dim).
+inline constexpr std::array kCudaHeadDims = {64, 80, 96, 128, 256};
+constexpr int CudaRowDim(int head_dim) {
+  for (const int dim : kCudaHeadDims)
+    if (head_dim <= dim) return dim;
+  return head_dim;
+}
 
 // Which keys a token sees beside those before it: the first num_sinks of its sequence and the last
 // window - num_sinks, its own the last of them (arXiv:2309.17453).
@@ -113,7 +124,7 @@ struct SlidingWindow {
 // On the CPU a token of a tree has the same bits as in a row of its ancestors
 // alone. CUDA takes no trees.
 struct AttentionParams {
-  TensorView q;          // [num_tokens, num_heads, head_dim] float32; on CUDA of the model's dtype
+  TensorView q;          // [num_tokens, num_heads, kv.row()] float32; on CUDA of the model's dtype
   int64_t q_stride = 0;  // as of QkvRopeKvParams
   PagedBatch batch;
   KvCacheView kv;

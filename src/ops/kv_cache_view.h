@@ -8,7 +8,8 @@
 //   float32, float16: K [block_size/16][head_dim][16],      V [block_size][head_dim]
 //   bfloat16:         K [block_size/16][head_dim/2][16][2], V [block_size/2][head_dim][2]
 // ops/reference uses the same permutation, so that both can read one cache in tests. CUDA keeps
-// [block_size][head_dim] for K and V of a (block, kv head), also in FP8. Block contents are
+// [block_size][row] for K and V of a (block, kv head), also in FP8, where a row is head_dim elements
+// and, of sizes that its kernels of attention do not have, zeros behind them. Block contents are
 // never exchanged between devices.
 #pragma once
 
@@ -26,12 +27,14 @@ struct KvCacheView {
   int num_kv_heads = 0;
   int block_size = 0;  // tokens; a multiple of 16
   int head_dim = 0;    // a multiple of 8
+  int row_dim = 0;     // of a row, what stands behind head_dim included; 0 = head_dim
   // Of an FP8 cache: element x stands for x * scale, [num_layers][2], K's then V's, in host memory.
   // Null = 1.
   const float* scales = nullptr;
 
+  int row() const { return row_dim == 0 ? head_dim : row_dim; }
   size_t head_bytes() const {
-    return static_cast<size_t>(block_size) * static_cast<size_t>(head_dim) * SizeOf(dtype);
+    return static_cast<size_t>(block_size) * static_cast<size_t>(row()) * SizeOf(dtype);
   }
   // Of one layer.
   size_t block_bytes() const { return 2 * static_cast<size_t>(num_kv_heads) * head_bytes(); }

@@ -39,7 +39,7 @@ class TracedModel {
     table_ = Must(ops::FindOps(device, shape));
     decoder_ = Must(
         model::Decoder::Create(engine, Traced(table_, &trace_), device, kMaxTokens, kNumSequences));
-    kv_ = Must(executor::KvStorage::Create(executor::KvShape(config, kBlockSize),
+    kv_ = Must(executor::KvStorage::Create(executor::KvShape(config, kBlockSize, device.kind()),
                                            1 + kNumSequences * kBlocksPerSequence, device));
     if (device.kind() == DeviceKind::kCuda) cudaDeviceSynchronize();
   }

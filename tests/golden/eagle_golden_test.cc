@@ -136,8 +136,8 @@ TEST_P(EagleGoldenTest, LogitsAreThoseOfPyTorch) {
                                              static_cast<int>(num_logits));
   ASSERT_TRUE(decoder.ok()) << decoder.status().ToString();
   const int num_blocks = kv_cache::BlocksFor(num_pairs, kBlockSize);
-  auto kv =
-      executor::KvStorage::Create(executor::KvShape(config.layer, kBlockSize), num_blocks, *device);
+  auto kv = executor::KvStorage::Create(
+      executor::KvShape(config.layer, kBlockSize, DeviceKind::kCpu), num_blocks, *device);
   ASSERT_TRUE(kv.ok());
   std::vector<int32_t> ids(whole.begin() + 1, whole.end());
   std::vector<int32_t> places(ids.size());

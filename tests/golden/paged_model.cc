@@ -36,7 +36,8 @@ PagedModel::PagedModel(std::shared_ptr<const model::Engine> engine, const ops::O
          .num_blocks = static_cast<int64_t>(num_sequences * blocks_per_seq),
          .num_kv_heads = config.num_kv_heads,
          .block_size = block_size,
-         .head_dim = config.head_dim};
+         .head_dim = config.head_dim,
+         .row_dim = model::KvRowDim(config, device.kind())};
   const size_t kv_bytes =
       static_cast<size_t>(kv_.num_layers) * static_cast<size_t>(kv_.num_blocks) * kv_.block_bytes();
   kv_buffer_ = Must(Buffer::Allocate(device, "kv", kv_bytes));

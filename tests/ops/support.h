@@ -84,6 +84,7 @@ struct KvShape {
   int num_kv_heads = 1;
   int head_dim = 64;
   int block_size = 64;
+  int row_dim = 0;  // KvCacheView::row_dim, of a device
 };
 
 // A paged cache of two layers whose blocks lie in random order and hold NaN wherever no token is

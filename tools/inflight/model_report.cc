@@ -53,7 +53,7 @@ std::string DescribeRope(const model::ModelConfig& config) {
 
 uint64_t KvBytesPerToken(const model::ModelConfig& config) {
   constexpr int kBlock = 64;
-  return executor::KvBytesPerBlock(executor::KvShape(config, kBlock)) / kBlock;
+  return executor::KvBytesPerBlock(executor::KvShape(config, kBlock, DeviceKind::kCpu)) / kBlock;
 }
 
 // "8.03 billion"

@@ -175,7 +175,7 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, comm::Ra
   ASSIGN_OR_RETURN(held_->state, StepState::Create(plan, device, debug_.forced_acceptance));
   ASSIGN_OR_RETURN(held_->sampler,
                    DeviceSampler::Create(device, info_.max_slots, info_.vocab_size));
-  ASSIGN_OR_RETURN(held_->kv, KvStorage::Create(KvShape(config, plan.block_size),
+  ASSIGN_OR_RETURN(held_->kv, KvStorage::Create(KvShape(config, plan.block_size, DeviceKind::kCuda),
                                                 plan.num_blocks + plan.num_scratch_blocks, device));
   ASSIGN_OR_RETURN(held_->adapters, cuda::StepAdapters::Create(held_->engine, device, plan));
   ASSIGN_OR_RETURN(held_->host_blocks, cuda::HostBlocks::Create(plan, device));

@@ -83,7 +83,7 @@ Status CopyOpenBlocks(const ops::KvCacheView& kv, std::span<const kv_cache::Bloc
       .layer_bytes = LayerBytes(kv),
       .block_bytes = kv.block_bytes(),
       .head_bytes = kv.head_bytes(),
-      .token_bytes = static_cast<size_t>(kv.head_dim) * SizeOf(kv.dtype),
+      .token_bytes = static_cast<size_t>(kv.row()) * SizeOf(kv.dtype),
   };
   CHECK_EQ(params.token_bytes % sizeof(int4), 0U);
   while (!copies.empty()) {

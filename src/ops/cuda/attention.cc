@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <numbers>
 
 #include "base/status_macros.h"
@@ -18,10 +17,12 @@ Status ValidateCache(const KvCacheView& kv) {
   if (kv.dtype != DType::kF16 && kv.dtype != DType::kBF16 && kv.dtype != DType::kF8E4M3)
     return InvalidArgument(fmt::format("kv.dtype: got {}, needed float16, bfloat16 or {}",
                                        DTypeName(kv.dtype), DTypeName(DType::kF8E4M3)));
-  constexpr std::array kHeadDims = {64, 80, 96, 128, 256};
-  if (std::ranges::count(kHeadDims, kv.head_dim) == 0)
+  if (kv.head_dim <= 0 || kv.head_dim % 8 != 0 || kv.row() != CudaRowDim(kv.head_dim) ||
+      kv.row() > kCudaHeadDims.back())
     return Unimplemented(fmt::format(
-        "kv.head_dim: got {}; there are GPU kernels for 64, 80, 96, 128 and 256", kv.head_dim));
+        "kv.head_dim: got {} in rows of {}; there are GPU kernels for multiples of 8 up "
+        "to {}, in rows of CudaRowDim",
+        kv.head_dim, kv.row(), kCudaHeadDims.back()));
   constexpr std::array kBlockSizes = {16, 32, 64, 128};
   if (std::ranges::count(kBlockSizes, kv.block_size) == 0)
     return Unimplemented(fmt::format(
@@ -65,10 +66,11 @@ Status Validate(const AttentionParams& p, const CudaStream& stream) {
                                        DTypeName(DType::kF8E4M3)));
   const int64_t num_tokens = p.batch.num_tokens;
   const int64_t width = num_heads * p.kv.head_dim;
-  RETURN_IF_ERROR(Expect("q", p.q, {dtype}, {num_tokens, num_heads, p.kv.head_dim}));
-  if (p.q_stride != 0 && (p.q_stride < width || p.q_stride % 8 != 0))
+  const int64_t q_width = num_heads * p.kv.row();
+  RETURN_IF_ERROR(Expect("q", p.q, {dtype}, {num_tokens, num_heads, p.kv.row()}));
+  if (p.q_stride != 0 && (p.q_stride < q_width || p.q_stride % 8 != 0))
     return InvalidArgument(
-        fmt::format("q_stride: got {}, needed a multiple of 8 from {} on", p.q_stride, width));
+        fmt::format("q_stride: got {}, needed a multiple of 8 from {} on", p.q_stride, q_width));
   if (!(p.scale > 0)) return InvalidArgument(fmt::format("scale: got {}, needed > 0", p.scale));
   if (!(p.softcap >= 0))
     return InvalidArgument(fmt::format("softcap: got {}, needed >= 0", p.softcap));
@@ -87,9 +89,10 @@ AttentionArgs Args(const AttentionParams& p, CudaStream& stream) {
   constexpr float kLog2E = std::numbers::log2e_v<float>;
   const bool is_capped = p.softcap > 0;
   return {.q = p.q.data,
-          .q_stride = p.q_stride == 0 ? int64_t{num_heads} * kv.head_dim : p.q_stride,
+          .q_stride = p.q_stride == 0 ? int64_t{num_heads} * kv.row() : p.q_stride,
           .y = p.y.data,
           .q_is_bf16 = p.q.dtype == DType::kBF16,
+          .head_dim = kv.head_dim,
           .cache = kv.Keys(p.layer, 0, 0),
           .block_bytes = static_cast<int64_t>(kv.block_bytes()),
           .head_bytes = static_cast<int64_t>(kv.head_bytes()),
@@ -109,10 +112,10 @@ AttentionArgs Args(const AttentionParams& p, CudaStream& stream) {
           .plan = PlanAt(stream.workspace(), p.plan)};
 }
 
-// Calls run.template operator()<head_dim>().
+// Calls run.template operator()<row_dim>().
 template <typename Run>
-Status ForHeadDim(int head_dim, const Run& run) {
-  switch (head_dim) {
+Status ForRowDim(int row_dim, const Run& run) {
+  switch (row_dim) {
     case 64:
       return run.template operator()<64>();
     case 80:
@@ -134,7 +137,7 @@ Status Decode(const AttentionParams& p, CudaStream& stream) {
   args.num_rows = p.batch.num_decode_rows;
   args.partials = reinterpret_cast<float*>(stream.workspace().attention_partials);
   args.counters = stream.workspace().attention_counters;
-  return ForHeadDim(p.kv.head_dim, [&]<int kHeadDim>() {
+  return ForRowDim(p.kv.row(), [&]<int kHeadDim>() {
     return LaunchDecode<kHeadDim>(args, p.kv.dtype, num_ctas, stream);
   });
 }
@@ -143,7 +146,7 @@ Status Prefill(const AttentionParams& p, CudaStream& stream) {
   AttentionArgs args = Args(p, stream);
   args.heads = PrefillHeads(args.group);
   const int max_tiles = MaxPrefillTiles(p.batch, args.group);
-  return ForHeadDim(p.kv.head_dim, [&]<int kHeadDim>() {
+  return ForRowDim(p.kv.row(), [&]<int kHeadDim>() {
     return LaunchPrefill<kHeadDim>(args, p.kv.dtype, max_tiles, stream);
   });
 }

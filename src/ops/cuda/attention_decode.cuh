@@ -540,7 +540,8 @@ class Kernel {
       if (a_.sink_logits != nullptr) sum += SinkWeight(a_.sink_logits[head], highest);
     }
     const float factor = sum == 0 ? 0 : __fdividef(a_.v_scale, sum);
-    const int64_t at = (static_cast<int64_t>(item.row) * a_.num_heads + head) * kHeadDim + dim;
+    if (dim >= a_.head_dim) return;
+    const int64_t at = (static_cast<int64_t>(item.row) * a_.num_heads + head) * a_.head_dim + dim;
     uint2 y;
     if (kIsFp8 ? a_.q_is_bf16 : !std::is_same_v<T, __half>) {
       y = {Pack<__nv_bfloat16>(o.x * factor, o.y * factor),

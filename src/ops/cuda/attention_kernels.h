@@ -137,6 +137,7 @@ struct AttentionArgs {
   int64_t q_stride;        // elements
   void* y;                 // [num_tokens][num_heads * head_dim]
   bool q_is_bf16;          // dtype of q and y, otherwise f16
+  int head_dim;            // of y; what kernels compute behind it is left out
   const std::byte* cache;  // of this layer
   int64_t block_bytes;
   int64_t head_bytes;

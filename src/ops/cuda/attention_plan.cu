@@ -205,9 +205,9 @@ DecodeShape ShapeOfDecode(const KvCacheView& kv, const CudaStream& stream) {
   constexpr int kReserved = 1024 + 128;
   const auto element_bytes = static_cast<int>(SizeOf(kv.dtype));
   const auto per_sm = static_cast<int>(stream.gpu().max_shared_bytes_per_block) + 1024;
-  const int cta_bytes = decode::SharedBytes(kv.head_dim, element_bytes) + kReserved;
+  const int cta_bytes = decode::SharedBytes(kv.row(), element_bytes) + kReserved;
   const int ctas_per_sm = std::clamp(per_sm / cta_bytes, 1, decode::kMaxCtasPerSm);
-  return {.tile_keys = decode::TileKeys(kv.head_dim, element_bytes),
+  return {.tile_keys = decode::TileKeys(kv.row(), element_bytes),
           .num_ctas = std::min(ctas_per_sm * stream.num_sms(), kMaxDecodeCtas)};
 }
 
@@ -225,7 +225,7 @@ size_t AttentionPlanBytes(int max_num_rows, int max_num_tokens) {
 
 size_t AttentionPartialBytes(const ShapeClass& shape, int num_sms, int /*max_num_rows*/) {
   return static_cast<size_t>(2 * decode::kMaxCtasPerSm * num_sms *
-                             decode::PartialFloats(shape.head_dim)) *
+                             decode::PartialFloats(CudaRowDim(shape.head_dim))) *
          sizeof(float);
 }
 

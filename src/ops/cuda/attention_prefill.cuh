@@ -472,9 +472,10 @@ class Kernel {
       const int row = WarpRow() + i / kChunks;
       const int packed = first_row_ + row;
       if (packed >= num_rows_) break;
+      if (i % kChunks * 8 >= a_.head_dim) continue;
       const int64_t token = first_token_ + packed / num_heads_;
-      const int64_t at =
-          (token * a_.num_heads + first_head_ + packed % num_heads_) * kHeadDim + i % kChunks * 8;
+      const int64_t at = (token * a_.num_heads + first_head_ + packed % num_heads_) * a_.head_dim +
+                         i % kChunks * 8;
       *reinterpret_cast<uint4*>(static_cast<__half*>(a_.y) + at) =
           *reinterpret_cast<const uint4*>(shared_ + QRows::At(row, i % kChunks));
     }
@@ -534,7 +535,7 @@ Status Launch(const AttentionArgs& args, int max_tiles, CudaStream& stream) {
 
 template <int kHeadDim>
 Status LaunchPrefill(const AttentionArgs& args, DType kv, int max_tiles, CudaStream& stream) {
-  if (kHeadDim == 128 && PreferHopperPrefill(args, max_tiles, stream))
+  if (kHeadDim == 128 && args.head_dim == 128 && PreferHopperPrefill(args, max_tiles, stream))
     return LaunchHopperPrefill(args, kv, max_tiles, stream);
   if (kv == DType::kF8E4M3) return prefill::Launch<__half, true, kHeadDim>(args, max_tiles, stream);
   if (kv == DType::kF16) return prefill::Launch<__half, false, kHeadDim>(args, max_tiles, stream);

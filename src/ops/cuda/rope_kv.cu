@@ -33,14 +33,15 @@ struct RopeKvArgs {
   const float* cos_sin;      // [max_seq_len, 2, half]
   const int32_t* positions;  // [num_tokens]; read where something rotates
   const int64_t* slots;      // [num_tokens]
-  void* q;                   // [num_tokens, num_heads, head_dim], q_stride from token to token
+  void* q;                   // [num_tokens, num_heads, row_dim], q_stride from token to token
   int64_t q_stride;
-  void* cache;              // of the layer: [num_blocks][2][num_kv_heads][block_size][head_dim]
+  void* cache;              // of the layer: [num_blocks][2][num_kv_heads][block_size][row_dim]
   float inverse_scales[2];  // of keys and values in an e4m3 cache
   int first_head;           // q heads before it stay as they are
   int num_heads;
   int num_kv_heads;
   int head_dim;
+  int row_dim;
   int half;  // rotary_dim / 2
   int block_size;
   int block_shift;  // log2(block_size), or -1
@@ -51,7 +52,7 @@ template <typename T, typename Cache, typename Use>
 __device__ void WithTarget(const RopeKvArgs& args, int64_t t, int head, int64_t slot,
                            const Use& use) {
   if (head < args.num_heads) {
-    use(static_cast<T*>(args.q) + t * args.q_stride + int64_t{head} * args.head_dim, 1.0F);
+    use(static_cast<T*>(args.q) + t * args.q_stride + int64_t{head} * args.row_dim, 1.0F);
     return;
   }
   int64_t block;
@@ -67,7 +68,7 @@ __device__ void WithTarget(const RopeKvArgs& args, int64_t t, int head, int64_t 
   const int kv_head = head - args.num_heads;
   const int64_t line = (block * 2 * args.num_kv_heads + kv_head) * args.block_size + offset;
   const float scale = kv_head < args.num_kv_heads ? args.inverse_scales[0] : args.inverse_scales[1];
-  use(static_cast<Cache*>(args.cache) + line * args.head_dim, scale);
+  use(static_cast<Cache*>(args.cache) + line * args.row_dim, scale);
 }
 
 template <typename To>
@@ -275,13 +276,14 @@ __global__ void __launch_bounds__(kWideThreads) WideNormRopeKvKernel(const RopeK
   });
 }
 
-// Any head_dim and rotary_dim that are even, at any address: a pair of elements per thread.
+// Any head_dim and rotary_dim that are even, at any address, with zeros behind heads whose rows are
+// longer: a pair of elements per thread, which adds up the squares of a norm by itself. Then q is not where it is read.
 template <typename T, typename Cache>
 __global__ void __launch_bounds__(kThreads)
-    RopeKvAnyKernel(const RopeKvArgs args, const bool is_neox) {
+    RopeKvAnyKernel(const RopeKvArgs args, const bool is_neox, const bool has_wide_norm) {
   BeginOverlapped();
   const int64_t t = blockIdx.x;
-  const int pairs = args.head_dim / 2;
+  const int pairs = args.row_dim / 2;
   const int i = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
   const int head = args.first_head + i / pairs;
   const int pair = i % pairs;
@@ -293,10 +295,16 @@ __global__ void __launch_bounds__(kThreads)
   const int partner = is_split ? pair + args.half : at + 1;
 
   const int64_t slot = args.slots[t];
+  if (2 * pair >= args.head_dim) {  // behind the head
+    WithTarget<T, Cache>(args, t, head, slot, [&]<typename To>(To* to, float) {
+      to[at] = to[partner] = FromFloat<To>(0.0F);
+    });
+    return;
+  }
   const int64_t column = int64_t{head} * args.head_dim;
   const int64_t width = int64_t{num_rotated + args.num_kv_heads} * args.head_dim;
   const T* from = static_cast<const T*>(args.rows) + t * width + column;
-  const auto scaled = [&](int d) {
+  const auto scaled = [&](int64_t d) {
     float x = ToFloat(from[d]);
     if (args.token_scales != nullptr)
       x = x * (args.token_scales[t] * args.token_factor) * args.feature_scales[column + d];
@@ -304,6 +312,24 @@ __global__ void __launch_bounds__(kThreads)
   };
   float x = scaled(at);
   float y = scaled(partner);
+  if (args.q_norm != nullptr && head < num_rotated) {
+    const bool is_q = head < args.num_heads;
+    const int first = is_q ? 0 : args.num_heads;  // of the heads that a wide norm is of
+    const int size = args.head_dim * (!has_wide_norm ? 1
+                                      : is_q         ? args.num_heads
+                                                     : args.num_kv_heads);
+    const int64_t begin = has_wide_norm ? int64_t{first} * args.head_dim : column;
+    float squares = 0;
+    for (int d = 0; d < size; ++d) {
+      const float v = scaled(begin - column + d);
+      squares += v * v;
+    }
+    const float scale = rsqrtf(squares / static_cast<float>(size) + args.norm_eps);
+    const float* weights =
+        (is_q ? args.q_norm : args.k_norm) + (has_wide_norm ? (head - first) * args.head_dim : 0);
+    x = x * scale * weights[at];
+    y = y * scale * weights[partner];
+  }
   if (rotates && head < num_rotated) {
     const float* cos_row = args.cos_sin + int64_t{args.positions[t]} * 2 * args.half + pair;
     Rotate(x, y, cos_row[0], cos_row[args.half]);
@@ -316,7 +342,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 bool HasVectors(const RopeKvArgs& args) {
-  return args.head_dim % (2 * kVector) == 0 && args.half % kVector == 0 &&
+  return args.row_dim == args.head_dim && args.head_dim % (2 * kVector) == 0 &&
+         args.half % kVector == 0 &&
          args.q_stride % kVector == 0 && IsAligned(args.rows) && IsAligned(args.q) &&
          IsAligned(args.cache) && IsAligned(args.feature_scales) && IsAligned(args.bias) &&
          IsAligned(args.cos_sin) && IsAligned(args.q_norm) && IsAligned(args.k_norm);
@@ -332,7 +359,7 @@ auto KernelOf(bool is_neox, bool has_norm) {
 template <typename T, typename Cache>
 void Launch(const RopeKvArgs& args, bool is_neox, bool has_wide_norm, int num_tokens,
             cudaStream_t stream) {
-  if (has_wide_norm) {
+  if (has_wide_norm && HasVectors(args)) {
     LaunchOverlapped(
         is_neox ? WideNormRopeKvKernel<T, Cache, true> : WideNormRopeKvKernel<T, Cache, false>,
         static_cast<unsigned>(num_tokens), kWideThreads, 0, stream, args);
@@ -348,9 +375,10 @@ void Launch(const RopeKvArgs& args, bool is_neox, bool has_wide_norm, int num_to
     LaunchOverlapped(KernelOf<T, Cache>(is_neox, args.q_norm != nullptr), grid, block, 0, stream,
                      args);
   } else {
-    const int64_t pairs = int64_t{heads} * (args.head_dim / 2);
+    const int64_t pairs = int64_t{heads} * (args.row_dim / 2);
     const dim3 grid(tokens, static_cast<unsigned>((pairs + kThreads - 1) / kThreads));
-    LaunchOverlapped(RopeKvAnyKernel<T, Cache>, grid, kThreads, 0, stream, args, is_neox);
+    LaunchOverlapped(RopeKvAnyKernel<T, Cache>, grid, kThreads, 0, stream, args, is_neox,
+                     has_wide_norm);
   }
 }
 
@@ -366,7 +394,7 @@ Status Check(const QkvRopeKvParams& p, const PendingScales& pending) {
   RETURN_IF_ERROR(ExpectHalf("workspace", p.workspace.dtype));
   const DType dtype = p.workspace.dtype;
   RETURN_IF_ERROR(Expect("workspace", p.workspace, {dtype}, {num_tokens, width}));
-  RETURN_IF_ERROR(Expect("q", p.q, {dtype}, {num_tokens, p.num_heads, kv.head_dim}));
+  RETURN_IF_ERROR(Expect("q", p.q, {dtype}, {num_tokens, p.num_heads, kv.row()}));
   RETURN_IF_ERROR(ExpectOrEmpty("bias", p.bias, {DType::kF32}, {width}));
   const bool is_wide = HasWideNorm(p);
   RETURN_IF_ERROR(ExpectOrEmpty("q_norm", p.q_norm, {DType::kF32},
@@ -379,9 +407,9 @@ Status Check(const QkvRopeKvParams& p, const PendingScales& pending) {
   RETURN_IF_ERROR(ExpectOrEmpty("pending.token", pending.token, {DType::kF32}, {num_tokens}));
   if (!pending.token.empty() && pending.feature == nullptr)
     return InvalidArgument("pending.feature: got no scales beside those of tokens");
-  if (p.q_stride != 0 && p.q_stride < int64_t{p.num_heads} * kv.head_dim)
+  if (p.q_stride != 0 && p.q_stride < int64_t{p.num_heads} * kv.row())
     return InvalidArgument("q_stride: got " + std::to_string(p.q_stride) + ", needed at least " +
-                           std::to_string(int64_t{p.num_heads} * kv.head_dim) +
+                           std::to_string(int64_t{p.num_heads} * kv.row()) +
                            ", the elements of a token");
   if (kv.data == nullptr || (kv.dtype != dtype && kv.dtype != DType::kF8E4M3) ||
       kv.num_kv_heads <= 0 || kv.block_size <= 0 || kv.head_dim <= 0 || kv.head_dim % 8 != 0)
@@ -418,12 +446,13 @@ RopeKvArgs ArgsOf(const QkvRopeKvParams& p, const PendingScales& pending) {
                      .positions = p.batch.positions.as<const int32_t>(),
                      .slots = p.batch.slot_mapping.as<const int64_t>(),
                      .q = p.q.data,
-                     .q_stride = p.q_stride != 0 ? p.q_stride : int64_t{p.num_heads} * kv.head_dim,
+                     .q_stride = p.q_stride != 0 ? p.q_stride : int64_t{p.num_heads} * kv.row(),
                      .cache = kv.Keys(p.layer, 0, 0),
                      .inverse_scales = {1, 1},
                      .num_heads = p.num_heads,
                      .num_kv_heads = kv.num_kv_heads,
                      .head_dim = kv.head_dim,
+                     .row_dim = kv.row(),
                      .half = has_rope ? p.rope.rotary_dim / 2 : 0,
                      .block_size = kv.block_size,
                      .block_shift = -1};
@@ -444,11 +473,12 @@ Status RopeKv(const QkvRopeKvParams& p, const PendingScales& pending, CudaStream
   RETURN_IF_ERROR(Check(p, pending));
   if (p.batch.num_tokens == 0) return Status::Ok();
   const RopeKvArgs args = ArgsOf(p, pending);
-  if (args.q_norm != nullptr && !(HasVectors(args) && args.head_dim / (2 * kVector) <= kThreads))
+  const bool is_any = !HasVectors(args) || args.head_dim / (2 * kVector) > kThreads;
+  if (args.q_norm != nullptr && is_any && args.q == args.rows)
     return Unimplemented(
         "q_norm: got heads of " + std::to_string(args.head_dim) + " of which " +
         std::to_string(2 * args.half) +
-        " rotate, supported are multiples of 16 at addresses that are multiples of 16");
+        " rotate, in place; supported are multiples of 16 at addresses that are multiples of 16");
   const bool is_neox = p.rope.style == RopeStyle::kNeox;
   WithHalf(p.workspace.dtype, [&]<typename T>(std::type_identity<T>) {
     if (p.kv.dtype == DType::kF8E4M3)

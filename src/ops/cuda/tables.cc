@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
 #include "ops/cuda/cuda.h"
@@ -13,12 +11,13 @@ namespace inflight::ops::cuda {
 namespace {
 
 bool IsSupported(const ShapeClass& shape) {
-  constexpr std::array kHeadDims = {64, 80, 96, 128, 256};
   const bool has_dtype = shape.dtype == DType::kF16 || shape.dtype == DType::kBF16;
   const bool has_weights = shape.weight_dtype == shape.dtype || IsInteger(shape.weight_dtype) ||
                            shape.weight_dtype == DType::kF8E4M3;
   const bool has_kv = shape.kv_dtype == shape.dtype || shape.kv_dtype == DType::kF8E4M3;
-  return has_dtype && has_weights && has_kv && std::ranges::count(kHeadDims, shape.head_dim) == 1;
+  const bool has_heads =
+      shape.head_dim > 0 && shape.head_dim % 8 == 0 && shape.head_dim <= kCudaHeadDims.back();
+  return has_dtype && has_weights && has_kv && has_heads;
 }
 
 }  // namespace
@@ -27,9 +26,8 @@ Status CheckRunnable(const ShapeClass& shape, const inflight::cuda::DeviceProper
   if (!IsSupported(shape))
     return Unimplemented(fmt::format(
         "cuda:{}: no kernels for {} weights, a model of dtype {}, a KV cache of {} and head_dim {} "
-        "(docs/cuda.md lists what is supported; --dtype bfloat16 and head sizes 64, 80, 96, 128 "
-        "and "
-        "256 are)",
+        "(docs/cuda.md lists what is supported; --dtype bfloat16 and head sizes that are multiples "
+        "of 8 up to 256 are)",
         gpu.index, DTypeName(shape.weight_dtype), DTypeName(shape.dtype), DTypeName(shape.kv_dtype),
         shape.head_dim));
   const int width = shape.weight_dtype == DType::kF8E4M3 ? 16 : 8;  // 16 bytes of a product's row

@@ -90,7 +90,7 @@ class AttentionInputs {
   }
 
   AttentionParams Params(int plan = 0) const {
-    return {.q = q_.View(c_.dtype, {num_tokens_, c_.num_heads, c_.head_dim}),
+    return {.q = q_.View(c_.dtype, {num_tokens_, c_.num_heads, kv_.row()}),
             .q_stride = c_.q_gap == 0 ? 0 : Stride(),
             .batch = batch(),
             .kv = kv_,
@@ -222,7 +222,7 @@ class AttentionInputs {
   static constexpr int kNumLayers = 2;
 
   int64_t Width() const { return int64_t{c_.num_heads} * c_.head_dim; }
-  int64_t Stride() const { return Width() + c_.q_gap; }
+  int64_t Stride() const { return int64_t{c_.num_heads} * kv_.row() + c_.q_gap; }
   float Scale() const { return 1 / std::sqrt(static_cast<float>(c_.head_dim)); }
 
   template <typename T>
@@ -296,7 +296,8 @@ class AttentionInputs {
            .num_blocks = num_pool_blocks_,
            .num_kv_heads = c_.num_kv_heads,
            .block_size = c_.block_size,
-           .head_dim = c_.head_dim};
+           .head_dim = c_.head_dim,
+           .row_dim = CudaRowDim(c_.head_dim)};
     if (c_.kv_dtype == DType::kF8E4M3) kv_.scales = scales_.data();
     std::vector<std::byte> pool(
         kv_.block_bytes() * static_cast<size_t>(num_pool_blocks_) * kNumLayers,
@@ -310,7 +311,7 @@ class AttentionInputs {
       for (int p = 0; p < c_.rows[r].seq_len; ++p)
         for (int h = 0; h < c_.num_kv_heads; ++h) {
           const int block = blocks_[r][static_cast<size_t>(p / c_.block_size)];
-          const int64_t at = int64_t{p % c_.block_size} * c_.head_dim;
+          const int64_t at = int64_t{p % c_.block_size} * kv_.row();
           const float growth = 1 + c_.key_ramp * static_cast<float>(p);
           if (!IsSeen(static_cast<int>(r), p)) {
             keys_.back().resize(keys_.back().size() + static_cast<size_t>(c_.head_dim));
@@ -324,6 +325,10 @@ class AttentionInputs {
                                    Store(kv_.Keys(kLayer, block, h), at + d, k / k_scale));
             values_.back().push_back(v_scale * Store(kv_.Values(kLayer, block, h), at + d,
                                                      (random.Uniform() + 0.25F) / v_scale));
+          }
+          for (int d = c_.head_dim; d < kv_.row(); ++d) {
+            Store(kv_.Keys(kLayer, block, h), at + d, 0);
+            Store(kv_.Values(kLayer, block, h), at + d, 0);
           }
         }
     }
@@ -339,10 +344,13 @@ class AttentionInputs {
   void MakeQueries(Random& random) {
     std::vector<std::byte> q(static_cast<size_t>(num_tokens_ * Stride()) * 2, std::byte{0xff});
     for (int64_t t = 0; t < num_tokens_; ++t)
-      for (int64_t i = 0; i < Width(); ++i) {
-        const float value = c_.key_ramp > 0 ? std::abs(random.Uniform()) : 2 * random.Uniform();
+      for (int64_t i = 0; i < int64_t{c_.num_heads} * kv_.row(); ++i) {
+        const bool is_behind = i % kv_.row() >= c_.head_dim;
+        const float value = is_behind         ? 0
+                            : c_.key_ramp > 0 ? std::abs(random.Uniform())
+                                              : 2 * random.Uniform();
         StoreFloat(q.data(), c_.dtype, t * Stride() + i, value);
-        queries_.push_back(LoadFloat(q.data(), c_.dtype, t * Stride() + i));
+        if (!is_behind) queries_.push_back(LoadFloat(q.data(), c_.dtype, t * Stride() + i));
       }
     q_ = Upload(q);
     std::vector<float> sink_logits;

@@ -166,7 +166,7 @@ TEST_F(CudaAttentionTest, PrefillOfSomeTiles) {
     const int num_queries = 1 + random.Below(12);
     rows.push_back({num_queries, num_queries + random.Below(2) * random.Below(80)});
   }
-  for (const int head_dim : {64, 80, 96, 128, 256})
+  for (const int head_dim : {8, 24, 64, 72, 80, 96, 112, 128, 160, 256})
     for (const auto& [dtype, kv_dtype] : kDTypes) {
       PagedCase c = {.dtype = dtype, .kv_dtype = kv_dtype, .num_heads = 12, .num_kv_heads = 6};
       c.head_dim = head_dim;

@@ -102,6 +102,7 @@ DeviceCache::DeviceCache(Device& device, const KvShape& shape, const std::vector
            .num_kv_heads = shape.num_kv_heads,
            .block_size = shape.block_size,
            .head_dim = shape.head_dim,
+           .row_dim = shape.row_dim,
            .scales = scales_.empty() ? nullptr : scales_.data()};
   std::vector<int> num_blocks;
   for (const int seq_len : seq_lens)
@@ -133,7 +134,7 @@ int64_t DeviceCache::ElementIndex(int layer, int64_t slot, bool is_value, int kv
                                   int dim) const {
   const int64_t block = int64_t{layer} * host_.num_blocks + slot / host_.block_size;
   const int64_t head = (block * 2 + (is_value ? 1 : 0)) * host_.num_kv_heads + kv_head;
-  return (head * host_.block_size + slot % host_.block_size) * host_.head_dim + dim;
+  return (head * host_.block_size + slot % host_.block_size) * host_.row() + dim;
 }
 
 void DeviceCache::Fill(int layer, int sequence, int seq_len, uint64_t seed) {

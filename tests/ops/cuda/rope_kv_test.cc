@@ -25,10 +25,13 @@ struct RopeCase {
   bool has_bias = false;
   bool is_raw = false;  // scales are pending
   bool q_is_elsewhere = false;
-  bool has_norm = false;     // of heads of q and k
-  bool is_wide = false;      // of all heads of q together, and of all of k
-  int offset = 0;            // of the workspace and q
-  int last_position = 8191;  // the rows of the table end behind it
+  bool has_long_rows = false;  // as attention reads heads of a size that it has no kernel for
+  bool has_norm = false;       // of heads of q and k
+  bool is_wide = false;        // of all heads of q together, and of all of k
+  int offset = 0;              // of the workspace and q
+  int last_position = 8191;    // the rows of the table end behind it
+
+  int Row() const { return has_long_rows ? CudaRowDim(head_dim) : head_dim; }
 };
 
 class CudaRopeKvTest : public CudaTest {
@@ -120,14 +123,15 @@ class ProjectedRows {
 void ExpectQueries(const RopeCase& c, const ProjectedRows& projected, const Tensor& got_rows,
                    const Tensor& cos_sin, const std::vector<int>& positions) {
   const auto num_tokens = static_cast<int64_t>(positions.size());
-  const int64_t q_width = int64_t{c.num_heads} * c.head_dim;
+  const int64_t q_width = int64_t{c.num_heads} * c.Row();
   const int64_t q_stride = got_rows.view().shape[1];
   for (int64_t t = 0; t < num_tokens; ++t) {
     const int64_t position = positions[static_cast<size_t>(t)];
     for (int64_t h = 0; h < c.num_heads; ++h)
-      for (int d = 0; d < c.head_dim; ++d) {
-        const Exact want = projected.Rotated(t, h * c.head_dim, d, cos_sin, position);
-        ASSERT_NEAR(got_rows.Get(t * q_stride + h * c.head_dim + d), want.value,
+      for (int d = 0; d < c.Row(); ++d) {
+        const Exact want =
+            d < c.head_dim ? projected.Rotated(t, h * c.head_dim, d, cos_sin, position) : Exact{};
+        ASSERT_NEAR(got_rows.Get(t * q_stride + h * c.Row() + d), want.value,
                     AfterRounding(want.bound, want.value, c.dtype))
             << "q of token " << t << " head " << h << " dim " << d;
       }
@@ -151,10 +155,12 @@ void ExpectCache(const RopeCase& c, const ProjectedRows& projected, const Device
   for (int64_t t = 0; t < num_tokens; ++t)
     for (const bool is_value : {false, true})
       for (int h = 0; h < c.num_kv_heads; ++h)
-        for (int d = 0; d < c.head_dim; ++d) {
+        for (int d = 0; d < c.Row(); ++d) {
           const int64_t first = q_width + (is_value ? k_width : 0) + int64_t{h} * c.head_dim;
-          Exact want =
-              is_value ? projected.At(t, first + d)
+          Exact want;
+          if (d < c.head_dim)
+            want = is_value
+                       ? projected.At(t, first + d)
                        : projected.Rotated(t, first, d, cos_sin, positions[static_cast<size_t>(t)]);
           const int64_t i =
               cache.ElementIndex(kLayer, slots[static_cast<size_t>(t)], is_value, h, d);
@@ -204,10 +210,11 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
   const Tensor cos_sin =
       has_rope ? CosSinTable(c.rotary_dim, c.last_position + 1, positions) : Tensor();
   const std::vector<float> scales = {1, 1, 0.003F, 0.01F};  // keys beyond 448 * 0.003 saturate
-  const DeviceCache cache(
-      device(),
-      {c.has_fp8_cache ? DType::kF8E4M3 : c.dtype, c.num_kv_heads, c.head_dim, c.block_size},
-      {3 * c.block_size, 2 * c.block_size}, 5, c.has_fp8_cache ? scales : std::vector<float>{});
+  const DeviceCache cache(device(),
+                          {c.has_fp8_cache ? DType::kF8E4M3 : c.dtype, c.num_kv_heads, c.head_dim,
+                           c.block_size, c.Row()},
+                          {3 * c.block_size, 2 * c.block_size}, 5,
+                          c.has_fp8_cache ? scales : std::vector<float>{});
   std::vector<int64_t> slots;
   for (int t = 0; t + 1 < num_tokens; ++t)
     slots.push_back(t % 2 == 0 ? cache.Slot(0, t * c.block_size / 3 + t % 5)
@@ -223,7 +230,7 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
   const DeviceTensor table = has_rope ? ToDevice(cos_sin) : DeviceTensor();
   const DeviceTensor device_positions = ToDevice(Tensor::Int32(positions));
   const DeviceTensor device_slots = ToDevice(Tensor::Int64(slots));
-  const int64_t q_stride = c.q_is_elsewhere ? q_width + 24 : width;
+  const int64_t q_stride = c.q_is_elsewhere ? int64_t{c.num_heads} * c.Row() + 24 : width;
   const DeviceTensor other_q = Output(c.dtype, {num_tokens, q_stride}, c.offset);
   QkvRopeKvParams params = {
       .bias = c.has_bias ? device_bias.view() : TensorView{},
@@ -241,7 +248,7 @@ void CudaRopeKvTest::Check(const RopeCase& c) {
       .workspace = workspace.view(),
       .q = c.q_is_elsewhere ? other_q.view() : workspace.view(),
       .q_stride = q_stride};
-  params.q.shape = {num_tokens, c.num_heads, c.head_dim};
+  params.q.shape = {num_tokens, c.num_heads, c.Row()};
   PendingScales pending;
   if (c.is_raw) pending = {tokens.view(), features.view().as<const float>(), kFactor};
   ASSERT_EQ(cuda::RopeKv(params, pending, stream()), Status::Ok());
@@ -309,6 +316,25 @@ TEST_F(CudaRopeKvTest, BiasPendingScalesAndThePlaceOfQ) {
                .has_bias = (flags & 1) != 0,
                .is_raw = (flags & 2) != 0,
                .q_is_elsewhere = (flags & 4) != 0});
+}
+
+// Zeros stand behind heads of sizes that attention has no kernel for.
+TEST_F(CudaRopeKvTest, HeadsOfOtherSizes) {
+  for (const int head_dim : {8, 24, 48, 72, 112, 160})
+    for (const RopeStyle style : {RopeStyle::kNone, RopeStyle::kNeox, RopeStyle::kGptj})
+      for (int flags = 0; flags < 16; ++flags)
+        Check({.has_fp8_cache = (flags & 8) != 0,
+               .num_heads = 3,
+               .num_kv_heads = 3 - flags % 3,
+               .head_dim = head_dim,
+               .style = style,
+               .rotary_dim = style == RopeStyle::kNone ? 0 : head_dim - flags % 2 * 4,
+               .has_bias = (flags & 1) != 0,
+               .is_raw = (flags & 2) != 0,
+               .q_is_elsewhere = true,
+               .has_long_rows = true,
+               .has_norm = (flags & 4) != 0,
+               .is_wide = flags % 3 == 0});
 }
 
 // The head sizes that attention has, so that a head's threads lie in one warp, in two, and in CTAs
