@@ -52,8 +52,6 @@ Result<artifact::RankMapping> RanksToBuild(const WeightSource& source,
     RETURN_IF_ERROR(CheckMapping(source, options));
   if (options.merge_ranks || ranks.num_ranks() == 1) return artifact::RankMapping{};
   const char* why = nullptr;
-  if (options.target == DeviceKind::kCuda && ranks.pp_size > 1)
-    why = "GPUs compute all layers together, in one stage";
   if (options.target == DeviceKind::kCuda && source.config.num_medusa_heads > 0)
     why = "GPUs that share a model judge no trees of Medusa's heads";
   if (why == nullptr) return ranks;

@@ -139,14 +139,24 @@ TEST_F(EngineRanksTest, RanksMayBeMerged) {
     EXPECT_EQ(*ReadFile(engine() / name), *ReadFile(dir_ / "single" / name)) << name;
 }
 
-TEST_F(EngineRanksTest, StagesAreMergedForGpus) {
+TEST_F(EngineRanksTest, RanksAndStagesForGpusHaveFilesOfTheirOwn) {
   ConvertFor(2);
   BuildTo(engine(), checkpoint(), {.target = DeviceKind::kCuda});
   EXPECT_TRUE(FileExists(engine() / "rank1.engine"));
   BuildTo(dir_ / "staged", hf(), {.tp_size = 2, .pp_size = 2, .target = DeviceKind::kCuda});
+  const auto config = nlohmann::json::parse(*ReadFile(dir_ / "staged/config.json"));
+  EXPECT_EQ(config["pretrained_config"]["mapping"]["pp_size"], 2);
+  EXPECT_TRUE(FileExists(dir_ / "staged/rank3.engine"));
+  const Status converted = Convert({.model_dir = hf(),
+                                    .output_dir = dir_ / "stages",
+                                    .dtype = "float32",
+                                    .tp_size = 2,
+                                    .pp_size = 2});
+  ASSERT_TRUE(converted.ok()) << converted.ToString();
+  BuildTo(dir_ / "merged", dir_ / "stages", {.target = DeviceKind::kCuda, .merge_ranks = true});
   BuildTo(dir_ / "single", hf(), {.target = DeviceKind::kCuda});
-  EXPECT_EQ(*ReadFile(dir_ / "staged/config.json"), *ReadFile(dir_ / "single/config.json"));
-  EXPECT_FALSE(FileExists(dir_ / "staged/rank1.engine"));
+  EXPECT_EQ(*ReadFile(dir_ / "merged/config.json"), *ReadFile(dir_ / "single/config.json"));
+  EXPECT_FALSE(FileExists(dir_ / "merged/rank1.engine"));
 }
 
 TEST_F(EngineRanksTest, WhatDoesNotDivideIsRefusedBeforeAnythingIsWritten) {

@@ -199,11 +199,12 @@ Status AdapterCache::CheckWhole(const LoraTensors& whole) const {
   return model::CheckNumbers(config, whole);
 }
 
-// Ranks on GPUs have parts of one size. Others have no more than the whole, whichever layers are
-// theirs.
+// Ranks on GPUs that share all layers have parts of one size. Others have no more than the whole,
+// whichever layers are theirs.
 Result<uint64_t> AdapterCache::SizeOf(const LoraTensors& whole, const LoraTensors& part) const {
   const model::LoraLimits& limits = engine_->limits.lora;
-  if (!engine_->config.part.is_whole() && !is_cuda_)
+  const model::RankPart& rank = engine_->config.part;
+  if (!rank.is_whole() && (!is_cuda_ || rank.pp_size > 1))
     return model::AdapterBytes(model::WholeConfig(engine_->config), limits, whole);
   return model::AdapterBytes(engine_->config, limits, part);
 }

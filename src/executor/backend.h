@@ -178,7 +178,8 @@ class Backend {
   // kept for it alone may go.
   virtual void ReleaseSlot(SlotId /*slot*/) {}
 
-  // Enqueues a step; on return `plan` may be overwritten. At most `depth` steps may be outstanding.
+  // Enqueues a step; on return `plan` may be overwritten. At most `depth` steps may be outstanding,
+  // and those that have late inputs were given them.
   virtual Result<Ticket> Launch(const StepPlan& plan) = 0;
   virtual Status ProvideLateInputs(Ticket ticket, const LateInputs& inputs) = 0;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model on one GPU of this process. Depth 2: Launch enqueues, and the host plans the next step
-// while this one is computed. Builds without CUDA link cuda_backend_absent.cc, which has none.
+// A model on one GPU of this process, or a rank of one on several. Depth 2, of stages their number:
+// Launch enqueues, and the host plans the next step while this one is computed. Builds without CUDA
+// link cuda_backend_absent.cc, which has none.
 //
 // Steps of decode rows alone and those of a few short prompts are CUDA graphs, one per size and
 // kind of sampling (docs/cuda.md, "Steps"); others are launched kernel by kernel. Nothing is
@@ -24,6 +25,7 @@
 
 #include "comm/communicator.h"
 #include "executor/backend.h"
+#include "executor/beam_move.h"
 #include "executor/memory_plan.h"
 #include "model/engine.h"
 #include "ops/backend.h"
@@ -31,7 +33,11 @@
 
 namespace inflight::executor {
 
-inline constexpr int kCudaDepth = 2;
+namespace cuda {
+struct StageMail;
+}
+
+inline constexpr int kCudaDepth = 2;  // at least
 
 // Takes what `plan` lists from the device's ledger, runs each kind of step once and records the
 // graphs. `choice` is of the kernels (ops/backend.h). `draft` is the model of DraftSource::kModel,
@@ -43,7 +49,9 @@ Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::
                                                    const ops::OpTable& draft_ops);
 
 // A rank of a model on several GPUs: a backend like others, whose steps wait for those of the other
-// ranks. All take the same slots and plans in the same order and hold the same tokens.
+// ranks. All take the same slots and plans in the same order and hold the same tokens. Ranks of a
+// stage before the last draw none and get those that the last one drew: their Collect returns no
+// results.
 class CudaRank : public Backend {
  public:
   // Before WarmUp: the draft model, whole, which drafts on this rank as on all.
@@ -53,18 +61,27 @@ class CudaRank : public Backend {
   virtual Status WarmUp() = 0;
   // Returns when the steps that it launched have ended; the other ranks have to launch them too.
   virtual Status AwaitSteps() = 0;
+  // Of searches in the step that was collected last; valid until the next Collect.
+  virtual std::span<const BeamMove> moves() const = 0;
+  // Of a stage before the last: what the last one's search did; behind the Collect of its step.
+  virtual Status Follow(const BeamMove& move) = 0;
 };
+// `mail` is the rank's where there are several stages; it outlives the rank.
 Result<std::unique_ptr<CudaRank>> LoadCudaRank(std::shared_ptr<const model::Engine> engine,
                                                Device& device, const MemoryPlan& plan,
                                                const ops::OpTable& ops, ops::OpChoice choice,
-                                               comm::RankGroups groups);
+                                               comm::RankGroups groups,
+                                               const cuda::StageMail* mail = nullptr);
 
 // Bytes of device memory that steps' inputs and the slots' tokens and block tables take. 0 in
 // builds without CUDA.
 uint64_t CudaStepBytes(const MemoryPlan& plan);
 
-// What a rank of `num_ranks` takes of its GPU to add up with the others.
-uint64_t CudaRankBytes(int num_ranks);
+// What a rank takes of its GPU for the others to write to, in steps of `max_num_tokens`.
+uint64_t CudaRankBytes(const model::ModelConfig& config, int max_num_tokens);
+
+// What a stage hands to the next one of such a step.
+size_t CudaStageBytes(const model::ModelConfig& config, int max_num_tokens);
 
 // What a draft model takes of a GPU beside weights, keys and values, for a model of `limits`.
 uint64_t CudaDraftBytes(const model::ModelConfig& draft, const model::EngineLimits& limits);

@@ -15,7 +15,7 @@ Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::
 // NOLINTEND(performance-unnecessary-value-param)
 
 uint64_t CudaStepBytes(const MemoryPlan&) { return 0; }
-uint64_t CudaRankBytes(int) { return 0; }
+uint64_t CudaRankBytes(const model::ModelConfig&, int) { return 0; }
 uint64_t CudaDraftBytes(const model::ModelConfig&, const model::EngineLimits&) { return 0; }
 
 }  // namespace inflight::executor

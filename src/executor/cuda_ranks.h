@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model whose layers several GPUs of this process share, a rank and a thread on each.
 //
-// Every rank is a whole backend: it has the slots, the tokens and the sampler, and is told of the
-// same slots and plans in the same order. The GPUs add up and gather logits among themselves, with
-// the same bits on all, so that all draw the same tokens and none sends any. The leader's results
-// are the model's.
+// Every rank of the last stage is a whole backend: it has the slots, the tokens and the sampler,
+// and is told of the same slots and plans in the same order. These GPUs add up and gather logits
+// among themselves, with the same bits on all, so that all draw the same tokens. Of several stages
+// the others have the slots and tokens too, and get what is drawn (cuda/front_stage.h). The leader,
+// the first rank of the last stage, has the model's results.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,8 @@
 
 namespace inflight::executor {
 
-// The ranks of `engines`, [tp_size] as of model::RankPart, each on its place of `devices`: GPUs.
+// The ranks of `engines`, [tp_size * pp_size] as of model::RankPart, each on its place of
+// `devices`: GPUs.
 // Each takes as many KV blocks as the rank with the least room. `drafts`, where a draft model
 // proposes tokens: the whole of it on each GPU, since each rank drafts. kUnimplemented names what
 // ranks on GPUs do not do; errors else as of CreateLocalBackend.
@@ -27,6 +29,8 @@ Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
                                      const RankEngines& drafts = {});
 
 // What CreateCudaRanks refuses of what a model is to run with, before its weights are read.
-Status CheckCudaRanks(const model::RankPart& part);
+// `has_draft_model`: one proposes tokens.
+Status CheckCudaRanks(const model::RankPart& part, const ExecutorOptions& options,
+                      bool has_draft_model);
 
 }  // namespace inflight::executor

@@ -266,7 +266,7 @@ void HostRows::Return(Row* row, StepResult* result) {
   row->returned.reset();
 }
 
-std::optional<HostRows::BeamMove> HostRows::Advance(std::span<Row> rows, StepResult* result) {
+std::optional<BeamMove> HostRows::Advance(std::span<Row> rows, StepResult* result) {
   Search& search = *rows[0].search;
   const auto plan_row = static_cast<size_t>(rows[0].plan_row);
   search.candidates.clear();

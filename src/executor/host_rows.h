@@ -18,6 +18,7 @@
 #include "decoding/sampler.h"
 #include "decoding/stop.h"
 #include "executor/backend.h"
+#include "executor/beam_move.h"
 #include "executor/step_inputs.h"
 
 namespace inflight::executor {
@@ -53,14 +54,6 @@ class HostRows {
     std::shared_ptr<RowLogits> returned{};
     std::vector<decoding::BeamCandidate> continuations{};
     std::shared_ptr<decoding::BeamRow> beam_row{};
-  };
-
-  // A search went on: beam j, whose slot is slots[j], from beam parents[j] by tokens[j].
-  struct BeamMove {
-    std::span<const SlotId> slots;
-    std::span<const int32_t> parents;
-    std::span<const TokenId> tokens;
-    int num_kv_tokens = 0;  // that each beam holds; one less than its tokens
   };
 
   // Where the device draws, rows of which nothing is wanted are not found, Read draws no tokens,

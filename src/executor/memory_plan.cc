@@ -222,17 +222,17 @@ uint64_t DraftBytes(const model::ModelConfig& config, const MemoryPlan& plan,
   }
 }
 
-// Of the leader of several stages: logits of the steps in flight.
+// CPU, of the leader of several stages: logits of the steps in flight.
 uint64_t StageBytes(const model::ModelConfig& config, const MemoryPlan& plan, int max_beam_width) {
   const bool is_leader = config.part.tp_rank == 0 && config.part.is_first_stage();
-  if (plan.num_stages == 1 || !is_leader) return 0;
+  if (plan.device == DeviceKind::kCuda || plan.num_stages == 1 || !is_leader) return 0;
   return static_cast<uint64_t>(plan.num_stages) *
          BytesOf(DType::kF32, int64_t{plan.max_stage_logits(max_beam_width)} * config.vocab_size);
 }
 
 // Steps that are launched and not yet collected, at most.
 int DepthOf(const MemoryPlan& plan) {
-  return plan.device == DeviceKind::kCuda ? kCudaDepth : plan.num_stages;
+  return plan.device == DeviceKind::kCuda ? std::max(kCudaDepth, plan.num_stages) : plan.num_stages;
 }
 
 // Blocks that a sequence of full length holds at most at once.
@@ -260,7 +260,8 @@ int64_t TokensIn(uint64_t left, double fraction, const MemoryPlan& plan) {
 void PlanSlots(const model::ModelConfig& config, MemoryPlan* plan) {
   if (plan->device == DeviceKind::kCuda) {
     plan->step_input_bytes = CudaStepBytes(*plan);
-    plan->sampler_bytes = decoding::DeviceSampler::Bytes(plan->max_slots, config.vocab_size);
+    if (config.part.is_last_stage())  // the others draw nothing
+      plan->sampler_bytes = decoding::DeviceSampler::Bytes(plan->max_slots, config.vocab_size);
   } else {
     plan->step_input_bytes = StepInputs::Bytes(*plan, plan->max_slots);
     plan->sampler_bytes =
@@ -403,14 +404,14 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, device, plan.max_seq_len,
                                                         plan.max_num_tokens, plan.max_logits());
   plan.workspace_bytes += DraftBytes(config, plan, beside.eagle);
-  if (device == DeviceKind::kCpu && !plan.draft_tree) plan.num_stages = config.part.pp_size;
+  if (!plan.draft_tree) plan.num_stages = config.part.pp_size;
   plan.workspace_bytes += StageBytes(config, plan, limits.max_beam_width);
   ASSIGN_OR_RETURN(plan.windows, WindowsOf(config, options, plan.max_seq_len));
   plan.kernel_bytes =
       ops::StreamBytes(device, model::KernelShape(config, plan.windows), plan.max_num_tokens,
                        plan.max_logits() + 1);  // cuda/step_shape.h: kFillRows
   if (device == DeviceKind::kCuda && !config.part.is_whole())
-    plan.kernel_bytes += CudaRankBytes(config.part.tp_size);
+    plan.kernel_bytes += CudaRankBytes(config, plan.max_num_tokens);
   plan.max_slots = plan.max_batch_size + plan.num_stages - 1;
   if (device == DeviceKind::kCuda) {
     plan.max_slots += kSpareSlots;

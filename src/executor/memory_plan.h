@@ -58,8 +58,8 @@ struct MemoryPlan {
   int max_batch_size = 0;
   int max_slots = 0;  // sequences set up at once: more than rows where steps overlap
   int max_num_tokens = 0;
-  // CPU: stages of ranks, each of which has a step of its own. Trees of drafts are made of what the
-  // step before left: then 1.
+  // Stages of ranks, each of which has a step of its own. Trees of drafts are made of what the step
+  // before left: then 1.
   int num_stages = 1;
   DraftSource drafts = DraftSource::kNone;        // never kAuto
   int max_draft_len = 0;                          // of a row

@@ -224,6 +224,8 @@ Status Do(const RankCall& call, CudaRank& rank) {
       return rank.adapters()->TakeMemory();
     case CallKind::kWriteAdapter:
       return rank.adapters()->Write(*call.adapter);
+    case CallKind::kFollowBeams:
+      return rank.Follow(*call.move);
   }
   return Internal("no call of a rank");
 }

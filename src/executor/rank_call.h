@@ -24,6 +24,7 @@ struct RankCall {
     kAwaitSteps,
     kTakeAdapterMemory,
     kWriteAdapter,
+    kFollowBeams,  // of threads alone
   };
   Kind kind = Kind::kAwaitSteps;
   const SlotSetup* setup = nullptr;      // of kSetupSlot
@@ -32,6 +33,7 @@ struct RankCall {
   const AdapterCopy* adapter = nullptr;  // of kWriteAdapter
   Ticket ticket = 0;                     // of kLateInputs and kCollect
   SlotId slot = 0;                       // of kReleaseSlot
+  const BeamMove* move = nullptr;        // of kFollowBeams
 };
 
 // Whether the leader waits for what becomes of it.

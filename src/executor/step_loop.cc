@@ -119,7 +119,7 @@ bool StepLoop::Turn() {
   bool progressed = Admit();
   recorder_->Mark(TurnPhase::kAdmit);
   bool launched = false;
-  const bool has_plan = !has_fault() && Plan();
+  const bool has_plan = !has_fault() && !AwaitsLateInputs() && Plan();
   recorder_->Mark(TurnPhase::kPlan);
   if (has_plan) {
     Prepare();

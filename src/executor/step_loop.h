@@ -152,6 +152,8 @@ class StepLoop {
   void RecordTurn(int64_t num_tokens_before);
 
   StepInFlight& Oldest() { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
+  // No step is launched behind one that waits for what those before it yield.
+  bool AwaitsLateInputs() { return num_in_flight_ > 0 && At(num_in_flight_ - 1).needs_late_inputs; }
   StepInFlight& At(int i) {
     return in_flight_[static_cast<size_t>((first_in_flight_ + i) % depth_)];
   }

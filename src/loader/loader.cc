@@ -108,13 +108,22 @@ Status CheckRanks(const artifact::RankMapping& ranks) {
 }
 
 // Before weights are read.
-Status CheckRanksRunOn(const Device& device, const builder::OpenOptions& open) {
+Status CheckRanksRunOn(const Device& device, const builder::OpenOptions& open,
+                       const OpenOptions& options) {
   if (open.ranks.num_ranks() == 1 || device.kind() == DeviceKind::kCpu) return Status::Ok();
-  return executor::CheckCudaRanks({.tp_size = open.ranks.tp_size, .pp_size = open.ranks.pp_size});
+  return executor::CheckCudaRanks({.tp_size = open.ranks.tp_size, .pp_size = open.ranks.pp_size},
+                                  options.executor, !options.draft_model.empty());
 }
 
 // Of ranks on GPUs that are processes.
-Status CheckGpuProcesses(const OpenOptions& options) {
+Status CheckGpuProcesses(const OpenOptions& options, const artifact::RankMapping& ranks) {
+  if (ranks.pp_size > 1)
+    return Unimplemented(
+        "pipeline_parallel_size",
+        fmt::format("got {}, ranks on GPUs that are processes have one stage; use "
+                    "tensor_parallel_size, or run the stages as threads of one process, on GPUs of "
+                    "one host",
+                    ranks.pp_size));
   const GpuWeights& weights = options.executor.gpu_weights;
   if (weights.fraction == 1 && !weights.as_many_as_fit) return Status::Ok();
   return Unimplemented(
@@ -208,7 +217,7 @@ executor::WeightSizes SizesOf(const builder::Description& model) {
 Result<std::shared_ptr<const model::Engine>> OpenWeights(const fs::path& dir, Device& device,
                                                          builder::OpenOptions open,
                                                          const OpenOptions& options) {
-  RETURN_IF_ERROR(CheckRanksRunOn(device, open));
+  RETURN_IF_ERROR(CheckRanksRunOn(device, open, options));
   const GpuWeights& asked = options.executor.gpu_weights;
   if (asked.fraction == 1 && !asked.as_many_as_fit)
     return builder::Open(dir, device, open, options.progress);
@@ -310,7 +319,7 @@ Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
   ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(dir, options));
   ASSIGN_OR_RETURN(const auto devices, DevicesFor(dir, options, open.ranks.num_ranks()));
   plan.device = devices.front();
-  RETURN_IF_ERROR(CheckRanksRunOn(*plan.device, open));
+  RETURN_IF_ERROR(CheckRanksRunOn(*plan.device, open, options));
   open.target = plan.device->kind();
   ASSIGN_OR_RETURN(plan.description, builder::Describe(dir, open));
   const builder::Description& model = plan.description;
@@ -463,7 +472,7 @@ Result<Parts> OpenParts(const fs::path& directory, const OpenOptions& options) {
       options.rank_processes != nullptr && open.ranks.num_ranks() > 1 &&
       (device->kind() == DeviceKind::kCpu || options.gpu_ranks_are_processes);
   if (are_processes && device->kind() == DeviceKind::kCuda) {
-    RETURN_IF_ERROR(CheckGpuProcesses(options));
+    RETURN_IF_ERROR(CheckGpuProcesses(options, open.ranks));
     parts.devices = {device};
   } else {
     ASSIGN_OR_RETURN(parts.devices, DevicesFor(parts.dir, options, open.ranks.num_ranks()));

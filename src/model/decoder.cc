@@ -50,6 +50,7 @@ struct Decoder::Impl {
   std::shared_ptr<const Engine> engine;
   WeightStream* weight_stream = nullptr;  // null: all weights are where operators read them
   comm::RankGroups groups;
+  bool last_stage_leads = false;  // on CUDA
   ops::OpTable ops;
   Buffer buffer;
   Workspace workspace;
@@ -191,6 +192,7 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
   impl->engine = std::move(engine);
   impl->weight_stream = weight_stream;
   impl->groups = groups;
+  impl->last_stage_leads = kind == DeviceKind::kCuda;
   if (groups.tensor != nullptr) groups.tensor->Share({impl->buffer.data(), impl->buffer.size()});
   impl->ops = std::move(ops);
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
@@ -351,10 +353,10 @@ Status Decoder::Impl::Enter(const Batch& batch, const Workspace& w, Stream& stre
   return AddUp(w.residual, stream);
 }
 
-// From the last stage to the first.
+// From the last stage to the first, where that one draws.
 Status Decoder::Impl::LogitsToLeader(const TensorView& logits, Stream& stream) const {
   const RankPart& part = config().part;
-  if (part.pp_size == 1 || part.tp_rank != 0) return Status::Ok();
+  if (part.pp_size == 1 || part.tp_rank != 0 || last_stage_leads) return Status::Ok();
   if (part.is_last_stage()) return groups.pipeline->Send(logits, 0, stream);
   return part.is_first_stage() ? groups.pipeline->Receive(logits, part.pp_size - 1, stream)
                                : Status::Ok();

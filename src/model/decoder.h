@@ -86,7 +86,8 @@ class Decoder {
   // `windows` beside the model's own (LayerWindows). `weight_stream`, where layers are brought to
   // the device as they are needed, outlives the decoder; null: operators read the engine's weights.
   // So do `groups`, which an engine that holds a part of a model (RankPart) needs: its ranks call
-  // Forward and Logits with the same batches in the same order, and the first rank gets the logits.
+  // Forward and Logits with the same batches in the same order, and the first rank gets the logits;
+  // on CUDA all ranks of the last stage.
   static Result<std::unique_ptr<Decoder>> Create(std::shared_ptr<const Engine> engine,
                                                  ops::OpTable ops, Device& device,
                                                  int max_num_tokens, int max_logits,

@@ -84,8 +84,9 @@ std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_nu
     shapes.push_back({out, in, operands, config.dtype, max_num_tokens});
   if (config.num_experts > 0)
     shapes.push_back({RouterRows(config), hidden, config.dtype, DType::kF32, max_num_tokens});
-  shapes.push_back({VocabRows(config), hidden, config.quantize_lm_head ? operands : config.dtype,
-                    DType::kF32, max_logits});
+  if (config.part.is_last_stage())
+    shapes.push_back({VocabRows(config), hidden, config.quantize_lm_head ? operands : config.dtype,
+                      DType::kF32, max_logits});
   return shapes;
 }
 

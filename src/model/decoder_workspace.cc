@@ -45,7 +45,8 @@ uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, i
     out.gate_up = layout.Place(config.dtype, {tokens, config.intermediate_size});
   if (has_fp8 && !config.gated_mlp)
     out.wide_inner = layout.Place(config.dtype, {tokens, config.intermediate_size});
-  out.logits = layout.Place(DType::kF32, {max_logits, config.vocab_size});
+  if (!is_cuda || config.part.is_last_stage())
+    out.logits = layout.Place(DType::kF32, {max_logits, config.vocab_size});
   if (config.part.tp_size > 1 && config.part.is_last_stage())
     out.rank_logits = layout.Place(DType::kF32, {max_logits, VocabRows(config)});
   const size_t scratch =

@@ -23,10 +23,10 @@ namespace inflight::golden {
 using executor::RankEngines;
 using Gpus = std::vector<Device*>;
 
-// A part of the model in `dir` on each GPU.
+// A part of the model in `dir` on each GPU, as many of which are of each stage.
 inline RankEngines OpenRanks(const std::filesystem::path& dir, const Gpus& gpus,
-                             builder::OpenOptions with) {
-  with.ranks = {.tp_size = static_cast<int>(gpus.size()), .pp_size = 1};
+                             builder::OpenOptions with, int num_stages = 1) {
+  with.ranks = {.tp_size = static_cast<int>(gpus.size()) / num_stages, .pp_size = num_stages};
   RankEngines engines;
   for (; with.rank < with.ranks.num_ranks(); ++with.rank) {
     auto engine = builder::Open(dir, *gpus[static_cast<size_t>(with.rank)], with);

@@ -15,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "base/status_macros.h"
 #include "executor/cuda/nccl_library.h"
 #include "ops/backend.h"
 #include "ops/cuda/cuda_stream.h"
@@ -37,7 +38,9 @@ constexpr size_t kSharedBytes = size_t{48} << 20;
 struct GroupCase {
   int num_ranks = 0;
   const char* collectives = "peers";  // as of INFLIGHT_CUDA_COLLECTIVES
+  int num_stages = 1;
 };
+constexpr size_t kStepBytes = size_t{4} << 20;  // of stages
 
 class GpuGroupTest : public testing::TestWithParam<GroupCase> {
  protected:
@@ -56,7 +59,8 @@ class GpuGroupTest : public testing::TestWithParam<GroupCase> {
     if (const Status nccl = LoadNccl().status(); uses_nccl() && !nccl.ok())
       GTEST_SKIP() << nccl.message();
     setenv("INFLIGHT_CUDA_COLLECTIVES", GetParam().collectives, 1);
-    group_ = Must(GpuGroup::Create(gpus, /*is_deterministic=*/false));
+    group_ = Must(
+        GpuGroup::Create(gpus, {.num_stages = GetParam().num_stages, .step_bytes = kStepBytes}));
     const ops::ShapeClass shape{.weight_dtype = DType::kBF16,
                                 .dtype = DType::kBF16,
                                 .kv_dtype = DType::kBF16,
@@ -69,7 +73,8 @@ class GpuGroupTest : public testing::TestWithParam<GroupCase> {
       rank.stream = Must(ops::cuda::CudaStream::Create(*rank.device, shape, 64, 64));
       rank.ops = Must(ops::FindOps(*rank.device, shape));
       rank.memory = Must(Buffer::Allocate(*rank.device, "shared", kSharedBytes));
-      group_->rank(r).Share({rank.memory.data(), rank.memory.size()});
+      if (comm::Communicator* const tensor = group_->groups(r).tensor; tensor != nullptr)
+        tensor->Share({rank.memory.data(), rank.memory.size()});
     }
   }
 
@@ -335,9 +340,9 @@ TEST_P(GpuGroupTest, NormsAddUpRowsOfAllRanks) {
 
 TEST_P(GpuGroupTest, AGpuIsOfOneGroup) {
   const std::vector<Device*> gpus = RankGpus(num_ranks());
-  EXPECT_EQ(GpuGroup::Create(gpus, false).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(GpuGroup::Create(gpus, {}).status().code(), StatusCode::kFailedPrecondition);
   group_.reset();
-  EXPECT_TRUE(GpuGroup::Create(gpus, false).ok());
+  EXPECT_TRUE(GpuGroup::Create(gpus, {}).ok());
 }
 
 // A rank that never comes: the others end with the reason, and their GPUs are free.
@@ -358,6 +363,155 @@ TEST_P(GpuGroupTest, AnAbortEndsWhoWaits) {
   EXPECT_EQ(after.code(), StatusCode::kUnavailable);
   EXPECT_EQ(after.message(), "rank 0 is gone");
 }
+
+// Stages one behind the other: each call's rows arrive as they were sent, of whatever size, with
+// several calls under way and from graphs; a receiver may want fewer than were sent.
+class StagedGroupTest : public GpuGroupTest {
+ protected:
+  static constexpr size_t kSource = 0, kTarget = size_t{8} << 20;
+  static constexpr int kNumCalls = 7;
+  static int64_t WordsOf(int call) {
+    constexpr int64_t kWords[kNumCalls] = {4, 2048, kStepBytes / 4, 64, 65536, 8192, 131072};
+    return kWords[call];
+  }
+  // Each call has memory of its own on both sides, one behind the other.
+  static size_t OffsetOf(int call) {
+    size_t offset = 0;
+    for (int before = 0; before < call; ++before)
+      offset += static_cast<size_t>(WordsOf(before)) * 4;
+    return offset;
+  }
+  static bool IsShort(int call) { return call == 4; }
+  // Of the first stage all, of the others what they received.
+  Status Pass(int r, Rank& rank, int call) {
+    const int stage = r / stage_size();
+    comm::Communicator& pipeline = *group_->groups(r).pipeline;
+    const auto view = [&](size_t base, int64_t words) {
+      return TensorView{rank.memory.data() + base + OffsetOf(call), DType::kI32, {words}};
+    };
+    if (stage > 0) {
+      const int64_t words = IsShort(call) ? WordsOf(call) / 2 : WordsOf(call);
+      const Status received = pipeline.Receive(view(kTarget, words), stage - 1, *rank.stream);
+      if (!received.ok() || stage == GetParam().num_stages - 1) return received;
+    }
+    return pipeline.Send(view(stage == 0 ? kSource : kTarget, WordsOf(call)), stage + 1,
+                         *rank.stream);
+  }
+  static int stage_size() { return GetParam().num_ranks / GetParam().num_stages; }
+  static int32_t ValueOf(int lane, int call, size_t i, int round) {
+    return static_cast<int32_t>(i * 2654435761U) ^ (lane << 24 | call << 16 | round);
+  }
+  void Fill(int round) {
+    for (int lane = 0; lane < stage_size(); ++lane)
+      for (int call = 0; call < kNumCalls; ++call) {
+        std::vector<int32_t> values(static_cast<size_t>(WordsOf(call)));
+        for (size_t i = 0; i < values.size(); ++i) values[i] = ValueOf(lane, call, i, round);
+        Write(lane, kSource + OffsetOf(call), values);
+      }
+  }
+  void ExpectArrived(int round) {
+    for (int r = stage_size(); r < num_ranks(); ++r)
+      for (int call = 0; call < kNumCalls; ++call) {
+        const auto count = static_cast<size_t>(IsShort(call) ? WordsOf(call) / 2 : WordsOf(call));
+        const auto values = Read<int32_t>(r, kTarget + OffsetOf(call), count);
+        int64_t num_wrong = 0;
+        for (size_t i = 0; i < count; ++i)
+          num_wrong += values[i] != ValueOf(r % stage_size(), call, i, round);
+        EXPECT_EQ(num_wrong, 0) << "rank " << r << " call " << call << " round " << round;
+      }
+  }
+};
+
+TEST_P(StagedGroupTest, RowsArriveAsTheyWereSent) {
+  for (int round = 0; round < 3; ++round) {
+    Fill(round);
+    OnAllRanks([&](int r, Rank& rank) -> Status {
+      for (int call = 0; call < kNumCalls; ++call) RETURN_IF_ERROR(Pass(r, rank, call));
+      return Status::Ok();
+    });
+    ExpectArrived(round);
+  }
+}
+
+TEST_P(StagedGroupTest, RowsArriveFromGraphs) {
+  std::vector<cudaGraphExec_t> graphs(static_cast<size_t>(num_ranks()));
+  for (int round = 0; round < 4; ++round) {
+    Fill(round);
+    OnAllRanks([&](int r, Rank& rank) -> Status {
+      cudaGraphExec_t& exec = graphs[static_cast<size_t>(r)];
+      const cudaStream_t stream = rank.stream->handle();
+      if (exec == nullptr) {
+        cudaGraph_t graph = nullptr;
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+        for (int call = 0; call < kNumCalls; ++call) RETURN_IF_ERROR(Pass(r, rank, call));
+        cudaStreamEndCapture(stream, &graph);
+        cudaGraphInstantiate(&exec, graph, 0);
+        cudaGraphDestroy(graph);
+      }
+      cudaGraphLaunch(exec, stream);
+      return rank.stream->Synchronize();
+    });
+    ExpectArrived(round);
+  }
+  for (const cudaGraphExec_t exec : graphs) cudaGraphExecDestroy(exec);
+}
+
+// The first stage has to wait for the second, which never comes; and the second for the first.
+TEST_P(StagedGroupTest, AnAbortEndsWhoWaits) {
+  for (const int waiting : {0, stage_size()}) {
+    OnAllRanks([&](int r, Rank& rank) -> Status {
+      if (r == (waiting == 0 ? num_ranks() - 1 : 0)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        group_->Abort(Internal("a stage is gone"));
+      }
+      if (r != waiting) return Status::Ok();
+      for (int i = 0; i < 4; ++i) {
+        const Status done = Pass(r, rank, 1);
+        EXPECT_TRUE(done.ok() || done.message() == "a stage is gone") << done.ToString();
+      }
+      return Status::Ok();
+    });
+    comm::Communicator& pipeline = *group_->groups(0).pipeline;
+    const Status after =
+        pipeline.Send({ranks_[0].memory.data(), DType::kI32, {4}}, 1, *ranks_[0].stream);
+    EXPECT_EQ(after.code(), StatusCode::kUnavailable);
+    group_.reset();
+    group_ = Must(GpuGroup::Create(
+        RankGpus(num_ranks()), {.num_stages = GetParam().num_stages, .step_bytes = kStepBytes}));
+  }
+}
+
+// Rows that do not fit what a step hands over at most are refused.
+TEST_P(StagedGroupTest, RowsBeyondAStepAreRefused) {
+  comm::Communicator& pipeline = *group_->groups(0).pipeline;
+  const Status refused = pipeline.Send(
+      {ranks_[0].memory.data(), DType::kI32, {int64_t{kStepBytes} / 4 + 4}}, 1, *ranks_[0].stream);
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+}
+
+// Ranks of a stage add up beside what they hand over.
+TEST_P(StagedGroupTest, StagesAddUpAmongThemselves) {
+  if (stage_size() == 1) GTEST_SKIP() << "a stage is one rank";
+  for (int r = 0; r < num_ranks(); ++r)
+    Write(r, 0, std::vector<BFloat16>(4096, BFloat16::FromFloat(static_cast<float>(1 << r))));
+  OnAllRanks([&](int r, Rank& rank) {
+    return group_->groups(r).tensor->AllReduce({rank.memory.data(), DType::kBF16, {4096}},
+                                               *rank.stream);
+  });
+  for (int r = 0; r < num_ranks(); ++r) {
+    const int first = r / stage_size() * stage_size();
+    const int sum = ((1 << stage_size()) - 1) << first;
+    EXPECT_EQ(Read<BFloat16>(r, 0, 4096)[77].ToFloat(), static_cast<float>(sum)) << r;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, StagedGroupTest,
+                         testing::Values(GroupCase{2, "peers", 2}, GroupCase{4, "peers", 4},
+                                         GroupCase{4, "peers", 2}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.num_stages) + "of" +
+                                  std::to_string(info.param.num_ranks);
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GpuGroupTest,
                          testing::Values(GroupCase{2}, GroupCase{4}, GroupCase{1, "nccl"},

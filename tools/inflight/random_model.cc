@@ -32,14 +32,16 @@ Result<std::shared_ptr<const model::Engine>> RandomDraft(const std::string& shap
 
 // Ranks of random weights, which are no parts of one model.
 Result<loader::Loaded> OpenRandomRanks(const std::shared_ptr<Device>& device,
-                                       const model::ModelConfig& config,
-                                       const model::EngineLimits& limits, bool tune,
-                                       const OpenOptions& open) {
-  const int num_ranks = *open.tensor_parallel_size;
-  const builder::Sharding sharding{.ranks = {.tp_size = num_ranks, .pp_size = 1},
-                                   .use_parallel_embedding = true,
-                                   .num_layers = {config.num_layers}};
+                                       model::ModelConfig config, const model::EngineLimits& limits,
+                                       bool tune, const OpenOptions& open,
+                                       const artifact::RankMapping& ranks) {
+  if (config.tied_embeddings && ranks.pp_size > 1) builder::Untie(config);
+  const builder::Sharding sharding{
+      .ranks = ranks,
+      .use_parallel_embedding = true,
+      .num_layers = builder::EvenStages(config.num_layers, ranks.pp_size)};
   RETURN_IF_ERROR(builder::CheckSharding(config, sharding));
+  const int num_ranks = ranks.num_ranks();
   std::vector<std::shared_ptr<Device>> devices;
   std::vector<std::shared_ptr<const model::Engine>> engines;
   for (int rank = 0; rank < num_ranks; ++rank) {
@@ -83,12 +85,12 @@ Result<loader::Loaded> OpenRandom(const std::shared_ptr<Device>& device,
                                   const ModelOptions& options) {
   tune &= !options.executor.deterministic;  // it would not be looked at
   ASSIGN_OR_RETURN(OpenOptions open, options.ToOpenOptions());
-  if (open.pipeline_parallel_size.value_or(1) > 1)
-    return InvalidArgument("--pipeline-parallel-size: not with --shape; leave it out");
-  if (open.tensor_parallel_size.value_or(1) > 1) {
+  const artifact::RankMapping ranks{.tp_size = open.tensor_parallel_size.value_or(1),
+                                    .pp_size = open.pipeline_parallel_size.value_or(1)};
+  if (ranks.num_ranks() > 1) {
     if (!options.draft_model.empty())
       return InvalidArgument("--draft-model: not with ranks of a --shape; leave one of both out");
-    return OpenRandomRanks(device, config, limits, tune, open);
+    return OpenRandomRanks(device, config, limits, tune, open, ranks);
   }
   ASSIGN_OR_RETURN(const model::EngineLimits resolved, model::ResolveLimits(config, limits));
   std::shared_ptr<const model::Engine> draft;

@@ -2,7 +2,6 @@
 #include "executor/cuda_backend.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/check.h"
@@ -13,9 +12,11 @@
 #include "executor/cuda/check_row.h"
 #include "executor/cuda/debug_options.h"
 #include "executor/cuda/draft_model.h"
+#include "executor/cuda/front_stage.h"
 #include "executor/cuda/held.h"
 #include "executor/cuda/kv_copies.h"
 #include "executor/cuda/logits_to_host.h"
+#include "executor/cuda/stage_mail.h"
 #include "executor/cuda/step_adapters.h"
 #include "executor/cuda/step_graphs.h"
 #include "executor/cuda/step_in_flight.h"
@@ -44,21 +45,23 @@ using cuda::StepVariant;
 using decoding::DeviceSampler;
 using inflight::cuda::ToStatus;
 
-constexpr int kDepth = kCudaDepth;
-constexpr int kLeastWarmUpTokens = 64;
-
 double MsSince(int64_t start_ns) { return static_cast<double>(NowNs() - start_ns) * 1e-6; }
 
 class CudaBackend : public CudaRank {
  public:
-  CudaBackend(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan)
-      : device_index_(device.cuda().index),
+  // `mail` is that of the last of several stages; else null.
+  CudaBackend(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan,
+              const cuda::StageMail* mail = nullptr)
+      : mail_(mail),
+        device_index_(device.cuda().index),
         plan_(plan),
         debug_(cuda::DebugOptions::FromEnvironment()),
         times_(debug_.log_times) {
     info_ = BackendInfoOf(plan, engine->config.vocab_size, engine->limits.max_beam_width);
     held_->engine = std::move(engine);
     slots_.resize(static_cast<size_t>(info_.max_slots));
+    in_flight_.resize(static_cast<size_t>(info_.depth));
+    held_->to_host_steps.resize(in_flight_.size());
     for (StepInFlight& step : in_flight_)
       step.rows.reserve(static_cast<size_t>(info_.max_batch_size));
     result_.Reserve(info_.max_batch_size);
@@ -78,6 +81,8 @@ class CudaBackend : public CudaRank {
                     ops::OpChoice choice, Device& device) override;
   Status WarmUp() override;
   Status AwaitSteps() override;
+  std::span<const BeamMove> moves() const override { return moves_; }
+  Status Follow(const BeamMove& /*move*/) override { return Status::Ok(); }  // it found it itself
 
   const BackendInfo& info() const override { return info_; }
   AdapterCache* adapters() override { return &held_->adapters->cache(); }
@@ -123,7 +128,7 @@ class CudaBackend : public CudaRank {
   Status EnqueueSampling(const StepShape& shape, StepVariant variant,
                          const LogitsToHost::Step* to_host);
   Status EnqueueStep(const StepShape& shape, StepVariant variant, StepInFlight& step);
-  Status RunOnScratch(int num_tokens, StepShape shape, StepVariant variant);
+  Status RunOnScratch(int num_tokens, const StepShape& shape, StepVariant variant);
   int NumKnown(const scheduler::PlanRow& row) const {
     const Slot& slot = slots_[static_cast<size_t>(row.slot)];
     return row.is_prefill != 0 ? slot.num_tokens + slot.num_drafts
@@ -136,6 +141,7 @@ class CudaBackend : public CudaRank {
   void Return(size_t r, const Row& row, const cuda::StepOutputs& outputs);
   Status Advance(std::span<HostRows::Row> rows);
 
+  const cuda::StageMail* const mail_;
   const int device_index_;
   const MemoryPlan plan_;
   const cuda::DebugOptions debug_;
@@ -146,44 +152,35 @@ class CudaBackend : public CudaRank {
   cuda::StepTimes times_;
   BackendInfo info_;
   std::unique_ptr<Held> held_ = std::make_unique<Held>();
-  std::vector<Slot> slots_;  // [max_slots]
-  std::array<StepInFlight, kDepth> in_flight_;
+  std::vector<Slot> slots_;              // [max_slots]
+  std::vector<StepInFlight> in_flight_;  // [depth], a ring
   int first_in_flight_ = 0;
   int num_in_flight_ = 0;
   uint64_t num_launched_ = 0;
   bool is_stuck_ = false;
   std::vector<kv_cache::BlockCopy> copies_;  // of open blocks of beams
+  std::vector<BeamMove> moves_;              // of the step collected last
   StepResult result_;
 };
 
 Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, comm::RankGroups groups,
                          Device& device) {
   const MemoryPlan& plan = plan_;
-  const model::ModelConfig& config = held_->engine->config;
   cudaSetDevice(device_index_);
   use_graphs_ = debug_.use_graphs && ops.can_capture;
-  ASSIGN_OR_RETURN(held_->graph_share, device.ledger().Take("graphs", plan.graph_bytes));
-  ASSIGN_OR_RETURN(held_->stream, ops::MakeStream(device, model::KernelShape(config, plan.windows),
-                                                  plan.max_num_tokens,
-                                                  plan.max_logits() + cuda::kFillRows, choice));
-  RETURN_IF_ERROR(ops::LoadTuning(held_->engine->kernel_tuning, *held_->stream));
-  ASSIGN_OR_RETURN(held_->weight_ring, cuda::WeightRing::Create(held_->engine, device));
-  ASSIGN_OR_RETURN(
-      held_->decoder,
-      model::Decoder::Create(held_->engine, ops, device, plan.max_num_tokens, plan.max_logits(),
-                             plan.windows, held_->weight_ring.get(), groups));
-  ASSIGN_OR_RETURN(held_->state, StepState::Create(plan, device, debug_.forced_acceptance));
+  const cuda::LayersToLoad layers = {.plan = plan,
+                                     .ops = ops,
+                                     .choice = choice,
+                                     .groups = groups,
+                                     .forced_acceptance = debug_.forced_acceptance};
+  RETURN_IF_ERROR(LoadLayers(
+      layers, info_, device, *held_,
+      [this](const StepShape& shape, StepVariant variant) { return Enqueue(shape, variant); }));
   ASSIGN_OR_RETURN(held_->sampler,
                    DeviceSampler::Create(device, info_.max_slots, info_.vocab_size));
-  ASSIGN_OR_RETURN(held_->kv, KvStorage::Create(KvShape(config, plan.block_size, DeviceKind::kCuda),
-                                                plan.num_blocks + plan.num_scratch_blocks, device));
-  ASSIGN_OR_RETURN(held_->adapters, cuda::StepAdapters::Create(held_->engine, device, plan));
-  ASSIGN_OR_RETURN(held_->host_blocks, cuda::HostBlocks::Create(plan, device));
-  held_->host_blocks.Add(held_->kv.view());
   ASSIGN_OR_RETURN(held_->masks, cuda::LateMasks::Create(plan, device));
   info_.wants_guide_masks = true;
   held_->to_host = std::make_unique<LogitsToHost>(device, info_, plan.max_logits());
-  held_->prompt_tables = std::make_unique<PromptTables>(device, plan.prompt_rows, info_.max_slots);
   if (plan.drafts != DraftSource::kNone) {
     ASSIGN_OR_RETURN(held_->sent_drafts, cuda::DraftsToHost::Create(plan, device));
   }
@@ -191,12 +188,6 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, comm::Ra
     ASSIGN_OR_RETURN(held_->texts, cuda::TextDrafts::Create(plan, device));
   }
   info_.pinned_memory_bytes = held_->pinned_bytes();
-  std::vector<StepShape> shapes =
-      cuda::GraphShapes(plan.max_logits(), std::min(info_.max_num_tokens, info_.max_seq_len));
-  if (model::TakesAdapters(config)) shapes = cuda::WithAdapters(std::move(shapes));
-  held_->graphs = std::make_unique<StepGraphs>(
-      std::move(shapes), handle(),
-      [this](const StepShape& shape, StepVariant variant) { return Enqueue(shape, variant); });
   // What was cleared and copied in the default stream, which ours does not wait for. Waiting for
   // the device would be refused while another executor records its steps.
   return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading");
@@ -250,7 +241,9 @@ Status CudaBackend::EnqueueSampling(const StepShape& shape, StepVariant variant,
   if (to_host != nullptr)
     RETURN_IF_ERROR(held_->to_host->CopyContext(*to_host, tensors.context_rows,
                                                 held_->decoder.get(), held_->stream.get()));
-  return state.End(shape, handle());
+  RETURN_IF_ERROR(state.End(shape, handle()));
+  return mail_ == nullptr ? Status::Ok()
+                          : SendDrawn(*mail_, slots, tensors, shape.num_logits, handle());
 }
 
 // By a graph where there is one. A step whose logits the host reads, or that waits for late inputs,
@@ -296,18 +289,14 @@ Result<std::span<const TokenId>> CudaBackend::DraftsOf(Ticket ticket, SlotId slo
 Status CudaBackend::WarmUp() {
   cudaSetDevice(device_index_);
   const int64_t start_ns = NowNs();
-  for (int num_tokens = plan_.max_num_tokens; num_tokens > kLeastWarmUpTokens; num_tokens /= 2)
-    RETURN_IF_ERROR(RunOnScratch(num_tokens, StepShape{}, StepVariant::kGreedy));
   RETURN_IF_ERROR(held_->state->SetUpSlot(/*slot=*/0, /*num_tokens=*/1,
                                           /*prompt_table=*/nullptr, handle()));
   RETURN_IF_ERROR(held_->sampler->Setup(/*slot=*/0, /*rule=*/{}, /*tokens=*/{}, *held_->stream));
-  for (const StepShape& shape : held_->graphs->shapes()) {
-    // Kernels of adapters are those of a step of any size.
-    if (shape.has_adapters && shape.num_tokens > kLeastWarmUpTokens) continue;
-    const int num_prefill_tokens = shape.has_prefill() ? shape.num_tokens : 0;
-    RETURN_IF_ERROR(RunOnScratch(num_prefill_tokens, shape, StepVariant::kGreedy));
-    RETURN_IF_ERROR(RunOnScratch(num_prefill_tokens, shape, StepVariant::kSampled));
-  }
+  RETURN_IF_ERROR(
+      cuda::RunAllKinds(plan_.max_num_tokens, *held_->graphs,
+                        [this](int num_tokens, const StepShape& shape, StepVariant variant) {
+                          return RunOnScratch(num_tokens, shape, variant);
+                        }));
   if (held_->drafts != nullptr)
     RETURN_IF_ERROR(held_->drafts->WarmUp(use_graphs_, debug_.records_all, level_));
   logging::Log(level_, "steps ran for the first time",
@@ -323,17 +312,8 @@ Status CudaBackend::AwaitSteps() {
                            debug_.watchdog_ms, handle(), &is_stuck_);
 }
 
-// A step of prompts of `num_tokens` in all, filled up to `shape` where that is not empty.
-Status CudaBackend::RunOnScratch(int num_tokens, StepShape shape, StepVariant variant) {
-  scheduler::StepPlan plan;
-  while (plan.num_tokens < num_tokens && plan.num_rows < info_.max_batch_size) {
-    const int row_tokens = std::min(info_.max_seq_len, num_tokens - plan.num_tokens);
-    plan.rows[static_cast<size_t>(plan.num_rows++)] = {.slot = held_->state->slots().scratch_slot(),
-                                                       .num_query_tokens = row_tokens,
-                                                       .is_prefill = 1,
-                                                       .yields = 1};
-    plan.num_tokens += row_tokens;
-  }
+Status CudaBackend::RunOnScratch(int num_tokens, const StepShape& shape, StepVariant variant) {
+  const StepPlan plan = cuda::ScratchPlan(num_tokens, info_, held_->state->slots());
   const StepShape packed = held_->state->Pack(plan, &held_->state->arena(num_launched_));
   RETURN_IF_ERROR(Enqueue(shape.num_rows > 0 ? shape : packed, variant));
   ++num_launched_;
@@ -356,7 +336,8 @@ Status CudaBackend::SetupSlot(const SlotSetup& setup) {
   slot.num_tokens = static_cast<int>(setup.tokens.size());
   slot.num_drafts = static_cast<int>(drafts.size());
   RETURN_IF_ERROR(held_->to_host->SetUp(setup));
-  RETURN_IF_ERROR(held_->prompt_tables->SetUp(setup));
+  if (held_->engine->config.part.is_first_stage())
+    RETURN_IF_ERROR(held_->prompt_tables->SetUp(setup));
   RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, slot.num_tokens + slot.num_drafts,
                                           held_->prompt_tables->Of(setup.slot), handle()));
   if (held_->drafts != nullptr) held_->drafts->SetUp(setup.slot);
@@ -384,11 +365,11 @@ Status CudaBackend::SetUpRule(const SlotSetup& setup) {
 }
 
 Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
-  CHECK_LE(num_in_flight_, kDepth - 1);
+  CHECK_LE(num_in_flight_, info_.depth - 1);
   const int64_t start_ns = times_.is_on() ? NowNs() : 0;
   cudaSetDevice(device_index_);
   RETURN_IF_ERROR(cuda::InjectFault(debug_, plan.step_id, handle()));
-  const auto place = static_cast<size_t>((first_in_flight_ + num_in_flight_) % kDepth);
+  const auto place = static_cast<size_t>((first_in_flight_ + num_in_flight_) % info_.depth);
   StepInFlight& step = in_flight_[place];
   step.ticket = plan.step_id;
   step.step = num_launched_;
@@ -461,7 +442,7 @@ Result<const StepResult*> CudaBackend::Collect(Ticket ticket) {
   RETURN_IF_ERROR(Take(step));
   result_.device_begin_ns = static_cast<int64_t>(outputs.begin_ns);
   result_.device_end_ns = static_cast<int64_t>(outputs.end_ns);
-  first_in_flight_ = (first_in_flight_ + 1) % kDepth;
+  first_in_flight_ = (first_in_flight_ + 1) % info_.depth;
   --num_in_flight_;
   return &result_;
 }
@@ -478,6 +459,7 @@ Status CudaBackend::Take(StepInFlight& step) {
     read = step.to_host->rows;
   }
   result_.Clear(static_cast<int>(step.rows.size()));
+  moves_.clear();
   for (size_t r = 0; r < step.rows.size(); ++r) {
     const Row& row = step.rows[r];
     if (row.ends_prompt) held_->prompt_tables->Release(row.slot);
@@ -503,17 +485,13 @@ Status CudaBackend::Take(StepInFlight& step) {
 Status CudaBackend::Advance(std::span<HostRows::Row> rows) {
   const auto move = held_->to_host->rows().Advance(rows, &result_);
   if (!move) return Status::Ok();
-  StepState& state = *held_->state;
-  copies_.clear();
-  state.host_tables().Reorder(move->slots, move->parents, move->num_kv_tokens, &copies_);
-  RETURN_IF_ERROR(cuda::CopyOpenBlocks(held_->kv.view(), copies_, handle()));
-  const int num_tokens = move->num_kv_tokens + 1;
+  moves_.push_back(*move);
   const bool with_tokens = slots_[static_cast<size_t>(rows[0].slot)].device_reads_beams;
   if (with_tokens)
     for (const SlotId beam : move->slots)
       std::ranges::copy(held_->to_host->rows().tokens()[static_cast<size_t>(beam)].tokens,
-                        state.host_tokens(beam).begin());
-  return state.PlaceBeams(move->slots, move->tokens, num_tokens, with_tokens, handle());
+                        held_->state->host_tokens(beam).begin());
+  return PlaceBeams(*held_, *move, with_tokens, &copies_);
 }
 
 // What the device drew for a row joins what the host knows of its slot, up to where it ends.
@@ -571,8 +549,11 @@ Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::
 Result<std::unique_ptr<CudaRank>> LoadCudaRank(std::shared_ptr<const model::Engine> engine,
                                                Device& device, const MemoryPlan& plan,
                                                const ops::OpTable& ops, ops::OpChoice choice,
-                                               comm::RankGroups groups) {
-  auto backend = std::make_unique<CudaBackend>(std::move(engine), device, plan);
+                                               comm::RankGroups groups,
+                                               const cuda::StageMail* mail) {
+  if (!engine->config.part.is_last_stage())
+    return cuda::LoadFrontStage(std::move(engine), device, plan, ops, choice, groups, *mail);
+  auto backend = std::make_unique<CudaBackend>(std::move(engine), device, plan, mail);
   RETURN_IF_ERROR(backend->Load(ops, choice, groups, device));
   return std::unique_ptr<CudaRank>(std::move(backend));
 }

@@ -46,7 +46,7 @@ Result<Joined> Join(const RankOfProcess& rank, const RankMeeting& meeting,
                                                   .device = rank.device,
                                                   .plan = joined.plan,
                                                   .draft = rank.draft,
-                                                  .communicator = joined.group->rank(group.rank())},
+                                                  .groups = joined.group->groups(group.rank())},
                                                  rank.options, rank.ops));
   return joined;
 }

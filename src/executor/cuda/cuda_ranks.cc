@@ -38,7 +38,13 @@ Result<std::vector<MemoryPlan>> PlanRanks(const RankEngines& engines,
   // An adapter has one place on all.
   const uint64_t adapter_bytes =
       std::ranges::min(plans, {}, &MemoryPlan::adapter_bytes).adapter_bytes;
-  for (MemoryPlan& plan : plans) plan.adapter_bytes = adapter_bytes;
+  // Nor has a block of the host pool, of which stages of fewer layers have room for more.
+  const int64_t num_host_blocks =
+      std::ranges::min(plans, {}, &MemoryPlan::num_host_blocks).num_host_blocks;
+  for (MemoryPlan& plan : plans) {
+    plan.adapter_bytes = adapter_bytes;
+    plan.num_host_blocks = num_host_blocks;
+  }
   return plans;
 }
 
@@ -56,7 +62,7 @@ Result<LoadedRank> LoadRank(RankToLoad to_load, const ExecutorOptions& options,
       ops::FindOps(device, model::KernelShape(to_load.engine->config), force_ops, choice));
   LoadedRank loaded{.rank = nullptr, .ops = ops.name};
   ASSIGN_OR_RETURN(loaded.rank, LoadCudaRank(std::move(to_load.engine), device, to_load.plan, ops,
-                                             choice, {.tensor = &to_load.communicator}));
+                                             choice, to_load.groups, to_load.mail));
   if (to_load.draft == nullptr) return loaded;
   RETURN_IF_ERROR(CheckDraftModel(*to_load.draft, vocab_size, to_load.plan));
   // Each rank drafts, and all have to draft the same.
@@ -70,13 +76,19 @@ Result<LoadedRank> LoadRank(RankToLoad to_load, const ExecutorOptions& options,
 
 }  // namespace cuda
 
-Status CheckCudaRanks(const model::RankPart& part) {
-  if (part.pp_size > 1)
-    return Unimplemented(fmt::format(
-        "pipeline_parallel_size: got {}, GPUs have one stage; use tensor_parallel_size, or "
-        "--device cpu",
-        part.pp_size));
-  return Status::Ok();
+Status CheckCudaRanks(const model::RankPart& part, const ExecutorOptions& options,
+                      bool has_draft_model) {
+  if (part.pp_size == 1) return Status::Ok();
+  const char* const drafts = has_draft_model                          ? "a draft model"
+                             : options.drafts == DraftSource::kModel  ? "a draft model"
+                             : options.drafts == DraftSource::kSuffix ? "suffix"
+                                                                      : nullptr;
+  if (drafts == nullptr) return Status::Ok();
+  return Unimplemented(
+      "speculation",
+      fmt::format("got {}, of {} stages on GPUs only the last one knows what was drawn in time for "
+                  "it; use ngram or none, or tensor_parallel_size alone",
+                  drafts, part.pp_size));
 }
 
 Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
@@ -84,12 +96,17 @@ Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
                                      const ExecutorOptions& options, const std::string& force_ops,
                                      const RankEngines& drafts) {
   const model::ModelConfig& config = engines.front()->config;
-  RETURN_IF_ERROR(CheckCudaRanks(config.part));
+  const model::RankPart& part = config.part;
+  RETURN_IF_ERROR(CheckCudaRanks(part, options, !drafts.empty()));
   const size_t num_ranks = engines.size();
   CHECK_EQ(num_ranks, devices.size());
   CHECK(drafts.empty() || drafts.size() == num_ranks);
   ASSIGN_OR_RETURN(std::vector<MemoryPlan> plans, PlanRanks(engines, devices, options, drafts));
-  ASSIGN_OR_RETURN(auto group, cuda::GpuGroup::Create(devices, options.deterministic));
+  ASSIGN_OR_RETURN(auto group,
+                   cuda::GpuGroup::Create(devices, {.is_deterministic = options.deterministic,
+                                                    .num_stages = part.pp_size,
+                                                    .step_bytes = CudaStageBytes(
+                                                        config, plans.front().max_num_tokens)}));
   std::vector<std::unique_ptr<CudaRank>> ranks;
   std::string ops_name;
   for (size_t r = 0; r < num_ranks; ++r) {
@@ -98,20 +115,24 @@ Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
                                      .device = *devices[r],
                                      .plan = plans[r],
                                      .draft = drafts.empty() ? nullptr : drafts[r],
-                                     .communicator = group->rank(static_cast<int>(r))},
+                                     .groups = group->groups(static_cast<int>(r)),
+                                     .mail = group->mail(static_cast<int>(r))},
                                     options, force_ops));
     ranks.push_back(std::move(loaded.rank));
     ops_name = std::move(loaded.ops);
   }
+  const auto leader = static_cast<size_t>(part.tp_size) * static_cast<size_t>(part.pp_size - 1);
   auto backend = std::make_unique<cuda::CudaRanksBackend>(
-      std::move(group), std::move(ranks.front()), /*is_remote=*/false);
-  for (size_t r = 1; r < num_ranks; ++r)
-    backend->AddFollowers(std::make_unique<cuda::RankThread>(
-        static_cast<int>(r), std::move(ranks[r]),
-        [leader = backend.get()](const Status& why) { leader->Fail(why); }));
+      std::move(group), std::move(ranks[leader]), /*is_remote=*/false);
+  for (size_t r = 0; r < num_ranks; ++r)
+    if (r != leader)
+      backend->AddFollowers(std::make_unique<cuda::RankThread>(
+          static_cast<int>(r), std::move(ranks[r]),
+          [leader = backend.get()](const Status& why) { leader->Fail(why); }));
   backend->LeadAdapters();
   RETURN_IF_ERROR(backend->WarmUp());
-  logging::Info("the model runs on several GPUs", {{"tensor_parallel_size", config.part.tp_size},
+  logging::Info("the model runs on several GPUs", {{"tensor_parallel_size", part.tp_size},
+                                                   {"pipeline_parallel_size", part.pp_size},
                                                    {"kv_tokens", plans.front().kv_tokens()}});
   return LocalBackend{
       .backend = std::move(backend), .plans = std::move(plans), .ops = std::move(ops_name)};

@@ -4,7 +4,6 @@
 // (cuda_rank_processes.h).
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <span>
@@ -28,7 +27,8 @@ struct RankToLoad {
   Device& device;
   const MemoryPlan& plan;
   std::shared_ptr<const model::Engine> draft;  // null: no draft model
-  comm::Communicator& communicator;
+  comm::RankGroups groups;
+  const StageMail* mail = nullptr;  // of several stages
 };
 struct LoadedRank {
   std::unique_ptr<CudaRank> rank;
@@ -56,6 +56,20 @@ struct KeptInputs {
   }
 };
 
+// What a search did, the same way.
+struct KeptMove {
+  std::vector<SlotId> slots;
+  std::vector<int32_t> parents;
+  std::vector<TokenId> tokens;
+  BeamMove move;  // of these
+
+  explicit KeptMove(const BeamMove& given)
+      : slots(given.slots.begin(), given.slots.end()),
+        parents(given.parents.begin(), given.parents.end()),
+        tokens(given.tokens.begin(), given.tokens.end()),
+        move{slots, parents, tokens, given.num_kv_tokens} {}
+};
+
 class CudaRanksBackend : public Backend, public AdapterFollowers {
  public:
   // `is_remote`: the followers are other processes.
@@ -64,7 +78,10 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
       : group_(std::move(group)),
         leader_(std::move(leader)),
         info_(leader_->info()),
-        is_remote_(is_remote) {}
+        is_remote_(is_remote),
+        plans_(static_cast<size_t>(info_.depth) + 2),
+        inputs_(plans_.size()),
+        moves_(plans_.size()) {}
   // Followers do what they were told: what the leader has launched ends.
   ~CudaRanksBackend() override { followers_.clear(); }
 
@@ -81,7 +98,7 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
   // Ends what ranks wait for. For any thread.
   void Fail(const Status& why) {
     turn_.Fail(why);
-    group_->rank(0).Abort(why);
+    group_->Abort(why);
   }
 
   Status WarmUp() {
@@ -146,6 +163,7 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
   Result<const StepResult*> Collect(Ticket ticket) override {
     Result<const StepResult*> result = leader_->Collect(ticket);
     Tell({.kind = Kind::kCollect, .ticket = ticket});
+    if (!is_remote_ && result.ok()) TellMoves();
     if (!result.ok()) Fail(result.status());
     turn_.EndStep();
     RETURN_IF_ERROR(FirstError());  // an abort ends steps with results of no value
@@ -171,6 +189,14 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
     for (const auto& follower : followers_) RETURN_IF_ERROR(follower->status());
     return Status::Ok();
   }
+  // What searches of the collected step did, kept as plans are.
+  void TellMoves() {
+    if (leader_->moves().empty()) return;
+    std::vector<KeptMove>& kept = moves_[next_moves_++ % moves_.size()];
+    kept.clear();
+    for (const BeamMove& move : leader_->moves()) kept.emplace_back(move);
+    for (const KeptMove& each : kept) Tell({.kind = Kind::kFollowBeams, .move = &each.move});
+  }
   // What all ranks do at once: waits for it.
   Status Both(const Status& leaders) {
     if (!leaders.ok()) Fail(leaders);
@@ -193,10 +219,12 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
   int num_ranks_ = 1;
   const bool is_remote_;
   std::vector<std::unique_ptr<FollowerRanks>> followers_;
-  std::array<StepPlan, kCudaDepth + 2> plans_;
+  std::vector<StepPlan> plans_;
   size_t next_plan_ = 0;
-  std::array<KeptInputs, kCudaDepth + 2> inputs_;
+  std::vector<KeptInputs> inputs_;  // as many as plans
   size_t next_inputs_ = 0;
+  std::vector<std::vector<KeptMove>> moves_;  // the same
+  size_t next_moves_ = 0;
 };
 
 }  // namespace inflight::executor::cuda

@@ -4,6 +4,7 @@
 
 #include "executor/cuda/draft_model.h"
 #include "executor/cuda/late_masks.h"
+#include "executor/cuda/stage_group.h"
 #include "executor/cuda/step_adapters.h"
 #include "executor/cuda/step_state.h"
 #include "executor/cuda_backend.h"
@@ -16,7 +17,17 @@ uint64_t CudaStepBytes(const MemoryPlan& plan) {
          cuda::LateMasks::Bytes(plan);
 }
 
-uint64_t CudaRankBytes(int num_ranks) { return ops::cuda::PeerMailboxBytes(num_ranks); }
+size_t CudaStageBytes(const model::ModelConfig& config, int max_num_tokens) {
+  return BytesOf(config.dtype, int64_t{max_num_tokens} * config.hidden_size);
+}
+
+uint64_t CudaRankBytes(const model::ModelConfig& config, int max_num_tokens) {
+  const model::RankPart& part = config.part;
+  uint64_t bytes = part.tp_size > 1 ? ops::cuda::PeerMailboxBytes(part.tp_size) : 0;
+  if (part.pp_size > 1)
+    bytes += cuda::StageBytes(part.pp_rank, part.pp_size, CudaStageBytes(config, max_num_tokens));
+  return bytes;
+}
 
 uint64_t CudaDraftBytes(const model::ModelConfig& draft, const model::EngineLimits& limits) {
   return cuda::DraftModel::Bytes(draft, limits.max_seq_len, limits.max_num_tokens,

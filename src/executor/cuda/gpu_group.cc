@@ -11,6 +11,7 @@
 #include "executor/cuda/debug_options.h"
 #include "executor/cuda/nccl_group.h"
 #include "executor/cuda/peer_group.h"
+#include "executor/cuda/stage_group.h"
 
 namespace inflight::executor::cuda {
 namespace {
@@ -46,12 +47,13 @@ class GroupGpus {
 };
 
 Result<std::unique_ptr<GpuGroup>> MakeGroup(std::span<Device* const> devices,
-                                            bool is_deterministic) {
+                                            const GpuGroupShape& shape) {
+  if (shape.num_stages > 1) return StagedGroup::Create(devices, shape);
   const bool wants_nccl = DebugOptions::FromEnvironment().ranks_use_nccl;
   Status reached = wants_nccl ? Unimplemented("") : PeerGroup::Reaches(devices);
-  if (reached.ok()) return PeerGroup::Create(devices);
+  if (reached.ok()) return PeerGroup::Create(devices, devices);
   if (reached.code() != StatusCode::kUnimplemented) return reached;
-  if (is_deterministic && devices.size() > 2)
+  if (shape.is_deterministic && devices.size() > 2)
     return Unimplemented(fmt::format(
         "tensor_parallel_size: got {} beside deterministic; GPUs that do not reach each other's "
         "memory add up by NCCL, in an order that depends on what else is computed: use at most 2, "
@@ -65,10 +67,10 @@ Result<std::unique_ptr<GpuGroup>> MakeGroup(std::span<Device* const> devices,
 GpuGroup::~GpuGroup() { GroupGpus::OfProcess().Give(gpus_); }
 
 Result<std::unique_ptr<GpuGroup>> GpuGroup::Create(std::span<Device* const> devices,
-                                                   bool is_deterministic) {
+                                                   const GpuGroupShape& shape) {
   std::vector<int> taken;
   RETURN_IF_ERROR(GroupGpus::OfProcess().Take(devices, &taken));
-  auto group = MakeGroup(devices, is_deterministic);
+  auto group = MakeGroup(devices, shape);
   if (group.ok())
     (*group)->gpus_ = std::move(taken);
   else

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks of a model on GPUs of this process: how they add up. Over each other's memory
-// (peer_group.h) where they reach it, else by NCCL (nccl_group.h).
+// (peer_group.h) where they reach it, else by NCCL (nccl_group.h). Those of several stages have a
+// group of each stage, and hand rows from one stage to the next (stage_group.h).
 #pragma once
 
 #include <memory>
@@ -23,8 +24,17 @@ class GpuRank : public comm::Communicator {
 
  private:
   static Status NotHere() {
-    return Unimplemented("ranks on GPUs add up and gather columns; they send nothing");
+    return Unimplemented("ranks on GPUs that share layers add up and gather columns");
   }
+};
+
+struct StageMail;
+
+// What a group of GPUs is made for.
+struct GpuGroupShape {
+  bool is_deterministic = false;
+  int num_stages = 1;     // the ranks of a stage stand together
+  size_t step_bytes = 0;  // of several stages: what one hands to the next of a step, at most
 };
 
 class GpuGroup {
@@ -34,12 +44,18 @@ class GpuGroup {
   GpuGroup& operator=(const GpuGroup&) = delete;
 
   virtual comm::Communicator& rank(int r) = 0;
+  virtual comm::RankGroups groups(int r) { return {.tensor = &rank(r)}; }
+  // Where what is drawn goes from the last stage to the others; null: there is one stage.
+  virtual const StageMail* mail(int /*r*/) const { return nullptr; }
+  // Of all that ranks wait for; as of comm::Communicator.
+  virtual void Abort(const Status& reason) { rank(0).Abort(reason); }
 
   // A rank on each of `devices`. kFailedPrecondition where another group has one of them;
   // kUnimplemented where `is_deterministic`, they are more than two and only NCCL joins them, which
-  // adds up in orders of its own; errors else as of PeerGroup and NcclGroup.
+  // adds up in orders of its own, and where there are stages and two GPUs do not reach each other's
+  // memory; errors else as of PeerGroup and NcclGroup.
   static Result<std::unique_ptr<GpuGroup>> Create(std::span<Device* const> devices,
-                                                  bool is_deterministic);
+                                                  const GpuGroupShape& shape);
 
  protected:
   GpuGroup() = default;

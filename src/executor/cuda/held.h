@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <memory>
+#include <vector>
 
 #include "decoding/cuda/device_sampler.h"
 #include "executor/cuda/draft_model.h"
@@ -24,7 +24,7 @@
 namespace inflight::executor::cuda {
 
 // All that the GPU may still be using. Left to the process's end when the GPU hangs: freeing would
-// wait for it.
+// wait for it. Of a stage that is not the last one of its model there is nothing of what draws.
 struct Held {
   std::shared_ptr<const model::Engine> engine;
   MemoryShare graph_share;
@@ -40,7 +40,7 @@ struct Held {
   std::unique_ptr<LateMasks> masks;
   std::unique_ptr<DraftsToHost> sent_drafts;  // of rows that wait for masks; null: none are made
   std::unique_ptr<LogitsToHost> to_host;
-  std::array<LogitsToHost::Step, kCudaDepth> to_host_steps;
+  std::vector<LogitsToHost::Step> to_host_steps;  // [depth]
   std::unique_ptr<StepGraphs> graphs;
   std::unique_ptr<DraftModel> drafts;  // null: no model makes them
   std::unique_ptr<TextDrafts> texts;   // null: none, or out of each sequence's own text
@@ -54,5 +54,30 @@ struct Held {
                                 engine->host_weight_bytes() + of(drafts) + of(texts));
   }
 };
+
+// What computes the layers, with `held.engine`; graphs are `enqueue`'s.
+struct LayersToLoad {
+  const MemoryPlan& plan;
+  const ops::OpTable& ops;
+  ops::OpChoice choice = ops::OpChoice::kFastest;
+  comm::RankGroups groups;
+  float forced_acceptance = -1;  // as in SlotState
+};
+Status LoadLayers(const LayersToLoad& with, const BackendInfo& info, Device& device, Held& held,
+                  StepGraphs::Enqueue enqueue);
+
+// Enqueues what a step of a search does to its beams; with all of their tokens, which are
+// host_tokens then, or the last one of each alone. `copies` is memory to be used again.
+Status PlaceBeams(const Held& held, const BeamMove& move, bool with_tokens,
+                  std::vector<kv_cache::BlockCopy>* copies);
+
+// Rows of prompts of the scratch slot, `num_tokens` in all where the steps of `info` hold them.
+StepPlan ScratchPlan(int num_tokens, const BackendInfo& info, const SlotState& slots);
+
+// Has `run` do every kind of step once: steps of `num_tokens` of prompts, filled up to the shape
+// where that is not empty.
+using RunOnScratch =
+    std::function<Status(int num_tokens, const StepShape& shape, StepVariant variant)>;
+Status RunAllKinds(int max_num_tokens, const StepGraphs& graphs, const RunOnScratch& run);
 
 }  // namespace inflight::executor::cuda

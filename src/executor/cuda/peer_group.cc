@@ -29,8 +29,8 @@ Status EnableAccess(int from, int to) {
   return Status::Ok();
 }
 
-// Of the ranks on `devices` those on one GPU, at most. A kernel that waits for another rank may
-// keep that rank's from the multiprocessors, so that several have one for debugging alone.
+}  // namespace
+
 Result<int> RanksPerGpu(std::span<Device* const> devices) {
   int most = 1;
   for (const Device* device : devices) {
@@ -49,7 +49,12 @@ Result<int> RanksPerGpu(std::span<Device* const> devices) {
   return most;
 }
 
-}  // namespace
+Status EnablePeerAccess(std::span<Device* const> devices) {
+  for (const Device* from : devices)
+    for (const Device* to : devices)
+      RETURN_IF_ERROR(EnableAccess(from->cuda().index, to->cuda().index));
+  return Status::Ok();
+}
 
 class PeerGroup::Rank : public GpuRank {
  public:
@@ -143,16 +148,15 @@ void PeerGroup::Abort(const Status& reason) {
   __atomic_store_n(reinterpret_cast<uint32_t*>(abort_.data()), 1, __ATOMIC_RELEASE);
 }
 
-Result<std::unique_ptr<GpuGroup>> PeerGroup::Create(std::span<Device* const> devices) {
+Result<std::unique_ptr<GpuGroup>> PeerGroup::Create(std::span<Device* const> devices,
+                                                    std::span<Device* const> all) {
   const auto size = static_cast<int>(devices.size());
   if (size > ops::cuda::kMaxPeers)
     return InvalidArgument(fmt::format("tensor_parallel_size: got {}, GPUs take at most {}", size,
                                        ops::cuda::kMaxPeers));
-  ASSIGN_OR_RETURN(const int ranks_per_gpu, RanksPerGpu(devices));
+  ASSIGN_OR_RETURN(const int ranks_per_gpu, RanksPerGpu(all));
   std::unique_ptr<PeerGroup> group(new PeerGroup());
-  for (const Device* from : devices)
-    for (const Device* to : devices)
-      RETURN_IF_ERROR(EnableAccess(from->cuda().index, to->cuda().index));
+  RETURN_IF_ERROR(EnablePeerAccess(devices));
   ASSIGN_OR_RETURN(group->abort_, PinnedBuffer::Allocate(*devices[0], sizeof(uint32_t)));
   group->peers_.size = size;
   group->peers_.ranks_per_gpu = ranks_per_gpu;

@@ -16,15 +16,25 @@
 
 namespace inflight::executor::cuda {
 
+// Of the ranks on `devices` those on one GPU, at most. A kernel that waits for another rank may
+// keep that rank's from the multiprocessors, so that several have one for debugging alone: else
+// kInvalidArgument, or kFailedPrecondition where kernels overlap.
+Result<int> RanksPerGpu(std::span<Device* const> devices);
+
+// So that kernels of each reach the memory of all.
+Status EnablePeerAccess(std::span<Device* const> devices);
+
 class PeerGroup : public GpuGroup {
  public:
   // kUnimplemented names two GPUs of which one cannot reach the other's memory (NVLink, or one PCIe
   // switch; `nvidia-smi topo -p2p r` shows it).
   static Status Reaches(std::span<Device* const> devices);
 
-  // A rank on each of `devices`, which reach each other. kInvalidArgument where there are too many,
-  // or one more than once, which DebugOptions::ranks_share_gpu allows.
-  static Result<std::unique_ptr<GpuGroup>> Create(std::span<Device* const> devices);
+  // A rank on each of `devices`, which reach each other and are `all` of a model, or those of a
+  // stage of it. kInvalidArgument where there are too many, or one more than once, which
+  // DebugOptions::ranks_share_gpu allows.
+  static Result<std::unique_ptr<GpuGroup>> Create(std::span<Device* const> devices,
+                                                  std::span<Device* const> all);
   ~PeerGroup() override;
 
   comm::Communicator& rank(int r) override;

@@ -20,7 +20,6 @@ constexpr std::array kPrefillTokens = {16, 32, 64, 96, 128, 192, 256, 384, 512};
 constexpr int kPrefillRows = 4;
 
 constexpr double kRecordingMs = 1500;
-constexpr std::array kVariantsAtLoad = {StepVariant::kGreedy, StepVariant::kSampled};
 
 double ElapsedMs(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
@@ -96,12 +95,13 @@ Status StepGraphs::Record(size_t shape_idx, StepVariant variant) {
 }
 
 // The largest first: they save the most.
-Status StepGraphs::RecordAtLoad(bool all, logging::Level level) {
+Status StepGraphs::RecordAtLoad(bool all, logging::Level level,
+                                std::span<const StepVariant> variants) {
   const auto start = std::chrono::steady_clock::now();
   const uint64_t free_before = FreeBytes();
   const auto num_shapes =
       static_cast<size_t>(std::ranges::count(shapes_, false, &StepShape::has_adapters));
-  for (const StepVariant variant : kVariantsAtLoad) {
+  for (const StepVariant variant : variants) {
     for (size_t i = shapes_.size(); i-- > 0;) {
       if (shapes_[i].has_adapters) continue;
       if (ElapsedMs(start) > kRecordingMs && !all) break;
@@ -112,7 +112,7 @@ Status StepGraphs::RecordAtLoad(bool all, logging::Level level) {
   const uint64_t free_after = FreeBytes();
   logging::Log(level, "steps recorded as CUDA graphs",
                {{"graphs", num_recorded_},
-                {"of", num_shapes * kVariantsAtLoad.size()},
+                {"of", num_shapes * variants.size()},
                 {"ms", ElapsedMs(start)},
                 {"bytes", free_before > free_after ? free_before - free_after : 0}});
   return Status::Ok();

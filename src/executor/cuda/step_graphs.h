@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "base/log.h"
@@ -20,6 +21,7 @@ namespace inflight::executor::cuda {
 // sampling.
 enum class StepVariant : uint8_t { kGreedy, kSampled, kForward };
 inline constexpr int kNumVariants = 3;
+inline constexpr std::array kDrawing = {StepVariant::kGreedy, StepVariant::kSampled};
 
 // Steps of decode rows, up to `max_rows`; then steps of a few short prompts, whose kernels would
 // take longer to launch than to run, within `max_tokens`. Each kind ascending.
@@ -40,9 +42,10 @@ class StepGraphs {
   const std::vector<StepShape>& shapes() const { return shapes_; }
   int num_recorded() const { return num_recorded_; }
 
-  // Records graphs of steps without adapters, of greedy and of sampled rows, for a second or so, or
-  // all of them; the others are recorded when they are first used. Logs at `level` what it did.
-  Status RecordAtLoad(bool all, logging::Level level);
+  // Records graphs of steps without adapters, of those `variants`, for a second or so, or all of
+  // them; the others are recorded when they are first used. Logs at `level` what it did.
+  Status RecordAtLoad(bool all, logging::Level level,
+                      std::span<const StepVariant> variants = kDrawing);
 
   // Records a graph that is not there yet. Everything it launches must have run before, so that the
   // runtime has loaded it.

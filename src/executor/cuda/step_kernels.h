@@ -27,8 +27,9 @@
 
 namespace inflight::executor::cuda {
 
-// One more than the two steps in flight and the one being filled, so that the modulus is a mask.
-inline constexpr int kNumArenas = 4;
+// More than the steps in flight of as many stages as there may be, and the one being filled; a
+// power of two, so that the modulus is a mask.
+inline constexpr int kNumArenas = 16;
 
 // A token of a decode row, in a row of its own: they are decode rows of the operators.
 struct DecodeRow {

@@ -21,16 +21,6 @@ constexpr int kMaxCtas = 64;  // that stream
 constexpr int kVectorBytes = 16;
 static_assert(kMaxCtas <= kMaxPeerCtas);
 
-__device__ void StoreRelease(uint32_t* to, uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
-}
-
-__device__ uint32_t LoadAcquire(const uint32_t* from) {
-  uint32_t value;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
-  return value;
-}
-
 // What this CTA has written anywhere is visible to the same CTA of every rank behind this.
 __device__ void Meet(const Peers& peers, uint32_t epoch) {
   __syncthreads();

@@ -36,10 +36,21 @@ __device__ inline Letter* LettersOf(const Peers& peers, int from, int to, uint32
   return letters + place * kLettersPerCta;
 }
 
-__device__ inline bool IsAborted(const Peers& peers) {
-  return *static_cast<const volatile uint32_t*>(peers.abort) != 0;
+__device__ inline bool IsAborted(const uint32_t* abort) {
+  return *static_cast<const volatile uint32_t*>(abort) != 0;
 }
+__device__ inline bool IsAborted(const Peers& peers) { return IsAborted(peers.abort); }
 constexpr int kPollsPerLook = 1 << 12;  // at the host's word
+
+__device__ inline void StoreRelease(uint32_t* to, uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+
+__device__ inline uint32_t LoadAcquire(const uint32_t* from) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
 
 __device__ inline void Send(const uint4& value, uint32_t epoch, Letter* to) {
   asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(&to->halves[0]),

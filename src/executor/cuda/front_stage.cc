@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/cuda/front_stage.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "executor/cuda/check_row.h"
+#include "executor/cuda/debug_options.h"
+#include "executor/cuda/held.h"
+#include "executor/cuda/step_watch.h"
+#include "ops/cuda/cuda_stream.h"
+
+namespace inflight::executor::cuda {
+namespace {
+
+using inflight::cuda::ToStatus;
+
+// Its graphs are of the one variant that draws nothing.
+constexpr std::array kForwardAlone = {StepVariant::kForward};
+
+class FrontStage : public CudaRank {
+ public:
+  FrontStage(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan,
+             const StageMail& mail)
+      : device_index_(device.cuda().index),
+        plan_(plan),
+        mail_(mail),
+        debug_(DebugOptions::FromEnvironment()),
+        info_(BackendInfoOf(plan, engine->config.vocab_size, engine->limits.max_beam_width)) {
+    held_->engine = std::move(engine);
+    num_known_.resize(static_cast<size_t>(info_.max_slots));
+    in_flight_.resize(static_cast<size_t>(info_.depth));
+    for (StepInFlight& step : in_flight_)
+      step.prompt_ends.reserve(static_cast<size_t>(info_.max_batch_size));
+  }
+
+  ~FrontStage() override {
+    cudaSetDevice(device_index_);
+    if (is_stuck_)
+      (void)held_.release();
+    else if (held_->stream != nullptr)
+      cudaStreamSynchronize(handle());
+  }
+
+  Status Load(const ops::OpTable& ops, ops::OpChoice choice, comm::RankGroups groups,
+              Device& device) {
+    cudaSetDevice(device_index_);
+    use_graphs_ = debug_.use_graphs && ops.can_capture;
+    const LayersToLoad layers = {.plan = plan_,
+                                 .ops = ops,
+                                 .choice = choice,
+                                 .groups = groups,
+                                 .forced_acceptance = debug_.forced_acceptance};
+    RETURN_IF_ERROR(
+        LoadLayers(layers, info_, device, *held_,
+                   [this](const StepShape& shape, StepVariant) { return Enqueue(shape); }));
+    info_.pinned_memory_bytes = held_->pinned_bytes();
+    return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading");
+  }
+
+  Status LoadDrafts(std::shared_ptr<const model::Engine>, const ops::OpTable&, ops::OpChoice,
+                    Device&) override {
+    return Internal("a stage that draws no tokens has no draft model");
+  }
+
+  // As many steps as the last stage's.
+  Status WarmUp() override {
+    cudaSetDevice(device_index_);
+    const auto run = [this](int num_tokens, const StepShape& shape, StepVariant) -> Status {
+      const StepPlan plan = ScratchPlan(num_tokens, info_, held_->state->slots());
+      const StepShape packed = held_->state->Pack(plan, &held_->state->arena(num_launched_));
+      RETURN_IF_ERROR(Enqueue(shape.num_rows > 0 ? shape : packed));
+      ++num_launched_;
+      return ToStatus(cudaStreamSynchronize(handle()), "the first steps");
+    };
+    RETURN_IF_ERROR(RunAllKinds(plan_.max_num_tokens, *held_->graphs, run));
+    ASSIGN_OR_RETURN(info_.least_step_ns, held_->weight_ring->Fill());
+    if (!use_graphs_) return Status::Ok();
+    return held_->graphs->RecordAtLoad(debug_.records_all, logging::Level::kInfo, kForwardAlone);
+  }
+
+  Status AwaitSteps() override {
+    if (num_in_flight_ == 0) return Status::Ok();
+    cudaSetDevice(device_index_);
+    return WaitForStep(*held_->state, {.step = num_launched_ - 1, .ticket = Oldest().ticket},
+                       debug_.watchdog_ms, handle(), &is_stuck_);
+  }
+
+  const BackendInfo& info() const override { return info_; }
+  AdapterCache* adapters() override { return &held_->adapters->cache(); }
+
+  Status SetupSlot(const SlotSetup& setup) override {
+    cudaSetDevice(device_index_);
+    const std::span<int32_t> tokens = held_->state->host_tokens(setup.slot);
+    const std::vector<TokenId>& drafts = setup.request->draft_ids;
+    CHECK_LE(setup.tokens.size() + drafts.size(), tokens.size());
+    std::ranges::copy(drafts, std::ranges::copy(setup.tokens, tokens.begin()).out);
+    int& num_known = num_known_[static_cast<size_t>(setup.slot)];
+    num_known = static_cast<int>(setup.tokens.size() + drafts.size());
+    if (held_->engine->config.part.is_first_stage())
+      RETURN_IF_ERROR(held_->prompt_tables->SetUp(setup));
+    RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, num_known,
+                                            held_->prompt_tables->Of(setup.slot), handle()));
+    RETURN_IF_ERROR(held_->adapters->SetUp(setup, handle()));
+    info_.pinned_memory_bytes = held_->pinned_bytes();
+    return Status::Ok();
+  }
+
+  Result<Ticket> Launch(const StepPlan& plan) override {
+    CHECK_LT(num_in_flight_, info_.depth);
+    cudaSetDevice(device_index_);
+    StepInFlight& step =
+        in_flight_[static_cast<size_t>((first_in_flight_ + num_in_flight_) % info_.depth)];
+    step.ticket = plan.step_id;
+    step.step = num_launched_;
+    step.prompt_ends.clear();
+    for (int r = 0; r < plan.num_rows; ++r) {
+      const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+      const int num_known = row.is_prefill != 0 ? num_known_[static_cast<size_t>(row.slot)]
+                                                : held_->state->slots().max_tokens;
+      RETURN_IF_ERROR(CheckRow(plan, r, num_known, info_));
+      if (row.is_prefill != 0 && row.yields != 0) step.prompt_ends.push_back(row.slot);
+    }
+    const auto copies = std::span(plan.copies).first(static_cast<size_t>(plan.num_copies));
+    RETURN_IF_ERROR(held_->host_blocks.Copy(copies, handle()));
+    StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
+    shape.has_adapters = held_->adapters->AreIn(plan);
+    RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, /*guesses=*/{}, handle()));
+    const size_t graph = held_->graphs->Find(shape);
+    const bool has_graph = use_graphs_ && graph < held_->graphs->shapes().size();
+    RETURN_IF_ERROR(has_graph ? held_->graphs->Launch(graph, StepVariant::kForward)
+                              : Enqueue(shape));
+    ++num_launched_;
+    ++num_in_flight_;
+    return plan.step_id;
+  }
+
+  // What was drawn is taken before anything that is told behind this: slots are set up anew, beams
+  // are placed.
+  Result<const StepResult*> Collect(Ticket ticket) override {
+    const StepInFlight& step = Oldest();
+    CHECK_EQ(ticket, step.ticket);
+    cudaSetDevice(device_index_);
+    RETURN_IF_ERROR(TakeDrawn(mail_, held_->state->slots(), step.step, handle()));
+    for (const SlotId slot : step.prompt_ends) held_->prompt_tables->Release(slot);
+    first_in_flight_ = (first_in_flight_ + 1) % info_.depth;
+    --num_in_flight_;
+    return &nothing_;
+  }
+
+  std::span<const BeamMove> moves() const override { return {}; }
+  Status Follow(const BeamMove& move) override {
+    cudaSetDevice(device_index_);
+    return PlaceBeams(*held_, move, /*with_tokens=*/false, &copies_);
+  }
+
+  Status ProvideLateInputs(Ticket, const LateInputs&) override { return Status::Ok(); }
+  bool Ready(Ticket) const override { return false; }
+
+ private:
+  struct StepInFlight {
+    Ticket ticket = 0;
+    uint64_t step = 0;                // as of StepState
+    std::vector<SlotId> prompt_ends;  // whose last prompt tokens it has
+  };
+
+  cudaStream_t handle() const { return ops::cuda::AsCuda(*held_->stream).handle(); }
+  const StepInFlight& Oldest() const { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
+
+  Status Enqueue(const StepShape& shape) {
+    StepState& state = *held_->state;
+    RETURN_IF_ERROR(state.Begin(shape, handle()));
+    model::Batch batch = state.BatchOf(shape);
+    ASSIGN_OR_RETURN(batch.adapters, held_->adapters->Find(shape, state, handle()));
+    RETURN_IF_ERROR(held_->decoder->Forward(batch, held_->kv.view(), *held_->stream).status());
+    StepShape without_logits = shape;
+    without_logits.num_logits = 0;
+    RETURN_IF_ERROR(state.End(without_logits, handle()));
+    return held_->weight_ring->EndStep(*held_->stream);
+  }
+
+  const int device_index_;
+  const MemoryPlan plan_;
+  const StageMail mail_;
+  const DebugOptions debug_;
+  bool use_graphs_ = true;
+  BackendInfo info_;
+  std::unique_ptr<Held> held_ = std::make_unique<Held>();
+  std::vector<int> num_known_;           // [max_slots] tokens, with the client's drafts, at set-up
+  std::vector<StepInFlight> in_flight_;  // [depth], a ring
+  int first_in_flight_ = 0;
+  int num_in_flight_ = 0;
+  uint64_t num_launched_ = 0;
+  bool is_stuck_ = false;
+  std::vector<kv_cache::BlockCopy> copies_;
+  const StepResult nothing_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CudaRank>> LoadFrontStage(std::shared_ptr<const model::Engine> engine,
+                                                 Device& device, const MemoryPlan& plan,
+                                                 const ops::OpTable& ops, ops::OpChoice choice,
+                                                 comm::RankGroups groups, const StageMail& mail) {
+  auto stage = std::make_unique<FrontStage>(std::move(engine), device, plan, mail);
+  RETURN_IF_ERROR(stage->Load(ops, choice, groups, device));
+  return std::unique_ptr<CudaRank>(std::move(stage));
+}
+
+}  // namespace inflight::executor::cuda

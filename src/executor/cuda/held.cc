@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/cuda/held.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "executor/cuda/kv_copies.h"
+#include "ops/cuda/cuda_stream.h"
+
+namespace inflight::executor::cuda {
+namespace {
+
+constexpr int kLeastWarmUpTokens = 64;
+
+}  // namespace
+
+Status LoadLayers(const LayersToLoad& with, const BackendInfo& info, Device& device, Held& held,
+                  StepGraphs::Enqueue enqueue) {
+  const MemoryPlan& plan = with.plan;
+  const model::ModelConfig& config = held.engine->config;
+  ASSIGN_OR_RETURN(held.graph_share, device.ledger().Take("graphs", plan.graph_bytes));
+  ASSIGN_OR_RETURN(held.stream, ops::MakeStream(device, model::KernelShape(config, plan.windows),
+                                                plan.max_num_tokens, plan.max_logits() + kFillRows,
+                                                with.choice));
+  RETURN_IF_ERROR(ops::LoadTuning(held.engine->kernel_tuning, *held.stream));
+  ASSIGN_OR_RETURN(held.weight_ring, WeightRing::Create(held.engine, device));
+  ASSIGN_OR_RETURN(
+      held.decoder,
+      model::Decoder::Create(held.engine, with.ops, device, plan.max_num_tokens, plan.max_logits(),
+                             plan.windows, held.weight_ring.get(), with.groups));
+  ASSIGN_OR_RETURN(held.state, StepState::Create(plan, device, with.forced_acceptance));
+  ASSIGN_OR_RETURN(held.kv, KvStorage::Create(KvShape(config, plan.block_size, DeviceKind::kCuda),
+                                              plan.num_blocks + plan.num_scratch_blocks, device));
+  ASSIGN_OR_RETURN(held.adapters, StepAdapters::Create(held.engine, device, plan));
+  ASSIGN_OR_RETURN(held.host_blocks, HostBlocks::Create(plan, device));
+  held.host_blocks.Add(held.kv.view());
+  held.prompt_tables = std::make_unique<PromptTables>(device, plan.prompt_rows, info.max_slots);
+  std::vector<StepShape> shapes =
+      GraphShapes(plan.max_logits(), std::min(info.max_num_tokens, info.max_seq_len));
+  if (model::TakesAdapters(config)) shapes = WithAdapters(std::move(shapes));
+  held.graphs = std::make_unique<StepGraphs>(
+      std::move(shapes), ops::cuda::AsCuda(*held.stream).handle(), std::move(enqueue));
+  return Status::Ok();
+}
+
+Status PlaceBeams(const Held& held, const BeamMove& move, bool with_tokens,
+                  std::vector<kv_cache::BlockCopy>* copies) {
+  const cudaStream_t stream = ops::cuda::AsCuda(*held.stream).handle();
+  copies->clear();
+  held.state->host_tables().Reorder(move.slots, move.parents, move.num_kv_tokens, copies);
+  RETURN_IF_ERROR(CopyOpenBlocks(held.kv.view(), *copies, stream));
+  return held.state->PlaceBeams(move.slots, move.tokens, move.num_kv_tokens + 1, with_tokens,
+                                stream);
+}
+
+StepPlan ScratchPlan(int num_tokens, const BackendInfo& info, const SlotState& slots) {
+  StepPlan plan;
+  while (plan.num_tokens < num_tokens && plan.num_rows < info.max_batch_size) {
+    const int row_tokens = std::min(info.max_seq_len, num_tokens - plan.num_tokens);
+    plan.rows[static_cast<size_t>(plan.num_rows++)] = {
+        .slot = slots.scratch_slot(), .num_query_tokens = row_tokens, .is_prefill = 1, .yields = 1};
+    plan.num_tokens += row_tokens;
+  }
+  return plan;
+}
+
+Status RunAllKinds(int max_num_tokens, const StepGraphs& graphs, const RunOnScratch& run) {
+  for (int num_tokens = max_num_tokens; num_tokens > kLeastWarmUpTokens; num_tokens /= 2)
+    RETURN_IF_ERROR(run(num_tokens, StepShape{}, StepVariant::kGreedy));
+  for (const StepShape& shape : graphs.shapes()) {
+    // Kernels of adapters are those of a step of any size.
+    if (shape.has_adapters && shape.num_tokens > kLeastWarmUpTokens) continue;
+    const int num_prefill_tokens = shape.has_prefill() ? shape.num_tokens : 0;
+    RETURN_IF_ERROR(run(num_prefill_tokens, shape, StepVariant::kGreedy));
+    RETURN_IF_ERROR(run(num_prefill_tokens, shape, StepVariant::kSampled));
+  }
+  return Status::Ok();
+}
+
+}  // namespace inflight::executor::cuda

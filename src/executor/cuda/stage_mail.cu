@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/cuda/stage_mail.h"
+#include "ops/cuda/overlap.cuh"
+#include "tensor/cuda_status.h"
+
+namespace inflight::executor::cuda {
+namespace {
+
+constexpr int kMailThreads = 256;
+constexpr int kPollsPerAbort = 1 << 12;  // between two looks at the host's word
+
+// A CTA for each box.
+__global__ void __launch_bounds__(kMailThreads)
+    SendDrawnKernel(const __grid_constant__ StageMail mail, SlotState slots, StepTensors tensors,
+                    int num_logits) {
+  ops::cuda::BeginOverlapped();
+  const uint64_t number = *slots.num_steps;  // the step has ended
+  StageLetter& letter = mail.boxes[blockIdx.x][(number - 1) % kNumArenas];
+  for (auto j = static_cast<int>(threadIdx.x); j < num_logits; j += kMailThreads) {
+    DrawnToken drawn = {-1, 0, 0, 0};
+    drawn.slot = tensors.logit_slots[j];
+    if (drawn.slot >= 0) {
+      drawn.id = tensors.sampled_ids[j];
+      drawn.num_tokens = slots.num_tokens[drawn.slot];
+      drawn.at =
+          tensors.logit_positions == nullptr ? drawn.num_tokens - 1 : tensors.logit_positions[j];
+    }
+    reinterpret_cast<int4*>(letter.drawn)[j] = *reinterpret_cast<const int4*>(&drawn);
+  }
+  if (threadIdx.x == 0) letter.num_drawn = num_logits;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  __threadfence_system();
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&letter.number), "l"(number) : "memory");
+}
+
+__global__ void __launch_bounds__(kMailThreads)
+    TakeDrawnKernel(const __grid_constant__ StageMail mail, SlotState slots, uint64_t step) {
+  ops::cuda::BeginOverlapped();
+  const StageLetter& letter = mail.boxes[0][step % kNumArenas];
+  if (threadIdx.x == 0) {
+    uint64_t number = 0;
+    for (int polls = 1; number < step + 1; ++polls) {
+      asm volatile("ld.acquire.sys.global.u64 %0, [%1];"
+                   : "=l"(number)
+                   : "l"(&letter.number)
+                   : "memory");
+      if (polls % kPollsPerAbort == 0 && *static_cast<const volatile uint32_t*>(mail.abort) != 0)
+        break;
+    }
+  }
+  __syncthreads();
+  const int num_drawn = letter.num_drawn;
+  for (auto j = static_cast<int>(threadIdx.x); j < num_drawn; j += kMailThreads) {
+    const DrawnToken drawn = letter.drawn[j];
+    // What is drawn behind a draft that is not accepted has its place behind the tokens.
+    if (drawn.slot < 0 || drawn.at >= drawn.num_tokens) continue;
+    slots.tokens[static_cast<int64_t>(drawn.slot) * slots.max_tokens + drawn.at] = drawn.id;
+    slots.num_tokens[drawn.slot] = drawn.num_tokens;
+  }
+}
+
+}  // namespace
+
+Status SendDrawn(const StageMail& mail, const SlotState& slots, const StepTensors& tensors,
+                 int num_logits, cudaStream_t stream) {
+  ops::cuda::LaunchOverlapped(SendDrawnKernel, static_cast<unsigned>(mail.num_boxes), kMailThreads,
+                              0, stream, mail, slots, tensors, num_logits);
+  return inflight::cuda::LaunchStatus("tokens to the other stages");
+}
+
+Status TakeDrawn(const StageMail& mail, const SlotState& slots, uint64_t step,
+                 cudaStream_t stream) {
+  ops::cuda::LaunchOverlapped(TakeDrawnKernel, 1U, kMailThreads, 0, stream, mail, slots, step);
+  return inflight::cuda::LaunchStatus("tokens of the last stage");
+}
+
+}  // namespace inflight::executor::cuda

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the last stage of a model on GPUs drew, on its way to the stages before it, whose next steps
+// begin with it. Over their memory, by kernels; the host takes no part.
+//
+//   the last stage                     a stage before
+//   EndStep; SendDrawn  ---letter--->  TakeDrawn, between two of its steps: tokens, num_tokens
+//
+// A letter for each step, in one of kNumArenas places by the step's number. A place is free: a step
+// is begun by a stage once it has taken what was drawn in the one kNumArenas - 1 before it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "executor/cuda/step_kernels.h"
+#include "inflight/status.h"
+#include "ops/cuda/peers.h"
+#include "scheduler/step_plan.h"
+
+namespace inflight::executor::cuda {
+
+// tokens[slot][at] = id, of a slot that then has `num_tokens`; slot -1: none.
+struct DrawnToken {
+  int32_t slot = -1;
+  int32_t at = 0;
+  int32_t id = 0;
+  int32_t num_tokens = 0;
+};
+
+struct alignas(128) StageLetter {
+  uint64_t number;  // the step's, counted from 1 on: written last
+  int32_t num_drawn;
+  alignas(16) DrawnToken drawn[scheduler::StepPlan::kMaxRows];
+};
+
+// A kernel's argument. Of the last stage the boxes of the others; of another one its own.
+struct StageMail {
+  int num_boxes = 0;
+  StageLetter* boxes[ops::cuda::kMaxPeers] = {};  // [kNumArenas] each, zero before the first step
+  // In host memory: once it is not 0 no kernel waits any more.
+  const uint32_t* abort = nullptr;
+};
+
+// Behind the end of a step of `num_logits` rows of logits.
+Status SendDrawn(const StageMail& mail, const SlotState& slots, const StepTensors& tensors,
+                 int num_logits, cudaStream_t stream);
+
+// What the `step`-th step drew, counted from 0 on by all stages alike, joins the slots.
+Status TakeDrawn(const StageMail& mail, const SlotState& slots, uint64_t step, cudaStream_t stream);
+
+}  // namespace inflight::executor::cuda
