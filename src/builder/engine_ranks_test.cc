@@ -140,6 +140,17 @@ TEST_F(EngineRanksTest, RanksMayBeMerged) {
 }
 
 TEST_F(EngineRanksTest, RanksAndStagesForGpusHaveFilesOfTheirOwn) {
+  TestModel model = TinyLlama();
+  model.is_wavy = true;
+  model.config["num_hidden_layers"] = 2;
+  const std::string first = "model.layers.0.";
+  for (size_t i = 0, count = model.tensors.size(); i < count; ++i) {
+    artifact::TensorSpec tensor = model.tensors[i];
+    if (!tensor.name.starts_with(first)) continue;
+    tensor.name = "model.layers.1." + tensor.name.substr(first.size());
+    model.tensors.push_back(std::move(tensor));
+  }
+  model.Write(hf());
   ConvertFor(2);
   BuildTo(engine(), checkpoint(), {.target = DeviceKind::kCuda});
   EXPECT_TRUE(FileExists(engine() / "rank1.engine"));
@@ -153,7 +164,7 @@ TEST_F(EngineRanksTest, RanksAndStagesForGpusHaveFilesOfTheirOwn) {
                                     .tp_size = 2,
                                     .pp_size = 2});
   ASSERT_TRUE(converted.ok()) << converted.ToString();
-  BuildTo(dir_ / "merged", dir_ / "stages", {.target = DeviceKind::kCuda, .merge_ranks = true});
+  BuildTo(dir_ / "merged", dir_ / "stages", {.merge_ranks = true, .target = DeviceKind::kCuda});
   BuildTo(dir_ / "single", hf(), {.target = DeviceKind::kCuda});
   EXPECT_EQ(*ReadFile(dir_ / "merged/config.json"), *ReadFile(dir_ / "single/config.json"));
   EXPECT_FALSE(FileExists(dir_ / "merged/rank1.engine"));

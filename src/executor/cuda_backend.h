@@ -61,10 +61,13 @@ class CudaRank : public Backend {
   virtual Status WarmUp() = 0;
   // Returns when the steps that it launched have ended; the other ranks have to launch them too.
   virtual Status AwaitSteps() = 0;
+  // Of several stages: behind the WarmUp of all ranks, in which none waited for another stage, when
+  // they hand rows over. For each on a thread of its own.
+  virtual Status JoinStages() { return Status::Ok(); }
   // Of searches in the step that was collected last; valid until the next Collect.
-  virtual std::span<const BeamMove> moves() const = 0;
+  virtual std::span<const BeamMove> moves() const { return {}; }
   // Of a stage before the last: what the last one's search did; behind the Collect of its step.
-  virtual Status Follow(const BeamMove& move) = 0;
+  virtual Status Follow(const BeamMove& /*move*/) { return Status::Ok(); }
 };
 // `mail` is the rank's where there are several stages; it outlives the rank.
 Result<std::unique_ptr<CudaRank>> LoadCudaRank(std::shared_ptr<const model::Engine> engine,

@@ -224,6 +224,8 @@ Status Do(const RankCall& call, CudaRank& rank) {
       return rank.adapters()->TakeMemory();
     case CallKind::kWriteAdapter:
       return rank.adapters()->Write(*call.adapter);
+    case CallKind::kJoinStages:
+      return rank.JoinStages();
     case CallKind::kFollowBeams:
       return rank.Follow(*call.move);
   }

@@ -24,7 +24,9 @@ struct RankCall {
     kAwaitSteps,
     kTakeAdapterMemory,
     kWriteAdapter,
-    kFollowBeams,  // of threads alone
+    // Of threads alone.
+    kJoinStages,
+    kFollowBeams,
   };
   Kind kind = Kind::kAwaitSteps;
   const SlotSetup* setup = nullptr;      // of kSetupSlot

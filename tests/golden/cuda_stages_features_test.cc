@@ -113,10 +113,12 @@ TEST_F(CudaStagesFeaturesTest, AdaptersAnswerAsOnOneGpu) {
   }
   const Sinks expected = RunAll<RowsSink>(*OnOne(kDemoModel), requests);
   EXPECT_NE(expected[0]->log_probs, expected[1]->log_probs);
-  const auto staged = Staged(kDemoModel);
-  // One alone first: its memory is taken between steps of others.
-  ExpectEqual(*RunAll<RowsSink>(*staged, {requests[1]}).front(), *expected[1], 1);
-  ExpectAllEqual(requests, RunAll<RowsSink>(*staged, requests), expected);
+  {
+    const auto staged = Staged(kDemoModel);
+    // One alone first: its memory is taken between steps of others.
+    ExpectEqual(*RunAll<RowsSink>(*staged, {requests[1]}).front(), *expected[1], 1);
+    ExpectAllEqual(requests, RunAll<RowsSink>(*staged, requests), expected);
+  }
   if (NumRankGpus() < 3) return;
   const Gpus three = RankGpus(3);
   const auto uneven =
@@ -150,8 +152,7 @@ TEST_F(CudaStagesFeaturesTest, PromptTablesAndClientsDraftsAnswerAsOnOneGpu) {
     if (i % 3 == 2) request.draft_ids = {60, 61, 62 + i};
   }
   const Sinks expected = RunAll<RowsSink>(*OnOne(kDemoModel, with), requests);
-  const auto staged = Staged(kDemoModel, with);
-  ExpectAllEqual(requests, RunAll<RowsSink>(*staged, requests), expected);
+  ExpectAllEqual(requests, RunAll<RowsSink>(*Staged(kDemoModel, with), requests), expected);
   options.max_num_tokens = 8;  // prompts in pieces
   ExpectAllEqual(requests, RunAll<RowsSink>(*Staged(kDemoModel, with), requests), expected);
 }

@@ -76,6 +76,7 @@ class GpuGroupTest : public testing::TestWithParam<GroupCase> {
       if (comm::Communicator* const tensor = group_->groups(r).tensor; tensor != nullptr)
         tensor->Share({rank.memory.data(), rank.memory.size()});
     }
+    group_->JoinStages();
   }
 
   void TearDown() override { unsetenv("INFLIGHT_CUDA_COLLECTIVES"); }
@@ -478,6 +479,7 @@ TEST_P(StagedGroupTest, AnAbortEndsWhoWaits) {
     group_.reset();
     group_ = Must(GpuGroup::Create(
         RankGpus(num_ranks()), {.num_stages = GetParam().num_stages, .step_bytes = kStepBytes}));
+    group_->JoinStages();
   }
 }
 

@@ -80,9 +80,9 @@ class CudaBackend : public CudaRank {
   Status LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
                     ops::OpChoice choice, Device& device) override;
   Status WarmUp() override;
+  Status JoinStages() override;
   Status AwaitSteps() override;
   std::span<const BeamMove> moves() const override { return moves_; }
-  Status Follow(const BeamMove& /*move*/) override { return Status::Ok(); }  // it found it itself
 
   const BackendInfo& info() const override { return info_; }
   AdapterCache* adapters() override { return &held_->adapters->cache(); }
@@ -124,6 +124,7 @@ class CudaBackend : public CudaRank {
   StepInFlight& Oldest() { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
   const StepInFlight& Oldest() const { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
 
+  Status Record();
   Status Enqueue(const StepShape& shape, StepVariant variant);
   Status EnqueueSampling(const StepShape& shape, StepVariant variant,
                          const LogitsToHost::Step* to_host);
@@ -301,6 +302,17 @@ Status CudaBackend::WarmUp() {
     RETURN_IF_ERROR(held_->drafts->WarmUp(use_graphs_, debug_.records_all, level_));
   logging::Log(level_, "steps ran for the first time",
                {{"ms", MsSince(start_ns)}, {"steps", num_launched_}});
+  return mail_ == nullptr ? Record() : Status::Ok();
+}
+
+// A step that hands rows over, so that graphs can.
+Status CudaBackend::JoinStages() {
+  cudaSetDevice(device_index_);
+  RETURN_IF_ERROR(RunOnScratch(0, held_->graphs->shapes().front(), StepVariant::kGreedy));
+  return Record();
+}
+
+Status CudaBackend::Record() {
   ASSIGN_OR_RETURN(info_.least_step_ns, held_->weight_ring->Fill());
   return use_graphs_ ? held_->graphs->RecordAtLoad(debug_.records_all, level_) : Status::Ok();
 }

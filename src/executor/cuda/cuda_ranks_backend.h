@@ -102,8 +102,19 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
   }
 
   Status WarmUp() {
-    Tell({.kind = Kind::kWarmUp});
-    return Both(leader_->WarmUp());
+    const auto num_stages = static_cast<size_t>(group_->num_stages());
+    const size_t stage_size = (followers_.size() + 1) / num_stages;
+    const size_t num_before = num_stages > 1 ? followers_.size() + 1 - stage_size : 0;
+    for (size_t r = 0; r < followers_.size(); ++r) {
+      followers_[r]->Tell({.kind = Kind::kWarmUp});
+      if (!group_->warms_up_in_turn() || r >= num_before || (r + 1) % stage_size != 0) continue;
+      for (const auto& follower : followers_) RETURN_IF_ERROR(follower->WaitForAll());
+    }
+    RETURN_IF_ERROR(Both(leader_->WarmUp()));
+    if (num_stages == 1) return Status::Ok();
+    group_->JoinStages();
+    Tell({.kind = Kind::kJoinStages});
+    return Both(leader_->JoinStages());
   }
 
   // The leader's, with the memory of all. Pinned memory grows, on all alike.

@@ -71,14 +71,15 @@ class FrontStage : public CudaRank {
   // As many steps as the last stage's.
   Status WarmUp() override {
     cudaSetDevice(device_index_);
-    const auto run = [this](int num_tokens, const StepShape& shape, StepVariant) -> Status {
-      const StepPlan plan = ScratchPlan(num_tokens, info_, held_->state->slots());
-      const StepShape packed = held_->state->Pack(plan, &held_->state->arena(num_launched_));
-      RETURN_IF_ERROR(Enqueue(shape.num_rows > 0 ? shape : packed));
-      ++num_launched_;
-      return ToStatus(cudaStreamSynchronize(handle()), "the first steps");
-    };
-    RETURN_IF_ERROR(RunAllKinds(plan_.max_num_tokens, *held_->graphs, run));
+    return RunAllKinds(plan_.max_num_tokens, *held_->graphs,
+                       [this](int num_tokens, const StepShape& shape, StepVariant) {
+                         return RunOnScratch(num_tokens, shape);
+                       });
+  }
+
+  Status JoinStages() override {
+    cudaSetDevice(device_index_);
+    RETURN_IF_ERROR(RunOnScratch(0, held_->graphs->shapes().front()));
     ASSIGN_OR_RETURN(info_.least_step_ns, held_->weight_ring->Fill());
     if (!use_graphs_) return Status::Ok();
     return held_->graphs->RecordAtLoad(debug_.records_all, logging::Level::kInfo, kForwardAlone);
@@ -153,7 +154,6 @@ class FrontStage : public CudaRank {
     return &nothing_;
   }
 
-  std::span<const BeamMove> moves() const override { return {}; }
   Status Follow(const BeamMove& move) override {
     cudaSetDevice(device_index_);
     return PlaceBeams(*held_, move, /*with_tokens=*/false, &copies_);
@@ -171,6 +171,14 @@ class FrontStage : public CudaRank {
 
   cudaStream_t handle() const { return ops::cuda::AsCuda(*held_->stream).handle(); }
   const StepInFlight& Oldest() const { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
+
+  Status RunOnScratch(int num_tokens, const StepShape& shape) {
+    const StepPlan plan = ScratchPlan(num_tokens, info_, held_->state->slots());
+    const StepShape packed = held_->state->Pack(plan, &held_->state->arena(num_launched_));
+    RETURN_IF_ERROR(Enqueue(shape.num_rows > 0 ? shape : packed));
+    ++num_launched_;
+    return ToStatus(cudaStreamSynchronize(handle()), "the first steps");
+  }
 
   Status Enqueue(const StepShape& shape) {
     StepState& state = *held_->state;

@@ -47,6 +47,13 @@ class GpuGroup {
   virtual comm::RankGroups groups(int r) { return {.tensor = &rank(r)}; }
   // Where what is drawn goes from the last stage to the others; null: there is one stage.
   virtual const StageMail* mail(int /*r*/) const { return nullptr; }
+  virtual int num_stages() const { return 1; }
+  // Of several stages: from here on they hand rows over. Before that Send and Receive do nothing,
+  // so that a rank's first steps wait for no other stage.
+  virtual void JoinStages() {}
+  // Whether the stages' first steps are made one stage after the other: of ranks that share a GPU,
+  // where one loads code while another one's kernel waits, both could wait for good.
+  virtual bool warms_up_in_turn() const { return false; }
   // Of all that ranks wait for; as of comm::Communicator.
   virtual void Abort(const Status& reason) { rank(0).Abort(reason); }
 

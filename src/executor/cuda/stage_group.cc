@@ -58,11 +58,13 @@ class StagedGroup::Rank : public GpuRank {
   Status Send(const TensorView& values, int to, inflight::Stream& stream) override {
     RETURN_IF_ERROR(group_.status());
     CHECK_EQ(to, stage_ + 1);
+    if (!group_.have_joined_) return Status::Ok();
     return ops::cuda::SendRows(next_, values.data, values.num_bytes(), ops::cuda::AsCuda(stream));
   }
   Status Receive(const TensorView& values, int from, inflight::Stream& stream) override {
     RETURN_IF_ERROR(group_.status());
     CHECK_EQ(from, stage_ - 1);
+    if (!group_.have_joined_) return Status::Ok();
     return ops::cuda::ReceiveRows(before_, values.data, values.num_bytes(),
                                   ops::cuda::AsCuda(stream));
   }
@@ -162,6 +164,7 @@ Result<std::unique_ptr<GpuGroup>> StagedGroup::Create(std::span<Device* const> d
   ASSIGN_OR_RETURN(const int ranks_per_gpu, RanksPerGpu(devices));
   std::unique_ptr<StagedGroup> group(new StagedGroup());
   group->num_stages_ = shape.num_stages;
+  group->share_gpus_ = ranks_per_gpu > 1;
   group->stage_size_ = num_ranks / shape.num_stages;
   RETURN_IF_ERROR(EnablePeerAccess(devices));
   ASSIGN_OR_RETURN(group->abort_, PinnedBuffer::Allocate(*devices[0], sizeof(uint32_t)));

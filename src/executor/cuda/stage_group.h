@@ -6,6 +6,7 @@
 // Threads: one for each rank's communicators; Abort any.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -33,6 +34,9 @@ class StagedGroup : public GpuGroup {
   comm::Communicator& rank(int r) override;
   comm::RankGroups groups(int r) override;
   const StageMail* mail(int r) const override { return &mails_[static_cast<size_t>(r)]; }
+  int num_stages() const override { return num_stages_; }
+  void JoinStages() override { have_joined_ = true; }
+  bool warms_up_in_turn() const override { return share_gpus_; }
   void Abort(const Status& reason) override;
 
  private:
@@ -43,6 +47,8 @@ class StagedGroup : public GpuGroup {
 
   int stage_size_ = 1;  // ranks
   int num_stages_ = 1;
+  bool share_gpus_ = false;  // several ranks have one
+  std::atomic<bool> have_joined_ = false;
   std::mutex mutex_;
   Status reason_;  // of the abort, under mutex_
   PinnedBuffer abort_;
