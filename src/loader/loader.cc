@@ -191,8 +191,7 @@ Result<std::vector<std::shared_ptr<Device>>> DevicesFor(const fs::path& director
     auto device = named.empty() ? with.devices->Behind(*first, r)
                                 : with.devices->ForGpu(directory, named[place]);
     if (!device.ok())
-      return device.status().WithPrefix(
-          fmt::format("tensor_parallel_size: got {}, a GPU for each rank", num_ranks));
+      return device.status().WithPrefix(fmt::format("{} ranks, a GPU for each", num_ranks));
     devices[place] = *std::move(device);
   }
   return devices;

@@ -434,6 +434,20 @@ TEST_P(StagedGroupTest, RowsArriveAsTheyWereSent) {
   }
 }
 
+// A sender waits for nobody with its first two calls: both are there before anybody looks.
+TEST_P(StagedGroupTest, TwoCallsHavePlacesBeforeTheyAreReceived) {
+  Fill(/*round=*/9);
+  for (int call = 0; call < kNumCalls; call += 2)
+    for (int r = 0; r < num_ranks(); ++r) {
+      Rank& rank = ranks_[static_cast<size_t>(r)];
+      cudaSetDevice(rank.device->cuda().index);
+      ASSERT_TRUE(Pass(r, rank, call).ok());
+      if (call + 1 < kNumCalls) ASSERT_TRUE(Pass(r, rank, call + 1).ok());
+      ASSERT_TRUE(rank.stream->Synchronize().ok());
+    }
+  ExpectArrived(/*round=*/9);
+}
+
 TEST_P(StagedGroupTest, RowsArriveFromGraphs) {
   std::vector<cudaGraphExec_t> graphs(static_cast<size_t>(num_ranks()));
   for (int round = 0; round < 4; ++round) {

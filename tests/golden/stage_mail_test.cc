@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the last stage drew joins the slots of a stage before it: a step small enough to check by
+// hand, without drafts and with them. One kernel after the other, so that tools may look on.
+#include "executor/cuda/stage_mail.h"
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/check.h"
+#include "tensor/buffer.h"
+#include "tensor/test_gpu.h"
+
+namespace inflight::executor::cuda {
+namespace {
+
+constexpr int kSlots = 4;  // with the scratch slot
+constexpr int kMaxTokens = 8;
+using Ints = std::vector<int32_t>;
+
+class StageMailTest : public testing::Test {
+ protected:
+  // Tokens of a stage.
+  struct Stage {
+    Buffer tokens, num_tokens, num_steps;
+    SlotState slots;
+  };
+
+  void SetUp() override { NEED_TEST_GPU(); }
+
+  static Device& device() { return **TestGpu(); }
+  static Buffer Make(size_t num_bytes) {
+    auto buffer = Buffer::Allocate(device(), "stage mail", num_bytes);
+    CHECK(buffer.ok());
+    return *std::move(buffer);
+  }
+  template <typename T>
+  static Buffer Upload(const std::vector<T>& values) {
+    Buffer buffer = Make(values.size() * sizeof(T));
+    CHECK(device().Copy(buffer.data(), values.data(), values.size() * sizeof(T)).ok());
+    return buffer;
+  }
+  static Ints Read(const Buffer& buffer, size_t count) {
+    Ints values(count);
+    CHECK(device().Copy(values.data(), buffer.data(), count * sizeof(int32_t)).ok());
+    return values;
+  }
+  static Stage StageOf(const Ints& tokens, const Ints& num_tokens, uint64_t num_steps) {
+    Stage stage{.tokens = Upload(tokens),
+                .num_tokens = Upload(num_tokens),
+                .num_steps = Upload(std::vector<uint64_t>{num_steps}),
+                .slots = {}};
+    stage.slots = {.num_slots = kSlots,
+                   .max_tokens = kMaxTokens,
+                   .tokens = reinterpret_cast<int32_t*>(stage.tokens.data()),
+                   .num_tokens = reinterpret_cast<int32_t*>(stage.num_tokens.data()),
+                   .num_steps = reinterpret_cast<uint64_t*>(stage.num_steps.data())};
+    return stage;
+  }
+  static int32_t* Values(Buffer& buffer) { return reinterpret_cast<int32_t*>(buffer.data()); }
+
+  // The last stage's step `step` to two stages before it, which take it.
+  void Deliver(const Stage& last, StepTensors tensors, int num_logits, uint64_t step,
+               std::vector<Stage*> before) {
+    Buffer abort = Make(sizeof(uint32_t));
+    StageMail sent{.abort = reinterpret_cast<const uint32_t*>(abort.data())};
+    std::vector<Buffer> boxes;
+    for (size_t i = 0; i < before.size(); ++i) {
+      boxes.push_back(Make(kNumArenas * sizeof(StageLetter)));
+      sent.boxes[sent.num_boxes++] = reinterpret_cast<StageLetter*>(boxes.back().data());
+    }
+    ASSERT_TRUE(SendDrawn(sent, last.slots, tensors, num_logits, nullptr).ok());
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    for (size_t i = 0; i < before.size(); ++i) {
+      const StageMail own{.num_boxes = 1, .boxes = {sent.boxes[i]}, .abort = sent.abort};
+      ASSERT_TRUE(TakeDrawn(own, before[i]->slots, step, nullptr).ok());
+      ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    }
+  }
+};
+
+// Slots 2 and 0 drew 31 and 11; a row is nobody's.
+TEST_F(StageMailTest, ATokenJoinsEachSlotThatDrew) {
+  const uint64_t step = 37;
+  const Stage last = StageOf({5, 6, 11, 0, 0,  0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
+                              8, 9, 3,  4, 31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+                             {3, 1, 5, 0}, step + 1);
+  Stage first = StageOf({5, 6, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
+                         8, 9, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+                        {2, 1, 4, 0}, 0);
+  Stage second = StageOf(Read(first.tokens, kSlots * kMaxTokens), {2, 1, 4, 0}, 0);
+  Buffer slots = Upload(Ints{2, -1, 0});
+  Buffer ids = Upload(Ints{31, 99, 11});
+  Deliver(last, {.logit_slots = Values(slots), .sampled_ids = Values(ids)}, 3, step,
+          {&first, &second});
+  for (const Stage* stage : {&first, &second}) {
+    EXPECT_EQ(Read(stage->tokens, kSlots * kMaxTokens), Read(last.tokens, kSlots * kMaxTokens));
+    EXPECT_EQ(Read(stage->num_tokens, kSlots), (Ints{3, 1, 5, 0}));
+  }
+}
+
+// Slot 1 knows 2 tokens; of three drafts one is accepted, so that it has 4. What was drawn behind
+// the second draft is no token.
+TEST_F(StageMailTest, OfDraftsThoseJoinThatWereAccepted) {
+  const uint64_t step = kNumArenas * 3 - 1;
+  Ints tokens(kSlots * kMaxTokens, 0);
+  tokens[kMaxTokens] = 40, tokens[kMaxTokens + 1] = 41;
+  Ints drawn = tokens;
+  drawn[kMaxTokens + 2] = 42, drawn[kMaxTokens + 3] = 50;
+  const Stage last = StageOf(drawn, {0, 4, 0, 0}, step + 1);
+  tokens[kMaxTokens + 2] = 42, tokens[kMaxTokens + 3] = 43, tokens[kMaxTokens + 4] = 44;  // drafts
+  Stage first = StageOf(tokens, {0, 2, 0, 0}, 0);
+  Buffer slots = Upload(Ints{1, 1, 1, 1});
+  Buffer ids = Upload(Ints{42, 50, 77, 78});
+  Buffer positions = Upload(Ints{2, 3, 4, 5});
+  Deliver(last,
+          {.logit_slots = Values(slots),
+           .logit_positions = Values(positions),
+           .sampled_ids = Values(ids)},
+          4, step, {&first});
+  EXPECT_EQ(Read(first.num_tokens, kSlots), (Ints{0, 4, 0, 0}));
+  Ints expected = drawn;
+  expected[kMaxTokens + 4] = 44;  // a draft that nobody looks at
+  EXPECT_EQ(Read(first.tokens, kSlots * kMaxTokens), expected);
+}
+
+}  // namespace
+}  // namespace inflight::executor::cuda
