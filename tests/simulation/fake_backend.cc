@@ -121,8 +121,7 @@ Result<executor::Ticket> FakeBackend::Launch(const StepPlan& plan) {
   Outstanding step = std::move(spare_.back());
   spare_.pop_back();
   step.step_id = plan.step_id;
-  step.num_prefill_tokens = 0;
-  step.needs_late_inputs = false;
+  step.num_prefill_tokens = 0, step.needs_late_inputs = false;
   step.rows.assign(plan.rows.begin(), plan.rows.begin() + plan.num_rows);
   step.copies.assign(plan.copies.begin(), plan.copies.begin() + plan.num_copies);
   step.masks.clear();
@@ -140,8 +139,7 @@ Result<executor::Ticket> FakeBackend::Launch(const StepPlan& plan) {
 bool FakeBackend::CheckPlan(const StepPlan& plan) {
   if (num_outstanding() >= options_.info.depth) return Violated("more steps than the depth");
   if (plan.step_id != last_step_id_ + 1) return Violated("step ids do not count up");
-  for (const Outstanding& step : outstanding_)
-    if (step.needs_late_inputs) return Violated("a step behind one that waits for its late inputs");
+  if (AwaitsInputs()) return Violated("a step behind one that waits for late inputs");
   if (plan.num_rows < 1 || plan.num_rows > options_.info.max_batch_size)
     return Violated("rows: " + std::to_string(plan.num_rows));
   const executor::BackendInfo& info = options_.info;

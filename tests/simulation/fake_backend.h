@@ -115,6 +115,9 @@ class FakeBackend : public executor::Backend {
     std::map<scheduler::SlotId, std::vector<TokenId>> drafts;  // that somebody asked for
   };
 
+  bool AwaitsInputs() const {
+    return !outstanding_.empty() && outstanding_.back().needs_late_inputs;
+  }
   bool Violated(const std::string& what);  // false, after noting the first one
   Status Broken() const { return Internal("fake device: " + violation_); }
   bool CheckPlan(const executor::StepPlan& plan);
