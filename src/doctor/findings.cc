@@ -39,6 +39,7 @@ Finding OfCpu(const Machine& machine) {
   if (machine.cpu.avx512) sets.emplace_back("AVX-512");
   if (machine.cpu.avx512_vnni) sets.emplace_back("VNNI");
   if (machine.cpu.avx512_bf16) sets.emplace_back("BF16");
+  if (machine.cpu.amx) sets.emplace_back("AMX");
   if (machine.cpu.neon) sets.emplace_back("NEON");
   if (machine.cpu.neon_dotprod) sets.emplace_back("dot product");
   if (!sets.empty()) return Good("CPU", fmt::format("{}", fmt::join(sets, ", ")));

@@ -320,7 +320,7 @@ TEST(MemoryPlanTest, AHeadOfEagleRoundsWhatAnLmHeadOfIntegersReads) {
   };
   const uint64_t of_floats = bytes();
   config.quantize_lm_head = true;
-  const auto row_bytes = static_cast<uint64_t>((config.hidden_size + 63) / 64 * 64) + 8;
+  const auto row_bytes = static_cast<uint64_t>(((config.hidden_size + 63) / 64 | 1) * 64) + 8;
   EXPECT_EQ(bytes() - of_floats, (32 * row_bytes + 63) / 64 * 64);
   head.version = 3;  // has an lm_head of its own
   head.target_layers = {0, 1};

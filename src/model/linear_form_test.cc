@@ -274,8 +274,8 @@ TEST(LinearForm, NotesSayWhatIsComputed) {
 // Rows padded to 64 bytes, a scale and a sum for each group: of int8 in groups of 16 the most.
 TEST(LinearForm, TheScratchHoldsEveryFormsActivations) {
   EXPECT_EQ(LinearScratchBytes(GroupedLlama(QuantAlgo::kNone), 3), 0U);
-  EXPECT_EQ(LinearScratchBytes(GroupedLlama(), 3), 3U * (128 + 3 * 8));
-  EXPECT_EQ(LinearScratchBytes(MixedLlama(), 3), 3U * (128 + 6 * 8));
+  EXPECT_EQ(LinearScratchBytes(GroupedLlama(), 3), 3U * (192 + 3 * 8));
+  EXPECT_EQ(LinearScratchBytes(MixedLlama(), 3), 3U * (192 + 6 * 8));
 }
 
 TEST(LinearForm, OrdersHaveEachColumnOnce) {

@@ -63,6 +63,10 @@ enum class ActivationKind : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 //
 //   y[t, n] = (sum_k x[t, k] w[n, k]) * s_x[t] * s_w[n] + bias[n]
 
+// Bytes from row to row of int8 activations: zeros follow up to a multiple of 64, and the number of
+// these is odd, so that rows do not fall on the same sets of a cache.
+int64_t RoundedRowBytes(int64_t in_features);
+
 // Bytes of scratch that a linear needs for the rounded activations; 0 for float weights.
 // `group_size` is the weight's.
 size_t LinearScratchBytes(DType weight_dtype, int64_t num_tokens, int64_t in_features,

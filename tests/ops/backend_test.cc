@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#if defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <fstream>
 
 #include "ops/cpu/cpu_features.h"
@@ -41,6 +46,16 @@ TEST(CpuFeaturesTest, IntegersHaveATableOfTheirOwnWhereThereIsADotProduct) {
 
 #else
 
+// What the kernel has granted this process: ARCH_GET_XCOMP_PERM of
+// Documentation/arch/x86/xstate.rst, whose bit 18 are the tiles' data.
+bool MayUseTiles() {
+  uint64_t granted = 0;
+#if defined(__x86_64__)
+  if (syscall(SYS_arch_prctl, 0x1022, &granted) != 0) return false;
+#endif
+  return (granted >> 18 & 1) != 0;
+}
+
 // /proc/cpuinfo is what the kernel found out by itself.
 TEST(CpuFeaturesTest, AgreeWithTheOperatingSystem) {
 #if !defined(__x86_64__)
@@ -64,6 +79,8 @@ TEST(CpuFeaturesTest, AgreeWithTheOperatingSystem) {
   EXPECT_EQ(cpu::GetCpuFeatures().avx512, avx512);
   EXPECT_EQ(cpu::GetCpuFeatures().avx512_vnni, avx512 && has("avx512_vnni"));
   EXPECT_EQ(cpu::GetCpuFeatures().avx512_bf16, avx512 && has("avx512_bf16"));
+  const bool amx = has("amx_tile") && has("amx_bf16") && has("amx_int8");
+  EXPECT_EQ(cpu::GetCpuFeatures().amx, amx && MayUseTiles());
 }
 
 #endif

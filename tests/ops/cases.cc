@@ -38,6 +38,7 @@ const std::vector<LinearCase>& LinearCases() {
       {"row_blocks", 129, 70, 130, true, kRelu, DType::kF32, 1},
       {"largest", 9, 320, 8192, false},
       {"rows_cut_for_threads", 300, 40, 64, true},
+      {"parts_of_rows_and_features", 70, 330, 4700, true},
       {"one_row_of_remainders", 1, 1016, 272, true, kGeluTanh},
       {"misaligned", 5, 66, 64, true, kSilu, DType::kBF16, 1},
       {"tile_remainders_33", 33, 136, 272, true, kRelu, DType::kBF16},

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "cases.h"
 #include "compare.h"
@@ -205,8 +206,9 @@ TEST_P(LinearTest, LogitsAreScaledAndCapped) {
 TEST_P(LinearTest, ARowIsTheSameAloneAndInABatch) {
   const DType dtype = GetParam();
   for (const OpTable& table : VectorTables({.weight_dtype = dtype})) {
-    for (const int num_tokens : {2, 5, 16, 67}) {
-      const LinearCase c = {"batch", num_tokens, 130, 1500};
+    for (const auto& [num_tokens, size] :
+         {std::pair<int, int>{2, 1500}, {5, 1500}, {16, 1500}, {67, 4700}, {290, 1500}}) {
+      const LinearCase c = {"batch", num_tokens, 130, size};
       const Inputs in(c, dtype, 5);
       Tensor together(DType::kF32, {num_tokens, c.out_features});
       LinearParams params = {
@@ -214,10 +216,11 @@ TEST_P(LinearTest, ARowIsTheSameAloneAndInABatch) {
       ASSERT_EQ(table.linear(params, stream_), Status::Ok());
       Tensor alone(DType::kF32, {num_tokens, c.out_features});
       for (int t = 0; t < num_tokens; ++t) {
-        params.x.values = {.data = in.x.view().as<std::byte>() +
-                                   static_cast<size_t>(t) * 1500 * SizeOf(in.x.view().dtype),
+        params.x.values = {.data = in.x.view().as<std::byte>() + static_cast<size_t>(t) *
+                                                                     static_cast<size_t>(size) *
+                                                                     SizeOf(in.x.view().dtype),
                            .dtype = in.x.view().dtype,
-                           .shape = {1, 1500}};
+                           .shape = {1, size}};
         params.y = {.data = alone.view().as<float>() + t * c.out_features,
                     .dtype = DType::kF32,
                     .shape = {1, c.out_features}};

@@ -26,7 +26,17 @@ INFLIGHT_INLINE Vec MulAddPairs(Vec sum, Pairs w, Pairs x) {
 
 namespace inflight::ops::cpu {
 
+void AttendAvx512Bf16(const AttentionArgs& args) { Attend(args); }
+
 constinit const KernelSet kAvx512Bf16 =
     KernelsWith("cpu/avx512_bf16", PanelInt8Vnni, PanelInt4Vnni, PanelFp4Vnni);
+
+constinit const KernelSet kAmx = [] {
+  KernelSet kernels = KernelsWith("cpu/amx", PanelInt8Amx, PanelInt4Amx, PanelFp4Amx);
+  kernels.panel_rows = kMaxPanelRows;
+  kernels.panel_bf16 = PanelBf16Amx;
+  kernels.attend = AttendAmx;
+  return kernels;
+}();
 
 }  // namespace inflight::ops::cpu

@@ -11,8 +11,9 @@
 
 namespace inflight::ops::cpu {
 
-inline constexpr int kPanelColumns = 64;  // of a packed weight; weight.h
-inline constexpr int kMaxRows = 64;       // rows of one kernel call
+inline constexpr int kPanelColumns = 64;   // of a packed weight; weight.h
+inline constexpr int kMaxRows = 64;        // rows of one kernel call, but for those of
+inline constexpr int kMaxPanelRows = 256;  // panels where KernelSet::panel_rows says so
 inline constexpr int kMaxHeadDim = 256;
 
 enum class Element : uint8_t { kF32, kF16, kBf16 };
@@ -22,16 +23,22 @@ enum class Function : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 // ascending order (bf16: by pairs) whatever num_rows is.
 struct PanelArgs {
   const void* const* x;  // [num_rows] rows of `in_features` bf16 (bf16 panels) or float32
-  int num_rows;          // 1 .. kMaxRows
+  int num_rows;          // 1 .. KernelSet::panel_rows
   const void* panel;     // kPanel64 [in_features][64], kPanel64Vnni2 [in_features/2][64][2],
                          // kPanel64Vnni4 [in_features/4][64][4] or kPanel64Nibbles
                          // [in_features/8][64][4]
   int64_t in_features;
   float* sums;  // [num_rows][64], 64-byte aligned
 
+  // Elements [begin, end) of k, where KernelSet::panel_rows says so: calls of ascending parts with
+  // the same sums make a whole, which has the bits of one call. Multiples of 512; an end of 0 is
+  // in_features.
+  int64_t begin = 0;
+  int64_t end = 0;
+
   // panel_int8 and panel_int4 only: sums[r][n] = (float(exact sum of x[r][k] * weight[k][n]) *
   // w_scales[n]) * x_scales[r][0], for n < num_columns. x[r] is int8, followed by zeros up to a
-  // multiple of 8.
+  // multiple of 64.
   const float* const* x_scales = nullptr;  // [num_rows][1], or of groups
   const int32_t* const* x_sums = nullptr;  // [num_rows][1]: sum_k x[r][k], or of groups
   const float* w_scales = nullptr;         // [num_columns]
@@ -152,6 +159,9 @@ struct ExpandArgs {
 
 struct KernelSet {
   const char* name;  // "cpu/avx2", ...
+  // Of one call of panel_bf16 and of those of integers: kMaxRows, or kMaxPanelRows where they take
+  // parts of k too.
+  int panel_rows;
   void (*panel_f32)(const PanelArgs&);
   void (*panel_f16)(const PanelArgs&);
   void (*panel_bf16)(const PanelArgs&);
@@ -171,6 +181,13 @@ struct KernelSet {
 void PanelInt8Vnni(const PanelArgs& args);
 void PanelInt4Vnni(const PanelArgs& args);
 void PanelFp4Vnni(const PanelArgs& args);
+// By AMX's tiles; of integers in few rows or in groups that are not of whole tiles as Vnni.
+void PanelBf16Amx(const PanelArgs& args);
+void PanelInt8Amx(const PanelArgs& args);
+void PanelInt4Amx(const PanelArgs& args);
+void PanelFp4Amx(const PanelArgs& args);
+void AttendAmx(const AttentionArgs& args);
+void AttendAvx512Bf16(const AttentionArgs& args);  // for what it leaves
 void PanelInt8Dotprod(const PanelArgs& args);
 void PanelInt4Dotprod(const PanelArgs& args);
 void PanelFp4Dotprod(const PanelArgs& args);
@@ -180,6 +197,7 @@ extern const KernelSet kAvx2;    // AVX2, FMA, F16C; integers by VPSIGNB and VPM
 extern const KernelSet kAvx512;  // AVX-512 F, BW, DQ, VL; bf16 by shift and FMA, integers as AVX2
 extern const KernelSet kAvx512Vnni;  // kAvx512 and VPDPBUSD
 extern const KernelSet kAvx512Bf16;  // and VDPBF16PS, which flushes denormals; with VPDPBUSD
+extern const KernelSet kAmx;         // kAvx512Bf16 and tiles; TDPBF16PS flushes denormals too
 // Of AArch64:
 extern const KernelSet kNeon;         // Advanced SIMD; bf16 by shift and FMA, integers by SMULL
 extern const KernelSet kNeonDotprod;  // kNeon and SDOT

@@ -18,11 +18,32 @@
 namespace inflight::ops::cpu {
 namespace {
 
+template <typename Operand>
+void AttendAs(const AttentionArgs& args) {
+  RowsAttention<Operand> rows(args);
+  rows.Run();
+}
+
+void Attend(const AttentionArgs& args) {
+  switch (args.kv_element) {
+    case Element::kF32:
+      AttendAs<F32Operand>(args);
+      return;
+    case Element::kF16:
+      AttendAs<F16Operand>(args);
+      return;
+    case Element::kBf16:
+      AttendAs<Bf16Operand>(args);
+      return;
+  }
+}
+
 // With the integer kernels given, all others are those of this translation unit.
 constexpr KernelSet KernelsWith(const char* name, void (*panel_int8)(const PanelArgs&),
                                 void (*panel_int4)(const PanelArgs&),
                                 void (*panel_fp4)(const PanelArgs&)) {
   return {.name = name,
+          .panel_rows = kMaxRows,
           .panel_f32 = Panel<F32Operand>,
           .panel_f16 = Panel<F16Operand>,
           .panel_bf16 = Panel<Bf16Operand>,

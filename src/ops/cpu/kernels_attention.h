@@ -17,11 +17,14 @@ constexpr int kNoTree = 1 << 30;
 INFLIGHT_INLINE void StoreOperand(float* p, Vec v) { Store(p, v); }
 INFLIGHT_INLINE void StoreOperand(uint16_t* p, Vec v) { StoreBf16(p, v); }
 
-template <typename Operand>
-class RowsAttention {
+// `Self` derives from it, and may add a tile of keys by an AddTile of its own.
+template <typename Operand, typename Self>
+class AttentionOfRows {
  public:
-  explicit RowsAttention(const AttentionArgs& args)
-      : a_(args), score_scale_(args.softcap > 0 ? 1.0F : args.scale) {}
+  explicit AttentionOfRows(const AttentionArgs& args)
+      : a_(args),
+        score_scale_(args.softcap > 0 ? 1.0F : args.scale),
+        stride_((args.head_dim + 15) / 16 * 16) {}
 
   void Run() {
     LoadQueries();
@@ -42,14 +45,13 @@ class RowsAttention {
     StoreResults();
   }
 
- private:
+ protected:
   using X = typename Operand::X;
   using W = typename Operand::W;
   static constexpr int kStep = Operand::kStep;
-
   void LoadQueries() {
     for (int r = 0; r < a_.num_rows; ++r) {
-      X* row = queries_ + r * kMaxHeadDim;
+      X* row = queries_ + r * stride_;
       for (int d = 0; d < a_.head_dim; d += 16)
         StoreOperand(row + d, LoadFirst(a_.q[r] + d, a_.head_dim - d < 16 ? 8 : 16));
       query_rows_[r] = row;
@@ -61,7 +63,7 @@ class RowsAttention {
     }
   }
 
-  float* Result(int row) { return results_ + row * kMaxHeadDim; }
+  float* Result(int row) { return results_ + row * stride_; }
 
   // Keys [begin, end), `begin` the first of a tile, to the rows of now.
   void AddTiles(int begin, int end) {
@@ -70,11 +72,15 @@ class RowsAttention {
       const int num_keys = end - start < kKeyTile ? end - start : kKeyTile;
       gathered_ = kKeyTile;
       if (start + num_keys > tree_begin_) GatherTree(start, num_keys);
-      Score(start, num_keys);
-      if (a_.softcap > 0) CapScores();
-      for (int r = row_; r < row_ + num_; ++r) UpdateSoftmax(r, start);
-      AddValues(start, num_keys);
+      static_cast<Self*>(this)->AddTile(start, num_keys);
     }
+  }
+
+  void AddTile(int start, int num_keys) {
+    Score(start, num_keys);
+    if (a_.softcap > 0) CapScores();
+    for (int r = row_; r < row_ + num_; ++r) UpdateSoftmax(r, start);
+    AddValues(start, num_keys);
   }
 
   // Those of the tiles that are the same to all rows.
@@ -156,10 +162,8 @@ class RowsAttention {
     }
   }
 
-  // scores_[r][j] = q[r] . key[start + j]; groups of sixteen keys, beyond the last key unspecified
-  void Score(int start, int num_keys) {
-    const W* groups[kKeyTile / 16];
-    const int num_groups = (num_keys + 15) / 16;
+  // The keys of a tile by groups of sixteen.
+  void FindKeys(int start, int num_groups, const W** groups) const {
     int seen = 0;  // a group of the tile that some row sees, read in place of those that none does
     while (AllHidden(start + seen * 16, 16)) ++seen;
     for (int g = 0; g < num_groups; ++g) {
@@ -172,6 +176,13 @@ class RowsAttention {
       const auto* keys = reinterpret_cast<const W*>(BlockOf(a_.keys, position));
       groups[g] = keys + static_cast<int64_t>(position % a_.block_size) * a_.head_dim;
     }
+  }
+
+  // scores_[r][j] = q[r] . key[start + j]; groups of sixteen keys, beyond the last key unspecified
+  void Score(int start, int num_keys) {
+    const W* groups[kKeyTile / 16];
+    const int num_groups = (num_keys + 15) / 16;
+    FindKeys(start, num_groups, groups);
     for (int r = row_; r < row_ + num_; ++r)
       for (int j = 0; j < num_groups * 16; j += 16) Store(scores_ + r * kKeyTile + j, Zero());
     Multiply(query_rows_ + row_, 0, groups, 16 * kStep, a_.head_dim / kStep,
@@ -264,7 +275,7 @@ class RowsAttention {
     const int num_groups = (a_.head_dim + 15) / 16;
     for (int g = 0; g < num_groups; ++g) groups[g] = values + g * 16 * kStep;
     Multiply(weight_rows_ + row_, first_weight, groups, a_.head_dim * kStep, num_steps,
-             results_ + row_ * kMaxHeadDim, kMaxHeadDim, num_groups, a_.head_dim % 16 != 0, ahead);
+             Result(row_), stride_, num_groups, a_.head_dim % 16 != 0, ahead);
   }
 
   // The last key stands first in its pair; the second is not written yet and may hold anything.
@@ -290,6 +301,7 @@ class RowsAttention {
 
   const AttentionArgs& a_;
   const float score_scale_;  // of what scores_ holds when weights are made of it
+  const int stride_;         // elements from row to row of queries_ and results_
   int row_ = 0;              // rows [row_, row_ + num_) are summed now
   int num_;
   int last_;   // position of the last key that any of them sees
@@ -302,7 +314,7 @@ class RowsAttention {
   const X* weight_rows_[kMaxRows];
   float max_[kMaxRows];  // of the scores so far
   float sum_[kMaxRows];  // of the weights so far, the sink's with them
-  alignas(64) X queries_[kMaxRows * kMaxHeadDim];
+  alignas(64) X queries_[(kMaxRows + 15) * kMaxHeadDim];  // AMX's tiles read sixteen from any on
   alignas(64) X weights_[kMaxRows * kKeyTile];
   alignas(64) float scores_[kMaxRows * kKeyTile];
   alignas(64) float results_[kMaxRows * kMaxHeadDim];
@@ -311,24 +323,11 @@ class RowsAttention {
 };
 
 template <typename Operand>
-void AttendAs(const AttentionArgs& args) {
-  RowsAttention<Operand> rows(args);
-  rows.Run();
-}
-
-void Attend(const AttentionArgs& args) {
-  switch (args.kv_element) {
-    case Element::kF32:
-      AttendAs<F32Operand>(args);
-      return;
-    case Element::kF16:
-      AttendAs<F16Operand>(args);
-      return;
-    case Element::kBf16:
-      AttendAs<Bf16Operand>(args);
-      return;
-  }
-}
+class RowsAttention : public AttentionOfRows<Operand, RowsAttention<Operand>> {
+ public:
+  using AttentionOfRows<Operand, RowsAttention<Operand>>::AttentionOfRows;
+  friend AttentionOfRows<Operand, RowsAttention<Operand>>;
+};
 
 }  // namespace
 }  // namespace inflight::ops::cpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // int8 weights times int8 activations, exact in int32. Included once by each translation unit that
-// has quads (LoadQuadWeights, MulAddQuads, kQuadTileRows, kQuadOffset), after kernels_grouped.h;
-// all names have internal linkage.
+// has quads (LoadQuadWeights, MulAddQuads, kQuadTileRows, kQuadOffset), after kernels_grouped.h and
+// kernels_scale.h; all names have internal linkage.
 //
 // Weights are stored as w + 128. What MulAddQuads adds up is (w + kQuadOffset) * x, so that
 // kQuadOffset times the row's sum comes off at the end. Sums stay within 32 bits or wrap around
@@ -31,21 +31,6 @@ struct I8Operand {
     return MulAddQuads(sum, w, x);
   }
 };
-
-// Integer sums of (w + kOffset) * x to what PanelArgs promises of them.
-template <int32_t kOffset>
-void ScaleSums(const PanelArgs& a) {
-  for (int r = 0; r < a.num_rows; ++r) {
-    const Vec x_scale = Set1(*a.x_scales[r]);
-    for (int column = 0; column < a.num_columns; column += 16) {
-      float* sums = a.sums + r * kPanelColumns + column;
-      const int left = a.num_columns - column;
-      const Vec w_scale = LoadFirst(a.w_scales + column, left < 16 ? left : 16);
-      const Vec sum = IntegersMinus(Load(sums), kOffset * *a.x_sums[r]);
-      Store(sums, Mul(Mul(sum, w_scale), x_scale));
-    }
-  }
-}
 
 // `a`'s product, of (w + kOffset) * x, with groups or without.
 template <typename Operand, int32_t kOffset>

@@ -47,12 +47,17 @@ void RoundRows(const KernelSet& kernels, const Product& p, CpuPool& pool) {
 }
 
 constexpr LoraTerm kNoLora;
+// Panels of an item, whose sums wait together for the next part of k.
+constexpr int kMaxPanels = 4;
+// Of a row of x: 256 of them fill half of a second-level cache of 2 MiB.
+constexpr int64_t kPartBytes = 4096;
 
 class PanelRunner {
  public:
   PanelRunner(const KernelSet& kernels, const Product& product)
       : p_(product),
         panel_(PanelKernelOf(kernels, product.weight->dtype)),
+        panel_rows_(PanelRows(kernels, product.weight->dtype)),
         finish_(kernels.finish),
         cap_(kernels.cap),
         panel_bytes_(PanelBytes(*product.weight)),
@@ -68,33 +73,51 @@ class PanelRunner {
     if (!up_lora_.empty()) up_lora_.Shrink(*p_.x, pool);
   }
 
-  // Features [64 panel, 64 panel + 64) of rows [first, last).
-  void Run(int64_t panel, int64_t first, int64_t last) const {
-    for (int64_t row = first; row < last; row += kMaxRows)
-      RunRows(panel, row, static_cast<int>(std::min<int64_t>(kMaxRows, last - row)));
+  // Features [64 panel, 64 (panel + num_panels)) of rows [first, last); panels of both branches
+  // together at most kMaxPanels.
+  void Run(int64_t panel, int num_panels, int64_t first, int64_t last) const {
+    for (int64_t row = first; row < last; row += panel_rows_)
+      RunRows(panel, num_panels, row, static_cast<int>(std::min(panel_rows_, last - row)));
   }
 
  private:
-  void RunRows(int64_t panel, int64_t first, int num_rows) const {
-    alignas(64) float sums[kMaxRows * kPanelColumns];
-    alignas(64) float up_sums[kMaxRows * kPanelColumns];
-    const void* x[kMaxRows];
-    void* y[kMaxRows];
+  using Sums = float[kMaxPanelRows * kPanelColumns];
+
+  void RunRows(int64_t panel, int num_panels, int64_t first, int num_rows) const {
+    alignas(64) Sums sums[kMaxPanels];
+    const void* x[kMaxPanelRows];
+    for (int r = 0; r < num_rows; ++r)
+      x[r] = is_integer_ ? rounded_.values + (first + r) * rounded_.stride : RowOfX(p_, first + r);
+    // Many rows pass in parts of k: their x stays in the second-level cache for all panels.
+    const int64_t in_features = p_.weight->in_features;
+    const int64_t part = num_rows > kMaxRows ? kPartBytes / (is_integer_ ? 1 : 2)
+                                             : std::max<int64_t>(1, in_features);
+    int64_t begin = 0;
+    do {
+      const int64_t end = std::min(in_features, begin + part);
+      for (int i = 0; i < num_panels; ++i) {
+        Multiply(*p_.weight, panel + i, x, first, num_rows, begin, end, sums[i]);
+        if (p_.up != nullptr)
+          Multiply(*p_.up, panel + i, x, first, num_rows, begin, end, sums[num_panels + i]);
+      }
+      begin = end;
+    } while (begin < in_features);
+    for (int i = 0; i < num_panels; ++i)
+      FinishPanel(panel + i, first, num_rows, sums[i],
+                  p_.up == nullptr ? nullptr : sums[num_panels + i]);
+  }
+
+  // `up_sums` are of the other branch, where there is one.
+  void FinishPanel(int64_t panel, int64_t first, int num_rows, float* sums, float* up_sums) const {
+    void* y[kMaxPanelRows];
     const int64_t column = panel * kPanelColumns;
-    for (int r = 0; r < num_rows; ++r) {
-      const int64_t row = first + r;
-      x[r] = is_integer_ ? rounded_.values + row * rounded_.stride : RowOfX(p_, row);
-      y[r] = static_cast<std::byte*>(RowOf(*p_.y, row)) +
+    for (int r = 0; r < num_rows; ++r)
+      y[r] = static_cast<std::byte*>(RowOf(*p_.y, first + r)) +
              static_cast<size_t>(column) * SizeOf(p_.y->dtype);
-    }
     const auto num_columns =
         static_cast<int>(std::min<int64_t>(kPanelColumns, p_.weight->out_features - column));
-    Multiply(*p_.weight, panel, x, first, num_rows, sums);
     AddAdapters(lora_, first, num_rows, column, num_columns, sums);
-    if (p_.up != nullptr) {
-      Multiply(*p_.up, panel, x, first, num_rows, up_sums);
-      AddAdapters(up_lora_, first, num_rows, column, num_columns, up_sums);
-    }
+    if (p_.up != nullptr) AddAdapters(up_lora_, first, num_rows, column, num_columns, up_sums);
     finish_({.sums = sums,
              .bias = p_.bias == nullptr ? nullptr : p_.bias + column,
              .up_sums = p_.up == nullptr ? nullptr : up_sums,
@@ -116,15 +139,17 @@ class PanelRunner {
       lora.Add(first + r, column, num_columns, sums + r * kPanelColumns);
   }
 
-  // `x` are the rows from `first` on.
+  // `x` are the rows from `first` on, of which elements [begin, end) are multiplied.
   void Multiply(const Weight& weight, int64_t panel, const void* const* x, int64_t first,
-                int num_rows, float* sums) const {
+                int num_rows, int64_t begin, int64_t end, float* sums) const {
     PanelArgs args = {.x = x,
                       .num_rows = num_rows,
                       .panel = static_cast<const std::byte*>(weight.data) +
                                static_cast<size_t>(panel) * panel_bytes_,
                       .in_features = weight.in_features,
-                      .sums = sums};
+                      .sums = sums,
+                      .begin = begin,
+                      .end = end};
     IntegerOperands operands(weight, panel * kPanelColumns, args);
     if (is_integer_)
       for (int r = 0; r < num_rows; ++r) operands.SetRow(r, rounded_, first + r);
@@ -133,6 +158,7 @@ class PanelRunner {
 
   const Product& p_;
   const PanelKernel panel_;
+  const int64_t panel_rows_;
   void (*const finish_)(const FinishArgs&);
   void (*const cap_)(const CapArgs&);
   const size_t panel_bytes_;
@@ -142,6 +168,39 @@ class PanelRunner {
   const LoraSums up_lora_;
 };
 
+int64_t RoundedUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+// How the work is cut into items: of panels, and of rows.
+struct Blocks {
+  int64_t num_panels = 0;
+  int64_t panels = 1;  // of an item
+  int64_t rows = 0;    // of an item
+  int64_t num_row_parts = 1;
+
+  int64_t size() const { return (num_panels + panels - 1) / panels * num_row_parts; }
+};
+
+Blocks BlocksOf(const KernelSet& kernels, const Product& p, int num_threads) {
+  Blocks blocks;
+  blocks.num_panels = (p.weight->out_features + kPanelColumns - 1) / kPanelColumns;
+  const int64_t panel_rows = PanelRows(kernels, p.weight->dtype);
+  if (panel_rows > kMaxRows && p.num_rows > kMaxRows) {
+    // Parts of rows of equal size, give or take a tile; panels as many as share a part of x.
+    blocks.num_row_parts = (p.num_rows + panel_rows - 1) / panel_rows;
+    blocks.rows = RoundedUp((p.num_rows + blocks.num_row_parts - 1) / blocks.num_row_parts, 16);
+    blocks.num_row_parts = (p.num_rows + blocks.rows - 1) / blocks.rows;
+    blocks.panels = p.up == nullptr ? kMaxPanels : kMaxPanels / 2;
+    while (blocks.panels > 1 && blocks.size() < 2 * num_threads) blocks.panels /= 2;
+    return blocks;
+  }
+  // Few panels and many rows: cut the rows too, so that every thread has work.
+  const int64_t parts =
+      blocks.num_panels >= 4 * num_threads ? 1 : (p.num_rows + kMaxRows - 1) / kMaxRows;
+  blocks.rows = RoundedUp((p.num_rows + parts - 1) / parts, kMaxRows);
+  blocks.num_row_parts = parts;
+  return blocks;
+}
+
 void Run(const KernelSet& kernels, const Product& product, Stream& stream) {
   const int64_t num_rows = product.num_rows;
   const int64_t out_features = product.weight->out_features;
@@ -150,17 +209,14 @@ void Run(const KernelSet& kernels, const Product& product, Stream& stream) {
   if (IsInteger(product.weight->dtype)) RoundRows(kernels, product, pool);
   const PanelRunner runner(kernels, product);
   runner.Begin(pool);
-  const int64_t num_panels = (out_features + kPanelColumns - 1) / kPanelColumns;
-  // Few panels and many rows: cut the rows too, so that every thread has work.
-  const int64_t row_parts =
-      num_panels >= 4 * pool.num_threads() ? 1 : (num_rows + kMaxRows - 1) / kMaxRows;
-  const int64_t rows_per_part =
-      ((num_rows + row_parts - 1) / row_parts + kMaxRows - 1) / kMaxRows * kMaxRows;
+  const Blocks blocks = BlocksOf(kernels, product, pool.num_threads());
   pool.ParallelFor(
-      num_panels * row_parts,
+      blocks.size(),
       [&](int64_t i) {
-        const int64_t first = i % row_parts * rows_per_part;
-        runner.Run(i / row_parts, first, std::min(num_rows, first + rows_per_part));
+        const int64_t panel = i / blocks.num_row_parts * blocks.panels;
+        const int64_t first = i % blocks.num_row_parts * blocks.rows;
+        runner.Run(panel, static_cast<int>(std::min(blocks.num_panels - panel, blocks.panels)),
+                   first, std::min(num_rows, first + blocks.rows));
       },
       ThreadsFor(num_rows * out_features * product.weight->in_features));
 }

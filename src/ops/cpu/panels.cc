@@ -22,6 +22,10 @@ PanelKernel PanelKernelOf(const KernelSet& kernels, DType dtype) {
   return kernels.panel_f32;
 }
 
+int64_t PanelRows(const KernelSet& kernels, DType dtype) {
+  return dtype == DType::kBF16 || IsInteger(dtype) ? kernels.panel_rows : kMaxRows;
+}
+
 size_t PanelBytes(const Weight& weight) {
   return WeightBytes(weight.dtype, weight.layout, kPanelColumns, weight.in_features);
 }
@@ -39,7 +43,7 @@ Status ExpectPacked(const char* field, const Weight& weight) {
 
 RoundedRows::RoundedRows(const Weight& weight, int64_t num_rows, const TensorView& scratch) {
   if (!IsInteger(weight.dtype)) return;
-  stride = (weight.in_features + 63) / 64 * 64;
+  stride = RoundedRowBytes(weight.in_features);
   num_groups = weight.num_groups();
   order = weight.order;
   values = scratch.as<int8_t>();

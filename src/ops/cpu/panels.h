@@ -12,6 +12,9 @@ namespace inflight::ops::cpu {
 using PanelKernel = void (*)(const PanelArgs&);
 PanelKernel PanelKernelOf(const KernelSet& kernels, DType dtype);
 
+// Rows of one call of it; where these are more than kMaxRows, it takes parts of k too.
+int64_t PanelRows(const KernelSet& kernels, DType dtype);
+
 // Bytes of 64 rows.
 size_t PanelBytes(const Weight& weight);
 
@@ -63,8 +66,8 @@ class IntegerOperands {
   }
 
  private:
-  const float* scales_[kMaxRows];
-  const int32_t* sums_[kMaxRows];
+  const float* scales_[kMaxPanelRows];
+  const int32_t* sums_[kMaxPanelRows];
 };
 
 }  // namespace inflight::ops::cpu

@@ -39,7 +39,7 @@ double TimePanel(const KernelSet& kernels) {
 }
 
 const KernelSet& KernelsNamed(std::string_view name) {
-  for (const KernelSet* kernels : {&kAvx512Bf16, &kAvx512})
+  for (const KernelSet* kernels : {&kAmx, &kAvx512Bf16, &kAvx512})
     if (kernels->name == name) return *kernels;
   return kAvx2;
 }
@@ -52,6 +52,8 @@ std::vector<OpTable> OpTables(const ShapeClass& shape) {
   const CpuFeatures& features = GetCpuFeatures();
   // Every processor with VDPBF16PS has VPDPBUSD; a virtual machine may hide it.
   const bool is_integer = IsInteger(shape.weight_dtype);
+  const bool has_bf16 = shape.weight_dtype == DType::kBF16 || shape.kv_dtype == DType::kBF16;
+  if (features.amx && (is_integer || has_bf16)) tables.push_back(Table<kAmx>());
   if (features.avx512_bf16 && (features.avx512_vnni || !is_integer))
     tables.push_back(Table<kAvx512Bf16>());
   if (features.avx512_vnni && is_integer) tables.push_back(Table<kAvx512Vnni>());
