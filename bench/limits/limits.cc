@@ -110,8 +110,10 @@ ThreadLimits Measure(CpuPool& pool, const WorkingSet& set, int num_threads) {
 #if defined(__x86_64__)
   const ops::cpu::CpuFeatures& features = ops::cpu::GetCpuFeatures();
   const Peak fma = features.avx512 ? PeakFmaAvx512 : features.avx2 ? PeakFmaAvx2 : PeakFmaBaseline;
-  if (features.avx512_vnni) limits.int8_ops = PeakFlops(pool, PeakInt8Avx512, num_threads);
-  if (features.avx512_bf16) limits.bf16_flops = PeakFlops(pool, PeakBf16Avx512, num_threads);
+  const Peak int8 = features.amx ? PeakInt8Amx : PeakInt8Avx512;
+  const Peak bf16 = features.amx ? PeakBf16Amx : PeakBf16Avx512;
+  if (features.avx512_vnni) limits.int8_ops = PeakFlops(pool, int8, num_threads);
+  if (features.avx512_bf16) limits.bf16_flops = PeakFlops(pool, bf16, num_threads);
 #else
   const Peak fma = PeakFmaBaseline;
 #endif

@@ -14,6 +14,8 @@ double PeakFmaAvx2(int64_t rounds, float* sink);
 double PeakFmaAvx512(int64_t rounds, float* sink);
 double PeakBf16Avx512(int64_t rounds, float* sink);
 double PeakInt8Avx512(int64_t rounds, float* sink);
+double PeakBf16Amx(int64_t rounds, float* sink);
+double PeakInt8Amx(int64_t rounds, float* sink);
 
 // Reads `bytes` (a multiple of 512) in order with the widest loads, and asks for lines 4 KiB ahead:
 // without it one thread gets 5 to 10 % less. Returns something that depends on all of them.

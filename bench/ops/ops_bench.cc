@@ -81,8 +81,9 @@ class Bench {
              const Times& times, double bytes, double flop) const;
   DType ActivationDType() const { return IsInteger(dtype_) ? DType::kBF16 : InputDType(dtype_); }
   double PeakFlops(const std::string& table) const {
-    return dtype_ == DType::kBF16 && table == "cpu/avx512_bf16" ? limits_.bf16_flops
-                                                                : limits_.fp32_flops;
+    const bool has_bf16 = table == "cpu/avx512_bf16" || table == "cpu/amx";
+    if (IsInteger(dtype_)) return std::max(limits_.fp32_flops, limits_.int8_ops);
+    return dtype_ == DType::kBF16 && has_bf16 ? limits_.bf16_flops : limits_.fp32_flops;
   }
 
   const Options& options_;
