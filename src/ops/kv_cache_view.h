@@ -8,9 +8,9 @@
 //   float32, float16: K [block_size/16][head_dim][16],      V [block_size][head_dim]
 //   bfloat16:         K [block_size/16][head_dim/2][16][2], V [block_size/2][head_dim][2]
 // ops/reference uses the same permutation, so that both can read one cache in tests. CUDA keeps
-// [block_size][row] for K and V of a (block, kv head), also in FP8, where a row is head_dim elements
-// and, of sizes that its kernels of attention do not have, zeros behind them. Block contents are
-// never exchanged between devices.
+// [block_size][row] for K and V of a (block, kv head), also in FP8, where a row is head_dim
+// elements and, of sizes that its kernels of attention do not have, zeros behind them. Block
+// contents are never exchanged between devices.
 #pragma once
 
 #include <cstdint>
