@@ -13,6 +13,9 @@ namespace inflight::ops {
 
 // Bits of a mask of a tree (PagedBatch::tree_masks): the root and 63 drafts.
 inline constexpr int kMaxTreePlaces = 64;
+// Keys before a token's own, it among them, that need not stand at their positions
+// (PagedBatch::tree_shifts).
+inline constexpr int kMaxTreeDepth = 16;
 
 // How rows of a packed batch map to sequences and to KV blocks. Host-known bounds; everything else
 // is device memory.
@@ -38,7 +41,15 @@ struct PagedBatch {
   // more than 63 places before the last. Those that it sees, in the order of their places, are the
   // keys of positions 0 to positions[t]: a token of depth d behind the root at position p has
   // position p + d, wherever its key stands. slot_mapping is by place.
-  TensorView tree_masks;
+  TensorView tree_masks;  // on the CPU
+
+  // The same on CUDA, where each draft is a decode row of its own. [>= num_decode_rows,
+  // kMaxTreeDepth] uint8; empty: there is no tree.
+  //
+  // The key of row r's position positions[r] - j stands tree_shifts[r][j] places behind its
+  // position; those of j >= kMaxTreeDepth stand at theirs. seq_lens_kv is by position, slot_mapping
+  // by place. Blocks of table_rows are those of places.
+  TensorView tree_shifts;
 
   // CUDA only. Decode rows come first: rows [0, num_decode_rows) hold one token each, so token r is
   // row r's.
@@ -121,8 +132,8 @@ struct SlidingWindow {
 //
 //   w[j] = e^s[j] / (e^sink_logits[h] + sum_i e^s[i])
 //
-// On the CPU a token of a tree has the same bits as in a row of its ancestors
-// alone. CUDA takes no trees.
+// A token of a tree has the same bits as in a row of its ancestors alone, where what else is in the
+// step does not show in bits: on the CPU, and on a fixed stream of CUDA.
 struct AttentionParams {
   TensorView q;          // [num_tokens, num_heads, kv.row()] float32; on CUDA of the model's dtype
   int64_t q_stride = 0;  // as of QkvRopeKvParams

@@ -42,6 +42,15 @@ Status ValidateBatch(const PagedBatch& b) {
     RETURN_IF_ERROR(Expect("batch.cu_seqlens_q", b.cu_seqlens_q, {DType::kI32}, {b.num_rows + 1}));
   if (!b.table_rows.empty())
     RETURN_IF_ERROR(Expect("batch.table_rows", b.table_rows, {DType::kI32}, {b.num_rows}));
+  if (!b.tree_shifts.empty()) {
+    const Shape& shifts = b.tree_shifts.shape;
+    if (shifts.rank() != 2 || shifts[0] < b.num_decode_rows)
+      return InvalidArgument(fmt::format("batch.tree_shifts: got {}, needed [{}, {}]",
+                                         b.tree_shifts.ToString(), b.num_decode_rows,
+                                         kMaxTreeDepth));
+    RETURN_IF_ERROR(
+        Expect("batch.tree_shifts", b.tree_shifts, {DType::kU8}, {shifts[0], kMaxTreeDepth}));
+  }
   const Shape& tables = b.block_tables.shape;
   if (tables.rank() != 2 || (b.table_rows.empty() && tables[0] < b.num_rows))
     return InvalidArgument(
@@ -81,7 +90,7 @@ Status Validate(const AttentionParams& p, const CudaStream& stream) {
   return Status::Ok();
 }
 
-AttentionArgs Args(const AttentionParams& p, CudaStream& stream) {
+AttentionArgs Args(const AttentionParams& p, int num_tree_rows, CudaStream& stream) {
   const KvCacheView& kv = p.kv;
   const auto num_heads = static_cast<int>(p.q.shape[1]);
   const float* scales = kv.scales == nullptr ? nullptr : kv.scales + 2 * p.layer;
@@ -107,6 +116,8 @@ AttentionArgs Args(const AttentionParams& p, CudaStream& stream) {
           .scale_log2 = (is_capped ? p.softcap : p.scale * k_scale) * kLog2E,
           .cap_scale = is_capped ? 2 * kLog2E * p.scale * k_scale / p.softcap : 0.0F,
           .sink_logits = p.sink_logits.as<const float>(),
+          .tree_shifts = p.batch.tree_shifts.as<const uint8_t>(),
+          .num_tree_rows = num_tree_rows,
           .v_scale = scales == nullptr ? 1.0F : scales[1],
           .sliding = p.sliding,
           .plan = PlanAt(stream.workspace(), p.plan)};
@@ -129,10 +140,10 @@ Status ForRowDim(int row_dim, const Run& run) {
   }
 }
 
-Status Decode(const AttentionParams& p, CudaStream& stream) {
+Status Decode(const AttentionParams& p, int num_tree_rows, CudaStream& stream) {
   const int num_ctas = ShapeOfDecode(p.kv, stream).num_ctas;
   DecodeArgs args;
-  static_cast<AttentionArgs&>(args) = Args(p, stream);
+  static_cast<AttentionArgs&>(args) = Args(p, num_tree_rows, stream);
   args.heads = DecodeHeads(args.group);
   args.num_rows = p.batch.num_decode_rows;
   args.partials = reinterpret_cast<float*>(stream.workspace().attention_partials);
@@ -142,8 +153,9 @@ Status Decode(const AttentionParams& p, CudaStream& stream) {
   });
 }
 
-Status Prefill(const AttentionParams& p, CudaStream& stream) {
-  AttentionArgs args = Args(p, stream);
+Status Prefill(const AttentionParams& p, int num_tree_rows, CudaStream& stream) {
+  AttentionArgs args = Args(p, num_tree_rows, stream);
+  if (!stream.is_fixed() || num_tree_rows == 0) args.tree_shifts = nullptr;  // none of these rows
   args.heads = PrefillHeads(args.group);
   const int max_tiles = MaxPrefillTiles(p.batch, args.group);
   return ForRowDim(p.kv.row(), [&]<int kHeadDim>() {
@@ -177,8 +189,10 @@ Status Attention(const AttentionParams& asked, Stream& stream) {
   params.batch = AsRun(asked.batch, cuda);
   RETURN_IF_ERROR(Validate(params, cuda));
   const PagedBatch& batch = params.batch;
-  if (batch.num_decode_rows > 0) RETURN_IF_ERROR(Decode(params, cuda));
-  if (batch.num_tokens > batch.num_decode_rows) RETURN_IF_ERROR(Prefill(params, cuda));
+  const int num_tree_rows = batch.tree_shifts.empty() ? 0 : asked.batch.num_decode_rows;
+  if (batch.num_decode_rows > 0) RETURN_IF_ERROR(Decode(params, num_tree_rows, cuda));
+  if (batch.num_tokens > batch.num_decode_rows)
+    RETURN_IF_ERROR(Prefill(params, num_tree_rows, cuda));
   return Status::Ok();
 }
 

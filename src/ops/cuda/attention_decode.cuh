@@ -21,8 +21,8 @@
 // hidden keys are zeros in shared memory, and their scores -inf. The block of 16 hidden keys is not
 // looked at: it may be another sequence's by now.
 //
-// A soft cap of scores, and logits of heads beside their keys, are branches that all threads take
-// or none does.
+// A soft cap of scores, logits of heads beside their keys, and keys of trees are branches that all
+// threads of a warp take or none does.
 //
 // Shared memory: two stages of a tile's K and V (head_dim 128: 34 KiB each), and the sums of 4
 // queries of each warp. Bytes moved: K and V once, partial sums of the two items cut at the ends of
@@ -39,7 +39,8 @@
 namespace inflight::ops::cuda {
 namespace decode {
 
-// T: what products are done in. kTiles: of 8 queries. kVaries: may have a cap and sink_logits.
+// T: what products are done in. kTiles: of 8 queries. kVaries: may have a cap, sink_logits and
+// tree_shifts.
 template <typename T, bool kIsFp8, int kHeadDim, int kTiles, bool kVaries>
 class Kernel {
  public:
@@ -200,8 +201,37 @@ class Kernel {
     }
   }
 
+  // Whether keys of the 16 from `key` on may stand elsewhere than at their positions.
+  __device__ __forceinline__ bool HasShifts(int key) const {
+    return a_.tree_shifts != nullptr && key + 15 >= next_.seq_len - kMaxTreeDepth;
+  }
+
+  // CopyGroup of keys of a tree, each of a block of its own.
+  __device__ __forceinline__ void CopyTreeGroup(int group, int key, uint32_t seen) const {
+    const uint8_t* const shifts = a_.tree_shifts + next_.row * kMaxTreeDepth;
+    const uint32_t k_to = copy_stage_ + static_cast<uint32_t>(16 * group * kPitch);
+    const uint32_t v_to = k_to + kWarpKeys * kPitch;
+    for (unsigned chunk = static_cast<unsigned>(lane_); chunk < 16 * kChunks; chunk += 32) {
+      const unsigned row = chunk / kChunks;
+      const uint32_t at = row * kPitch + chunk % kChunks * 16;
+      const bool is_used = (seen >> row & 1) != 0;
+      int place = key + static_cast<int>(row);
+      const int back = next_.seq_len - 1 - place;
+      if (is_used && back < kMaxTreeDepth) place += shifts[back];
+      const int block = is_used ? table_[static_cast<unsigned>(place) >> a_.block_size_log2] : 0;
+      const int offset = place & ((1 << a_.block_size_log2) - 1);
+      const std::byte* k = a_.cache + block * a_.block_bytes + next_.kv_head * a_.head_bytes +
+                           offset * kRowBytes + chunk % kChunks * 16;
+      CopyAsync16(k_to + at, k, is_used);
+      CopyAsync16(v_to + at, k + a_.num_kv_heads * a_.head_bytes, is_used);
+    }
+  }
+
   // 16 keys of one block from `key` on; zeros, and no reading, where bit i of `seen` is 0.
   __device__ __forceinline__ void CopyGroup(int group, int key, uint32_t seen) {
+    if constexpr (kVaries) {
+      if (HasShifts(key)) return CopyTreeGroup(group, key, seen);
+    }
     const int offset = key & ((1 << a_.block_size_log2) - 1);
     const std::byte* k = a_.cache + blocks_[group] * a_.block_bytes +
                          next_.kv_head * a_.head_bytes + offset * kRowBytes + lane_ * 16;

@@ -152,7 +152,10 @@ struct AttentionArgs {
   float scale_log2;
   float cap_scale;           // of what is capped, 2 log2(e) in it (CappedScore); 0 = none
   const float* sink_logits;  // [num_heads] or null
-  bool varies() const { return cap_scale != 0 || sink_logits != nullptr; }
+  // Of trees (PagedBatch::tree_shifts): [num_tree_rows][kMaxTreeDepth] or null. Token r is row r's.
+  const uint8_t* tree_shifts;
+  int num_tree_rows;
+  bool varies() const { return cap_scale != 0 || sink_logits != nullptr || tree_shifts != nullptr; }
   float v_scale;
   SlidingWindow sliding;
   AttentionPlan plan;

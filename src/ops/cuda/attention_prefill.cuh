@@ -17,6 +17,9 @@
 // row sees, keys that none does are zeros in shared memory, too, since their blocks may be another
 // sequence's by now.
 //
+// Rows of trees, of a fixed stream alone, are tiles of a token each, whose last keys are copied
+// from where they stand.
+//
 // FP8 caches, maxima that move rarely, soft caps and logits of heads: as in attention_decode.cuh.
 //
 // Shared memory at head_dim 128, 16-bit cache: Q 32 KiB, two stages of K and V 64 KiB.
@@ -50,7 +53,7 @@ struct SharedRows {
 // Tiles of 16 query rows that a warp can have: two where their sums fit its registers.
 constexpr int MostRowTiles(int head_dim) { return head_dim > 128 ? 1 : 2; }
 
-// kVaries: may have a soft cap and logits of heads.
+// kVaries: may have a soft cap, logits of heads and tree_shifts.
 template <typename T, bool kIsFp8, int kHeadDim, int kRowTiles, bool kVaries>
 class Kernel {
  public:
@@ -89,6 +92,10 @@ class Kernel {
     num_keys_ = tile.first_position + last_row / num_heads_ + 1;
     const int first_position = tile.first_position + first_row_ / num_heads_;
     table_ = a_.tables + tile.line * a_.table_stride;
+    if constexpr (kVaries) {
+      const bool may_be_tree = a_.tree_shifts != nullptr && first_token_ < a_.num_tree_rows;
+      shifts_ = may_be_tree ? a_.tree_shifts + first_token_ * kMaxTreeDepth : nullptr;
+    }
     const SlidingWindow& sliding = a_.sliding;
     hidden_end_ = sliding.First(first_position);
     const int hidden_tiles = HiddenTiles(sliding, first_position, kKeys);
@@ -171,6 +178,12 @@ class Kernel {
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       const int first = key + 16 * i;
+      if constexpr (kVaries) {
+        if (shifts_ != nullptr && first + 15 >= num_keys_ - kMaxTreeDepth) {
+          CopyTreeGroup<kIsWindowed>(i, first, k_to);
+          continue;
+        }
+      }
       const int offset = first & ((1 << a_.block_size_log2) - 1);
       const std::byte* from = a_.cache + blocks_[i] * a_.block_bytes + kv_head_ * a_.head_bytes +
                               offset * (kKvChunks * 16);
@@ -186,6 +199,26 @@ class Kernel {
         CopyAsync16(k_to + at, from + chunk * 16, is_used);
         CopyAsync16(k_to + kKeyBytes + at, from + values + chunk * 16, is_used);
       }
+    }
+  }
+
+  // The i-th 16 keys of a tile, from `first` on, of a row of a tree: each of a block of its own.
+  template <bool kIsWindowed>
+  __device__ __forceinline__ void CopyTreeGroup(int i, int first, uint32_t k_to) const {
+    for (int chunk = thread_; chunk < 16 * kKvChunks; chunk += kThreads) {
+      const int row = chunk / kKvChunks;
+      const uint32_t at = KvRows::At(16 * i + row, chunk % kKvChunks);
+      int place = first + row;
+      bool is_used = place < num_keys_;
+      if (kIsWindowed) is_used &= place < a_.sliding.num_sinks || place >= hidden_end_;
+      const int back = num_keys_ - 1 - place;
+      if (is_used && back < kMaxTreeDepth) place += shifts_[back];
+      const int block = is_used ? table_[place >> a_.block_size_log2] : 0;
+      const int offset = place & ((1 << a_.block_size_log2) - 1);
+      const std::byte* from = a_.cache + block * a_.block_bytes + kv_head_ * a_.head_bytes +
+                              offset * (kKvChunks * 16) + chunk % kKvChunks * 16;
+      CopyAsync16(k_to + at, from, is_used);
+      CopyAsync16(k_to + kKeyBytes + at, from + a_.num_kv_heads * a_.head_bytes, is_used);
     }
   }
 
@@ -492,6 +525,7 @@ class Kernel {
   // of them.
   int hidden_end_, skip_begin_, skip_end_;
   const int32_t* table_;
+  const uint8_t* shifts_ = nullptr;  // of the tile's one token, where it may be of a tree
   int blocks_[kBlocks];
   int last_key_[kRowTiles][2];
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step over a paged cache for the tests of attention on the GPU, on host and device, and the
 // formula in float64 that its output is compared with. All that no query of the step sees is NaN:
-// slots not written yet, and what a sliding window hides.
+// slots not written yet, what a sliding window hides, and drafts of a tree that are no ancestors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,6 +40,7 @@ struct PagedCase {
   int num_sinks = 0;
   float softcap = 0;             // 0 = none
   bool has_sink_logits = false;  // of which some outweigh all keys, and some weigh nothing
+  bool has_trees = false;        // decode rows are drafts of trees, of many depths; some are none
 
   float SinkLogit(int head) const {
     constexpr float kLogits[] = {0.5F, 30, -2, -40, 3};
@@ -59,7 +60,8 @@ inline std::string Name(const PagedCase& c) {
          std::to_string(c.num_heads) + "/" + std::to_string(c.num_kv_heads) + " head_dim " +
          std::to_string(c.head_dim) + " block " + std::to_string(c.block_size) + " window " +
          std::to_string(c.window) + " sinks " + std::to_string(c.num_sinks) + " cap " +
-         std::to_string(c.softcap) + (c.has_sink_logits ? " logits of heads" : "") + " rows" + rows;
+         std::to_string(c.softcap) + (c.has_sink_logits ? " logits of heads" : "") +
+         (c.has_trees ? " trees" : "") + " rows" + rows;
 }
 
 inline std::vector<SequenceRow> DecodeRows(const std::vector<int>& seq_lens) {
@@ -83,8 +85,10 @@ inline void Check(const Status& status) { ASSERT_TRUE(status.ok()) << status.ToS
 class AttentionInputs {
  public:
   AttentionInputs(const PagedCase& c, Device& device) : c_(c), device_(device) {
+    MakeShifts();
+    Random of_tables(12);
+    MakeTables(of_tables);
     Random random(11);
-    MakeTables(random);
     MakeCache(random);
     MakeQueries(random);
   }
@@ -119,6 +123,7 @@ class AttentionInputs {
     batch.seq_lens_kv = seq_lens_.View(DType::kI32, {num_rows});
     batch.block_tables = tables_.View(DType::kI32, {num_lines_, max_blocks_});
     if (c_.has_table_rows) batch.table_rows = table_rows_.View(DType::kI32, {num_rows});
+    if (c_.has_trees) batch.tree_shifts = tree_shifts_.View(DType::kU8, {num_rows, kMaxTreeDepth});
     return batch;
   }
 
@@ -234,6 +239,33 @@ class AttentionInputs {
     return buffer;
   }
 
+  // Of row r a path of min(r % 18, kMaxTreeDepth) nodes: each of them the first one behind its
+  // parent's number, or some further on.
+  void MakeShifts() {
+    shifts_.resize(c_.rows.size());
+    std::vector<uint8_t> all;
+    for (size_t r = 0; r < c_.rows.size(); ++r) {
+      std::vector<uint8_t>& shifts = shifts_[r];
+      shifts.resize(kMaxTreeDepth);
+      const bool is_draft = c_.has_trees && static_cast<int>(r) < c_.num_decode_rows;
+      const int most = std::min(kMaxTreeDepth, c_.rows[r].seq_len - 1);
+      const int depth = is_draft ? std::min(static_cast<int>(r % 18), most) : 0;
+      int node = -1;
+      for (int d = 0; d < depth; ++d) {
+        node += 1 + (static_cast<int>(r) * 5 + d) % 4;
+        shifts[static_cast<size_t>(depth - 1 - d)] = static_cast<uint8_t>(node - d);
+      }
+      all.insert(all.end(), shifts.begin(), shifts.end());
+    }
+    tree_shifts_ = Upload(all);
+  }
+  // Where the key of a position stands.
+  int PlaceOf(size_t row, int position) const {
+    const int back = c_.rows[row].seq_len - 1 - position;
+    return position + (back < kMaxTreeDepth ? shifts_[row][static_cast<size_t>(back)] : 0);
+  }
+  int NumPlaces(size_t row) const { return PlaceOf(row, c_.rows[row].seq_len - 1) + 1; }
+
   // Sequences' blocks in random order; block 0 and the ones left over are never written.
   void MakeTables(Random& random) {
     const auto num_rows = static_cast<int>(c_.rows.size());
@@ -246,7 +278,7 @@ class AttentionInputs {
       for (int i = 0; i < row.num_queries; ++i) row_of_token_.push_back(r);
       cu_seqlens.push_back(cu_seqlens.back() + row.num_queries);
       seq_lens.push_back(row.seq_len);
-      const int blocks = (row.seq_len + c_.block_size - 1) / c_.block_size;
+      const int blocks = (NumPlaces(static_cast<size_t>(r)) + c_.block_size - 1) / c_.block_size;
       num_blocks += blocks;
       max_blocks_ = std::max(max_blocks_, blocks + 1);
     }
@@ -266,12 +298,15 @@ class AttentionInputs {
     size_t next = 0;
     for (int r = 0; r < num_rows; ++r) {
       blocks_.emplace_back();
-      for (int p = 0; p < c_.rows[static_cast<size_t>(r)].seq_len; p += c_.block_size) {
+      for (int p = 0; p < NumPlaces(static_cast<size_t>(r)); p += c_.block_size) {
         int& entry = tables[static_cast<size_t>(lines[static_cast<size_t>(r)] * max_blocks_ +
                                                 p / c_.block_size)];
         entry = order[next];
         bool is_seen = false;
-        for (int key = p; key < p + c_.block_size; ++key) is_seen |= IsSeen(r, key);
+        const int key_end = std::min(p + c_.block_size, c_.rows[static_cast<size_t>(r)].seq_len);
+        for (int key = std::max(0, p - kMaxTreePlaces); key < key_end; ++key)
+          is_seen |= PlaceOf(static_cast<size_t>(r), key) / c_.block_size == p / c_.block_size &&
+                     IsSeen(r, key);
         if (!is_seen) entry = 1 << 30;  // of no block: its memory must not be touched
         blocks_.back().push_back(order[next++]);
       }
@@ -310,8 +345,9 @@ class AttentionInputs {
       values_.emplace_back();
       for (int p = 0; p < c_.rows[r].seq_len; ++p)
         for (int h = 0; h < c_.num_kv_heads; ++h) {
-          const int block = blocks_[r][static_cast<size_t>(p / c_.block_size)];
-          const int64_t at = int64_t{p % c_.block_size} * kv_.row();
+          const int place = PlaceOf(r, p);
+          const int block = blocks_[r][static_cast<size_t>(place / c_.block_size)];
+          const int64_t at = int64_t{place % c_.block_size} * kv_.row();
           const float growth = 1 + c_.key_ramp * static_cast<float>(p);
           if (!IsSeen(static_cast<int>(r), p)) {
             keys_.back().resize(keys_.back().size() + static_cast<size_t>(c_.head_dim));
@@ -379,12 +415,13 @@ class AttentionInputs {
   Device& device_;
   int num_tokens_ = 0, max_blocks_ = 1, num_lines_ = 0, num_pool_blocks_ = 0;
   std::vector<int> first_token_, row_of_token_;
+  std::vector<std::vector<uint8_t>> shifts_;       // of each row, PagedBatch::tree_shifts
   std::vector<std::vector<int>> blocks_;           // of each row
   std::vector<std::vector<float>> keys_, values_;  // of each row [seq_len][num_kv_heads][head_dim]
   std::vector<float> queries_;                     // [num_tokens][num_heads][head_dim]
   std::vector<float> scales_ = {9, 9, 0.03125F, 0.02F};  // of layer 1 as models have them
   KvCacheView kv_;
-  Buffer cu_seqlens_, seq_lens_, tables_, table_rows_, cache_, q_, sink_logits_, y_;
+  Buffer cu_seqlens_, seq_lens_, tables_, table_rows_, cache_, q_, sink_logits_, tree_shifts_, y_;
 };
 
 }  // namespace inflight::ops::cuda

@@ -21,18 +21,18 @@ class CudaAttentionTest : public testing::Test {
   }
 
   // The stream of a model of the case's shape.
-  Stream& StreamOf(const PagedCase& c) {
-    Result<std::unique_ptr<Stream>> stream = MakeStream(*device_,
-                                                        {.weight_dtype = c.dtype,
-                                                         .dtype = c.dtype,
-                                                         .kv_dtype = c.kv_dtype,
-                                                         .head_dim = c.head_dim,
-                                                         .num_heads = c.num_heads,
-                                                         .num_kv_heads = c.num_kv_heads,
-                                                         .hidden_size = 64,
-                                                         .intermediate_size = 64,
-                                                         .num_windows = 2},
-                                                        kMaxTokens, kMaxRows);
+  Stream& StreamOf(const PagedCase& c, OpChoice choice = OpChoice::kFastest) {
+    Result<std::unique_ptr<Stream>> stream = ops::MakeStream(*device_,
+                                                             {.weight_dtype = c.dtype,
+                                                              .dtype = c.dtype,
+                                                              .kv_dtype = c.kv_dtype,
+                                                              .head_dim = c.head_dim,
+                                                              .num_heads = c.num_heads,
+                                                              .num_kv_heads = c.num_kv_heads,
+                                                              .hidden_size = 64,
+                                                              .intermediate_size = 64,
+                                                              .num_windows = 2},
+                                                             kMaxTokens, kMaxRows, choice);
     EXPECT_TRUE(stream.ok()) << stream.status().ToString();
     stream_ = std::move(stream).value();
     cudaDeviceSynchronize();  // the workspace is zeroed on the default stream
@@ -374,6 +374,78 @@ TEST_F(CudaAttentionTest, CapsAndLogitsOfManyTiles) {
   }
 }
 
+// --- trees of drafts ---
+
+// Decode rows of every depth, lengths from a few tokens to many tiles.
+std::vector<SequenceRow> TreeRows(int num_rows) {
+  std::vector<SequenceRow> rows;
+  for (int r = 0; r < num_rows; ++r) rows.push_back({1, 1 + r * r * 3 % 700});
+  rows[9].seq_len = 4097;
+  return rows;
+}
+
+TEST_F(CudaAttentionTest, TreesOfEveryHeadSizeAndDType) {
+  for (const int head_dim : {64, 80, 96, 128, 256})
+    for (const auto& [dtype, kv_dtype] : kDTypes)
+      for (const int num_heads : {2, 20}) {
+        PagedCase c = {.dtype = dtype, .kv_dtype = kv_dtype, .num_heads = num_heads};
+        c.head_dim = head_dim;
+        c.block_size = 16;
+        c.has_trees = true;
+        c.q_gap = 40;
+        c.has_table_rows = true;
+        c.rows = TreeRows(40);
+        c.num_decode_rows = 40;
+        c.rows.insert(c.rows.end(), {{37, 37}, {1, 170}, {64, 800}});
+        ExpectCorrect(c);
+      }
+}
+
+TEST_F(CudaAttentionTest, TreesInWindowsAndWithCaps) {
+  for (const int block_size : {16, 64, 128})
+    for (const Window& w : {Window{40, 8}, {100, 37}, {17, 3}, {600, 0}}) {
+      PagedCase c = {.block_size = block_size, .window = w.window, .num_sinks = w.num_sinks};
+      c.softcap = block_size == 16 ? 5.0F : 0.0F;
+      c.has_sink_logits = block_size == 128;
+      c.has_trees = true;
+      c.rows = TreeRows(36);
+      c.num_decode_rows = 36;
+      ExpectCorrect(c);
+    }
+}
+// The same in little, for compute-sanitizer.
+TEST_F(CudaAttentionTest, TreesInLittle) {
+  PagedCase c = {.num_heads = 4, .block_size = 16, .has_trees = true};
+  c.rows = TreeRows(20);
+  c.num_decode_rows = 20;
+  c.rows.push_back({9, 30});
+  ExpectCorrect(c);
+}
+
+// As in rows of their ancestors alone, which another kernel computes.
+TEST_F(CudaAttentionTest, OfAFixedStreamADraftHasTheBitsOfAPlainRow) {
+  for (const int head_dim : {64, 80, 96, 128, 256})
+    for (const auto& [dtype, kv_dtype] : kDTypes)
+      for (const int window : {0, 75}) {
+        PagedCase c = {.dtype = dtype, .kv_dtype = kv_dtype, .head_dim = head_dim};
+        c.block_size = 16;
+        c.window = window;
+        c.key_ramp = head_dim == 64 ? 0.004F : 0;
+        c.rows = TreeRows(40);
+        c.num_decode_rows = 40;
+        c.rows.insert(c.rows.end(), {{37, 37}, {1, 170}, {64, 800}});
+        Stream& stream = StreamOf(c, OpChoice::kFixed);
+        AttentionInputs plain(c, *device_);
+        c.has_trees = true;
+        AttentionInputs trees(c, *device_);
+        const std::vector<float> expected = Output(plain, stream);
+        const std::vector<float> actual = Output(trees, stream);
+        EXPECT_TRUE(trees.Agrees(actual));
+        EXPECT_EQ(std::memcmp(actual.data(), expected.data(), expected.size() * sizeof(float)), 0)
+            << Name(c);
+      }
+}
+
 // Layers of different windows read different plans of one step.
 TEST_F(CudaAttentionTest, TwoWindowsOfOneStep) {
   PagedCase c;
@@ -428,6 +500,10 @@ TEST_F(CudaAttentionTest, WhatNoKernelDoesIsNamed) {
   expect("sink_logits", [](AttentionParams& p) {
     p.sink_logits = p.q;
     p.sink_logits.shape = {3};
+  });
+  expect("tree_shifts", [](AttentionParams& p) {
+    p.batch.tree_shifts = p.q;
+    p.batch.tree_shifts.shape = {1, kMaxTreeDepth};
   });
   expect("plan", [](AttentionParams& p) { p.plan = 2; });
 }
