@@ -35,6 +35,11 @@ struct DeviceSampleParams {
   // [num_rows] how many tokens of its slot each row's draw follows, num_tokens of the slot or more:
   // then the slot's next tokens are drafts, and nothing is appended. Null: num_tokens.
   const int32_t* row_positions = nullptr;
+  // [num_rows, kTextShifts] where drafts are a tree; null: they are not. Of row r's text the token
+  // i before its last stands row_shifts[r][i] places behind its position; those of i >= kTextShifts
+  // stand at theirs.
+  const uint8_t* row_shifts = nullptr;
+  static constexpr int kTextShifts = 16;
   int num_rows = 0;
   float* logits = nullptr;  // [num_rows, vocab_size] scratch afterwards
   // False: every row is greedy, a cheaper kernel. Rules of rows that sample are then taken as

@@ -290,12 +290,36 @@ TEST_F(DeviceSamplerTest, RowsBehindDraftsDrawWhatStepsOneAfterAnotherDraw) {
   params.ids = reinterpret_cast<int32_t*>(results.data());
   params.log_probs = reinterpret_cast<float*>(results.data()) + row_slots.size();
   params.log_probs_all = params.log_probs + row_slots.size();
-  rows.Launch();
-  MustCuda(cudaStreamSynchronize(rows.handle()));
-  for (size_t r = 0; r < row_slots.size(); ++r)
-    EXPECT_EQ(params.ids[r], steps.tokens(row_slots[r])[static_cast<size_t>(positions[r])])
-        << "slot " << row_slots[r] << " after " << positions[r];
-  rows.ExpectSameTokens();  // nothing was appended
+  const auto expect_drawn = [&](const char* what) {
+    MustCuda(cudaMemcpy(params.logits, of_rows.data(), of_rows.size() * sizeof(float),
+                        cudaMemcpyHostToDevice));
+    rows.Launch();
+    MustCuda(cudaStreamSynchronize(rows.handle()));
+    for (size_t r = 0; r < row_slots.size(); ++r)
+      EXPECT_EQ(params.ids[r], steps.tokens(row_slots[r])[static_cast<size_t>(positions[r])])
+          << what << ", slot " << row_slots[r] << " after " << positions[r];
+    rows.ExpectSameTokens();  // nothing was appended
+  };
+  expect_drawn("drafts one behind the other");
+
+  // Of a tree: draft d is its node 2 d + 1, among others.
+  std::vector<uint8_t> shifts;
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const size_t num_tokens = rows.tokens(slot).size();
+    std::vector<TokenId> nodes;
+    for (size_t d = 0; d + 1 < kRows; ++d) {
+      nodes.push_back((steps.tokens(slot)[num_tokens + d] + 1) % kVocab);
+      nodes.push_back(steps.tokens(slot)[num_tokens + d]);
+    }
+    MustCuda(cudaMemcpy(params.tokens + int64_t{slot} * 128 + num_tokens, nodes.data(),
+                        nodes.size() * sizeof(TokenId), cudaMemcpyHostToDevice));
+    for (int step = 0; step < kRows; ++step)
+      for (int back = 0; back < DeviceSampleParams::kTextShifts; ++back)
+        shifts.push_back(static_cast<uint8_t>(std::max(0, step - back)));
+  }
+  const Buffer device_shifts = Upload(shifts);
+  params.row_shifts = reinterpret_cast<uint8_t*>(device_shifts.data());
+  expect_drawn("drafts of a tree");
 
   params = one_by_one;
   for (int slot = 0; slot < kSlots; ++slot) {

@@ -77,6 +77,15 @@ class RowChunk {
     return params_.sample.tokens + static_cast<int64_t>(slot_) * params_.sample.max_seq_len;
   }
 
+  // What the row's draw follows.
+  __device__ RowText Text() const {
+    const DeviceSampleParams& sample = params_.sample;
+    const uint8_t* const shifts = sample.row_shifts == nullptr
+                                      ? nullptr
+                                      : sample.row_shifts + row_ * DeviceSampleParams::kTextShifts;
+    return {Tokens(), min(shared_.position, sample.max_seq_len), shifts};
+  }
+
   __device__ bool IsBulk() const { return kResident && params_.is_aligned && size_ > 0; }
 
   __device__ void StartLoad() {
@@ -98,9 +107,10 @@ class RowChunk {
         reinterpret_cast<const volatile uint64_t*>(&params_.rules[slot_].top_p);
     const uint64_t known = *state;
     float top_p = __uint_as_float(static_cast<uint32_t>(known));
+    const RowText text = Text();
     for (auto i = static_cast<int>(known >> 32); i < shared_.position; ++i)
       top_p = NextTopP(top_p, rule().first_top_p, rule().top_p_decay, rule().top_p_min,
-                       Tokens()[i] == rule().top_p_reset_id);
+                       text[i] == rule().top_p_reset_id);
     shared_.rule.top_p = top_p;
   }
 
@@ -192,11 +202,10 @@ class RowChunk {
     const TokenMarks marks(reinterpret_cast<uint32_t*>(region_), first, count);
     marks.Clear();
     __syncthreads();
-    const int num_tokens = min(shared_.position, params_.sample.max_seq_len);
-    if (rule().has_penalties != 0) marks.Count(Tokens(), rule().num_uncounted_tokens, num_tokens);
+    const RowText text = Text();
+    if (rule().has_penalties != 0) marks.Count(text, rule().num_uncounted_tokens);
     if (rule().has_bans != 0)
-      marks.Ban(rule(), params_.lists + static_cast<int64_t>(slot_) * kMaxListSize, Tokens(),
-                num_tokens);
+      marks.Ban(rule(), params_.lists + static_cast<int64_t>(slot_) * kMaxListSize, text);
     __syncthreads();
   }
 

@@ -169,6 +169,7 @@ Status LogitsToHost::CopyRows(const Step& step, const DeviceSampler& sampler,
     run.num_rows = num_rows;
     run.logits += first * static_cast<size_t>(vocab_size_);
     if (run.row_positions != nullptr) run.row_positions += first;
+    if (run.row_shifts != nullptr) run.row_shifts += first * DeviceSampleParams::kTextShifts;
     if (row.num_best > 0)
       RETURN_IF_ERROR(sampler.FindBest(run, row.num_best, row.best, *stream));
     else
