@@ -68,6 +68,8 @@ struct BackendInfo {
   bool makes_drafts = false;  // for decode rows, as many as the plan lets them have
   // Where they are the first nodes of a tree: how often each of its nodes may be accepted, a guess.
   std::vector<double> draft_chances = {};
+  // Likewise: of which node each is a child; -1: of the row's newest token.
+  std::vector<int> draft_parents = {};
   int max_beam_width = 1;  // of the engine; 1 = no beam search
   int max_seq_len = 0;
   int max_input_len = 0;
@@ -112,7 +114,7 @@ struct LateInputs {
   // bit nothing is drawn that counts.
   struct Mask {
     SlotId slot;
-    int draft = 0;                           // 0: the newest, i: the i-th draft
+    int draft = 0;                           // 0: the newest, i: the i-th draft, or node i - 1
     std::span<const uint32_t> allowed_bits;  // [ceil(vocab_size / 32)]
   };
   std::vector<Mask> masks;

@@ -44,10 +44,9 @@ struct Sequence : scheduler::SequenceState {
   scheduler::DraftRecord drafts;      // written by Collect
   // Where its tokens stand in the request's guide, where the backend takes masks; else null.
   std::unique_ptr<decoding::GuidedSlot> guide;
-  // Of the step whose masks were made last: how many tokens of its row they let come, one after
-  // another, and why no more.
-  int num_guided = 0;
-  decoding::GuideVerdict guide_verdict = decoding::GuideVerdict::kTokens;
+  // Of the step whose masks were made last: what the guide says of the token behind the row's
+  // newest one, then behind each of its drafts; kNone behind those that may not come.
+  std::vector<decoding::GuideVerdict> guide_verdicts;
   bool has_new_row = false;  // set by Collect, cleared when request statistics are recorded
   bool is_finished = false;  // its last event was pushed; rows in flight are discarded
 };

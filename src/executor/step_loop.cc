@@ -70,7 +70,7 @@ StepLoop::StepLoop(const StepLoopOptions& options, Backend& backend, Inbox& inbo
       draft_pace_(options.limits.max_draft_len, backend.info().draft_chances),
       queue_delay_(options.max_queue_delay_ns),
       in_flight_(static_cast<size_t>(depth_)),
-      guide_masks_(backend.info().vocab_size),
+      guide_masks_(backend.info().vocab_size, backend.info().draft_parents),
       late_input_source_(options.late_inputs != nullptr     ? options.late_inputs
                          : backend.info().wants_guide_masks ? &guide_masks_
                                                             : nullptr),
@@ -363,7 +363,7 @@ void StepLoop::CollectRow(const StepResult& result, int row_idx, const RowInFlig
   GuideVerdict verdict = result.verdicts[r];
   if (row.has_late_inputs && sequence.guide != nullptr) {
     const auto drawn = std::span(result.token_ids).subspan(begin, end - begin);
-    end = begin + GuideMasks::Follow(sequence, drawn, &verdict);
+    end = begin + GuideMasks::Follow(sequence, drawn, result.accepted_nodes[r], &verdict);
     if (verdict != GuideVerdict::kTokens) reason = FinishReason::kEndId;
   }
   const Status status = decoding::StatusOf(verdict);
