@@ -190,11 +190,15 @@ std::vector<Part> PartsOf(const EagleConfig& config, const std::string& prefix,
   return parts;
 }
 
-uint64_t PartBytes(const Part& part, DType dtype) {
+ops::WeightLayout LayoutOn(DeviceKind device, DType dtype) {
+  return device == DeviceKind::kCpu ? ops::CpuWeightLayout(dtype) : ops::WeightLayout::kRowMajor;
+}
+
+uint64_t PartBytes(const Part& part, DType dtype, DeviceKind device) {
   const int64_t rows = part.num_rows();
   return artifact::EngineAlignUp(
       part.width == 0 ? BytesOf(DType::kF32, rows)
-                      : ops::WeightBytes(dtype, ops::CpuWeightLayout(dtype), rows, part.width));
+                      : ops::WeightBytes(dtype, LayoutOn(device, dtype), rows, part.width));
 }
 
 // Everything in the files is read, or known not to be.
@@ -226,32 +230,34 @@ void Convert(const StoredTensor& from, DType dtype, void* to, CpuPool& pool) {
   });
 }
 
+// Puts the part at `target` of the device's memory.
 Status Fill(const Part& part, const TensorSet& tensors, DType dtype, const std::string& where,
-            CpuPool& pool, std::byte* target) {
+            Device& device, std::byte* target) {
+  CpuPool& pool = device.cpu_pool();
   const int64_t num_rows = part.num_rows();
   const bool is_matrix = part.width > 0;
   const DType read = is_matrix ? dtype : DType::kF32;
   const int64_t width = is_matrix ? part.width : 1;
-  std::vector<std::byte> rows(is_matrix ? BytesOf(read, num_rows * width) : 0);
-  std::byte* const out = is_matrix ? rows.data() : target;
+  std::vector<std::byte> rows(BytesOf(read, num_rows * width));
   int64_t first = 0;
   for (size_t i = 0; i < part.names.size(); ++i) {
     const Shape shape = is_matrix ? Shape{part.rows[i], width} : Shape{part.rows[i]};
     ASSIGN_OR_RETURN(const StoredTensor* const tensor, Find(tensors, part.names[i], shape, where));
-    Convert(*tensor, read, out + BytesOf(read, first * width), pool);
+    Convert(*tensor, read, rows.data() + BytesOf(read, first * width), pool);
     first += part.rows[i];
   }
   if (!is_matrix) {
     *part.vector = {target, DType::kF32, {num_rows}};
-    return Status::Ok();
+    return device.Copy(target, rows.data(), rows.size());
   }
-  const ops::WeightLayout layout = ops::CpuWeightLayout(dtype);
-  ops::PackWeight({rows.data(), dtype, {num_rows, width}}, dtype, layout, target, &pool);
+  const ops::WeightLayout layout = LayoutOn(device.kind(), dtype);
   *part.weight = {.data = target,
                   .dtype = dtype,
                   .layout = layout,
                   .out_features = num_rows,
                   .in_features = width};
+  if (device.kind() != DeviceKind::kCpu) return device.Copy(target, rows.data(), rows.size());
+  ops::PackWeight({rows.data(), dtype, {num_rows, width}}, dtype, layout, target, &pool);
   return Status::Ok();
 }
 
@@ -326,17 +332,17 @@ Result<EagleConfig> DescribeEagleHead(const fs::path& dir, const ModelConfig& ta
   return Describe(dir, tensors, target);
 }
 
-uint64_t EagleHeadBytes(const EagleConfig& config) {
+uint64_t EagleHeadBytes(const EagleConfig& config, DeviceKind device) {
   model::EagleWeights unused;
   uint64_t total = 0;
-  for (const Part& part : PartsOf(config, "", unused)) total += PartBytes(part, config.layer.dtype);
+  for (const Part& part : PartsOf(config, "", unused))
+    total += PartBytes(part, config.layer.dtype, device);
   return total;
 }
 
 Result<std::shared_ptr<const model::EagleHead>> OpenEagleHead(const fs::path& dir,
                                                               const ModelConfig& target,
                                                               Device& device) {
-  CHECK(device.kind() == DeviceKind::kCpu);
   ASSIGN_OR_RETURN(const TensorSet tensors, TensorSet::OpenModel(dir));
   auto head = std::make_shared<model::EagleHead>();
   ASSIGN_OR_RETURN(head->config, Describe(dir, tensors, target));
@@ -344,13 +350,13 @@ Result<std::shared_ptr<const model::EagleHead>> OpenEagleHead(const fs::path& di
   const std::string where = dir.string();
   const std::vector<Part> parts = PartsOf(head->config, LayerPrefix(tensors), head->weights);
   RETURN_IF_ERROR(CheckNames(tensors, parts, head->config.version == 3, where));
-  head->weight_bytes = EagleHeadBytes(head->config);
+  head->weight_bytes = EagleHeadBytes(head->config, device.kind());
   ASSIGN_OR_RETURN(head->buffer,
                    Buffer::Allocate(device, "EAGLE head's weights", head->weight_bytes));
   std::byte* target_bytes = head->buffer.data();
   for (const Part& part : parts) {
-    RETURN_IF_ERROR(Fill(part, tensors, dtype, where, device.cpu_pool(), target_bytes));
-    target_bytes += PartBytes(part, dtype);
+    RETURN_IF_ERROR(Fill(part, tensors, dtype, where, device, target_bytes));
+    target_bytes += PartBytes(part, dtype, device.kind());
   }
   ASSIGN_OR_RETURN(head->weights.token_ids, TokenIds(head->config, tensors, where));
   return std::shared_ptr<const model::EagleHead>(std::move(head));

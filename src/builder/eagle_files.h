@@ -29,10 +29,10 @@ bool IsEagleHead(const std::filesystem::path& dir);
 Result<model::EagleConfig> DescribeEagleHead(const std::filesystem::path& dir,
                                              const model::ModelConfig& target);
 
-// Of the weights in memory.
-uint64_t EagleHeadBytes(const model::EagleConfig& config);
+// Of the weights in memory of a device.
+uint64_t EagleHeadBytes(const model::EagleConfig& config, DeviceKind device);
 
-// Into memory of a CPU, in the model's dtype.
+// Into the device's memory, in the model's dtype.
 Result<std::shared_ptr<const model::EagleHead>> OpenEagleHead(const std::filesystem::path& dir,
                                                               const model::ModelConfig& target,
                                                               Device& device);

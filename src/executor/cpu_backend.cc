@@ -41,6 +41,7 @@ class CpuBackend : public Backend {
     if (info_.makes_drafts) plan_ = std::make_unique<StepPlan>();
     if (drafts_.tree != nullptr) {
       const decoding::DraftTree& tree = drafts_.tree->tree();
+      info_.draft_chances.clear();
       for (int i = 0; i < tree.size(); ++i) info_.draft_chances.push_back(tree[i].chance);
     }
     result_.Reserve(info_.max_batch_size);

@@ -27,6 +27,7 @@
 #include "executor/backend.h"
 #include "executor/beam_move.h"
 #include "executor/memory_plan.h"
+#include "model/eagle_head.h"
 #include "model/engine.h"
 #include "ops/backend.h"
 #include "tensor/device.h"
@@ -39,13 +40,19 @@ struct StageMail;
 
 inline constexpr int kCudaDepth = 2;  // at least
 
+// What proposes drafts beside the model, one or none.
+struct DraftWeights {
+  std::shared_ptr<const model::Engine> model = nullptr;     // of DraftSource::kModel
+  std::shared_ptr<const model::EagleHead> eagle = nullptr;  // of DraftSource::kEagle
+};
+
 // Takes what `plan` lists from the device's ledger, runs each kind of step once and records the
-// graphs. `choice` is of the kernels (ops/backend.h). `draft` is the model of DraftSource::kModel,
-// null without. kUnimplemented in builds without CUDA.
+// graphs. `choice` is of the kernels (ops/backend.h). `draft_ops` fit what `draft` has, if
+// anything. kUnimplemented in builds without CUDA.
 Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine> engine,
                                                    Device& device, const MemoryPlan& plan,
                                                    const ops::OpTable& ops, ops::OpChoice choice,
-                                                   std::shared_ptr<const model::Engine> draft,
+                                                   DraftWeights draft,
                                                    const ops::OpTable& draft_ops);
 
 // A rank of a model on several GPUs: a backend like others, whose steps wait for those of the other
@@ -88,5 +95,9 @@ size_t CudaStageBytes(const model::ModelConfig& config, int max_num_tokens);
 
 // What a draft model takes of a GPU beside weights, keys and values, for a model of `limits`.
 uint64_t CudaDraftBytes(const model::ModelConfig& draft, const model::EngineLimits& limits);
+
+// What Medusa's heads, or a head of EAGLE, work in. `plan` has its tree and its slots.
+uint64_t CudaMedusaBytes(const model::ModelConfig& config, const MemoryPlan& plan);
+uint64_t CudaEagleBytes(const model::EagleConfig& config, const MemoryPlan& plan);
 
 }  // namespace inflight::executor

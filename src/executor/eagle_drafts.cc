@@ -79,10 +79,6 @@ uint64_t EagleDrafts::Bytes(const model::EagleConfig& config, const model::Model
                                     kMaxEagleLogits);
 }
 
-uint64_t EagleDrafts::KvBytesPerBlock(const model::EagleConfig& config, int block_size) {
-  return executor::KvBytesPerBlock(KvShape(config.layer, block_size, DeviceKind::kCpu));
-}
-
 Result<std::unique_ptr<EagleDrafts>> EagleDrafts::Create(
     std::shared_ptr<const model::EagleHead> head, std::shared_ptr<const model::Engine> engine,
     Device& device, const MemoryPlan& plan, const ops::OpTable& ops, RankLeader* leader) {

@@ -40,8 +40,6 @@ class EagleDrafts : public TreeSource {
   // What Create takes beside keys and values.
   static uint64_t Bytes(const model::EagleConfig& config, const model::ModelConfig& model,
                         int max_seq_len, int max_num_tokens, int max_slots);
-  // Of keys and values, beside those of each block of the model's.
-  static uint64_t KvBytesPerBlock(const model::EagleConfig& config, int block_size);
 
   const decoding::DraftTree& tree() const override { return tree_; }
   Status Draft(std::span<const Ask> asks, model::Decoder& decoder,

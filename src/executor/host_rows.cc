@@ -200,10 +200,13 @@ int HostRows::NextDraft(const Row& row, int node) const {
 }
 
 void HostRows::ReadDrawn(Row* row, std::span<const TokenId> ids) {
-  for (const TokenId id : ids) {
+  float* const logits = row->logits;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const size_t place =
+        i == 0 || row->path.empty() ? i : static_cast<size_t>(row->path[i - 1]) + 1;
+    row->logits = logits + place * static_cast<size_t>(vocab_size_);
     Read(row);
-    Append(row->slot, id);
-    row->logits += vocab_size_;
+    Append(row->slot, ids[i]);
     ++row->num_read;
   }
 }

@@ -45,7 +45,7 @@ class HostRows {
 
     // What DrawTokens drew.
     std::vector<decoding::SampledToken> drawn{};
-    std::vector<int> path{};  // the drafts that were accepted, by number
+    std::vector<int> path{};  // the drafts that were accepted, by number; see ReadDrawn
     FinishReason finish_reason = FinishReason::kNotFinished;
     decoding::GuideVerdict verdict = decoding::GuideVerdict::kTokens;
 
@@ -94,7 +94,8 @@ class HostRows {
   // that the host draws.
   void DrawTokens(Row* row, const decoding::StopCriteria& stop);
 
-  // Reads the logits of each of `ids`, which the device drew, and appends them to the slot.
+  // Reads the logits of each of `ids`, which the device drew, and appends them to the slot. Where
+  // drafts are a tree row->path has the nodes that were accepted.
   void ReadDrawn(Row* row, std::span<const TokenId> ids);
 
   // A token joined its slot's sequence, which is returned.

@@ -44,6 +44,17 @@ void WarnOf(const MemoryPlan& plan, const ExecutorOptions& options) {
   }
 }
 
+void LogTrees(const MemoryPlan& plan, const model::Engine& engine, const model::EagleHead* eagle) {
+  if (plan.drafts == DraftSource::kEagle)
+    logging::Info("a head of EAGLE proposes tokens", {{"version", eagle->config.version},
+                                                      {"weight_bytes", eagle->weight_bytes},
+                                                      {"num_nodes", plan.draft_tree->size()}});
+  if (plan.drafts == DraftSource::kMedusa)
+    logging::Info("Medusa's heads propose tokens",
+                  {{"num_medusa_heads", engine.config.num_medusa_heads},
+                   {"num_nodes", plan.draft_tree->size()}});
+}
+
 // On the CPU: who proposes drafts but for a draft model.
 Result<DraftMakers> MakeDrafts(const std::shared_ptr<const model::Engine>& engine, Device& device,
                                const MemoryPlan& plan, const ops::OpTable& ops,
@@ -60,16 +71,11 @@ Result<DraftMakers> MakeDrafts(const std::shared_ptr<const model::Engine>& engin
   if (plan.drafts == DraftSource::kEagle) {
     ASSIGN_OR_RETURN(drafts.tree,
                      EagleDrafts::Create(eagle, engine, device, plan, draft_ops, leader));
-    logging::Info("a head of EAGLE proposes tokens", {{"version", eagle->config.version},
-                                                      {"weight_bytes", eagle->weight_bytes},
-                                                      {"num_nodes", plan.draft_tree->size()}});
   }
   if (plan.drafts == DraftSource::kMedusa) {
     ASSIGN_OR_RETURN(drafts.tree, MedusaDrafts::Create(engine, device, plan, ops));
-    logging::Info("Medusa's heads propose tokens",
-                  {{"num_medusa_heads", engine->config.num_medusa_heads},
-                   {"num_nodes", plan.draft_tree->size()}});
   }
+  LogTrees(plan, *engine, eagle.get());
   return drafts;
 }
 
@@ -118,7 +124,6 @@ Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> eng
                                         const std::string& force_ops, const DraftWeights& draft,
                                         const MakeFollowers& make_followers) {
   const bool is_cuda = device.kind() == DeviceKind::kCuda;
-  CHECK(draft.eagle == nullptr || !is_cuda);
   CHECK(engine->config.part.is_whole() || !is_cuda);
   std::unique_lock<std::mutex> sizing;
   if (!make_followers) sizing = device.ledger().LockSizing();
@@ -148,8 +153,9 @@ Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> eng
   }
   std::unique_ptr<Backend> backend;
   if (is_cuda) {
-    ASSIGN_OR_RETURN(backend, CreateCudaBackend(std::move(engine), device, plan, ops, choice,
-                                                draft.model, draft_ops));
+    LogTrees(plan, *engine, draft.eagle.get());
+    ASSIGN_OR_RETURN(
+        backend, CreateCudaBackend(std::move(engine), device, plan, ops, choice, draft, draft_ops));
   } else {
     RankMembership membership;
     if (make_followers) {

@@ -10,6 +10,7 @@
 
 #include "executor/backend.h"
 #include "executor/cpu_backend.h"
+#include "executor/cuda_backend.h"
 #include "executor/memory_plan.h"
 #include "inflight/executor.h"
 #include "model/eagle_head.h"
@@ -28,12 +29,6 @@ DraftModelCost CostOfDraftModel(const model::ModelConfig& draft,
                                 const model::EngineLimits& draft_limits,
                                 const model::EngineLimits& limits, DeviceKind device,
                                 const ExecutorOptions& options);
-
-// What proposes drafts beside the model, one or none.
-struct DraftWeights {
-  std::shared_ptr<const model::Engine> model = nullptr;     // of DraftSource::kModel
-  std::shared_ptr<const model::EagleHead> eagle = nullptr;  // of DraftSource::kEagle; on the CPU
-};
 
 struct LocalBackend {
   std::unique_ptr<Backend> backend;

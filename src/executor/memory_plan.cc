@@ -132,10 +132,11 @@ Result<DraftSource> SourceOf(const model::ModelConfig& config, DeviceKind device
                                        "one of both out"
                                      : "the model has no Medusa heads; leave it out, or convert "
                                        "the model with --medusa-model-dir");
-  if (source == DraftSource::kMedusa && device == DeviceKind::kCuda)
+  if (source == DraftSource::kMedusa && device == DeviceKind::kCuda && !config.part.is_whole())
     return Unimplemented("speculation",
-                         "a GPU does not judge the trees of Medusa's heads; use --speculation "
-                         "none, ngram or suffix, which leave the heads out, or --device cpu");
+                         "GPUs that share a model judge no trees of Medusa's heads; use "
+                         "--speculation none, ngram or suffix, which leave the heads out, one GPU, "
+                         "or --device cpu");
   return source;
 }
 
@@ -210,8 +211,10 @@ uint64_t DraftBytes(const model::ModelConfig& config, const MemoryPlan& plan,
                     const model::EagleConfig* eagle) {
   switch (plan.drafts) {
     case DraftSource::kMedusa:
+      if (plan.device == DeviceKind::kCuda) return CudaMedusaBytes(config, plan);
       return MedusaDrafts::Bytes(config, plan.max_batch_size);
     case DraftSource::kEagle:
+      if (plan.device == DeviceKind::kCuda) return CudaEagleBytes(*eagle, plan);
       return EagleDrafts::Bytes(*eagle, config, plan.max_seq_len, plan.max_num_tokens,
                                 plan.max_batch_size);
     case DraftSource::kSuffix:
@@ -403,7 +406,6 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
                       .dtype = config.dtype};
   plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, device, plan.max_seq_len,
                                                         plan.max_num_tokens, plan.max_logits());
-  plan.workspace_bytes += DraftBytes(config, plan, beside.eagle);
   if (!plan.draft_tree) plan.num_stages = config.part.pp_size;
   plan.workspace_bytes += StageBytes(config, plan, limits.max_beam_width);
   ASSIGN_OR_RETURN(plan.windows, WindowsOf(config, options, plan.max_seq_len));
@@ -418,11 +420,13 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
     plan.num_scratch_blocks = 1;
     plan.graph_bytes = kGraphBytes;
   }
+  plan.workspace_bytes += DraftBytes(config, plan, beside.eagle);
   PlanSlots(config, &plan);
   plan.kv_bytes_per_block = KvBytesPerBlock(KvShape(config, options.block_size, device)) +
                             beside.draft_kv_bytes_per_block;
   if (plan.drafts == DraftSource::kEagle)
-    plan.kv_bytes_per_block += EagleDrafts::KvBytesPerBlock(*beside.eagle, options.block_size);
+    plan.kv_bytes_per_block +=
+        KvBytesPerBlock(KvShape(beside.eagle->layer, options.block_size, device));
   plan.full_length_blocks = FullLengthBlocks(plan, options);
   ASSIGN_OR_RETURN(plan.num_host_blocks, HostBlocks(options, plan.kv_bytes_per_block));
 
@@ -460,6 +464,12 @@ ExecutorOptions FollowerOptions(const ExecutorOptions& options, const MemoryPlan
 BackendInfo BackendInfoOf(const MemoryPlan& plan, int vocab_size, int max_beam_width) {
   const bool is_cuda = plan.device == DeviceKind::kCuda;
   const auto bytes = static_cast<int64_t>(plan.total_bytes());
+  std::vector<double> chances;
+  std::vector<int> parents;
+  for (int i = 0; plan.draft_tree && i < plan.draft_tree->size(); ++i) {
+    chances.push_back((*plan.draft_tree)[i].chance);
+    parents.push_back((*plan.draft_tree)[i].parent);
+  }
   return {.depth = DepthOf(plan),
           .looks_ahead = plan.num_stages == 1,
           .max_slots = plan.max_slots,
@@ -468,6 +478,8 @@ BackendInfo BackendInfoOf(const MemoryPlan& plan, int vocab_size, int max_beam_w
           .max_tokens_per_row = 1 + plan.max_draft_len,
           .max_drafts = plan.max_logits() - plan.max_batch_size,
           .makes_drafts = plan.drafts != DraftSource::kNone,
+          .draft_chances = std::move(chances),
+          .draft_parents = std::move(parents),
           .max_beam_width = max_beam_width,
           .max_seq_len = plan.max_seq_len,
           .max_input_len = plan.max_input_len,

@@ -361,8 +361,11 @@ TEST(MemoryPlanTest, HeadsOfAModelProposeTreesUnlessToldOtherwise) {
             "medusa_choices: got choice 100, the vocabulary has 100 tokens");
   EXPECT_THAT(error({.drafts = DraftSource::kNgram, .medusa_choices = {{0}}}),
               HasSubstr("medusa_choices: drafts do not come from the model's Medusa heads"));
+  EXPECT_EQ(plan({}, DeviceKind::kCuda)->drafts, DraftSource::kMedusa);
+  config.part.tp_size = 2;
   EXPECT_THAT(error({}, DeviceKind::kCuda),
-              HasSubstr("speculation: a GPU does not judge the trees of Medusa's heads"));
+              HasSubstr("speculation: GPUs that share a model judge no trees of Medusa's heads"));
+  config.part = {};
   const auto on_gpu = [&](DraftSource drafts) {
     return plan({.drafts = drafts}, DeviceKind::kCuda)->workspace_bytes;
   };

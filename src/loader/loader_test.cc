@@ -171,10 +171,11 @@ TEST_F(LoaderTest, AHeadOfEagleIsPlannedAsItIsOpened) {
   EXPECT_THAT(std::string(Inspect(hf(), options).status().message()),
               HasSubstr("which is no head of EAGLE"));
   options.draft_model = dir;
-  const auto on_gpu = PlanDrafts({}, {}, {.target = DeviceKind::kCuda}, options);
-  EXPECT_EQ(on_gpu.status().code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(on_gpu.status().message()),
-              HasSubstr("draft_model: a GPU does not judge the trees of a head of EAGLE"));
+  const auto on_gpus =
+      PlanDrafts({}, {}, {.target = DeviceKind::kCuda, .ranks = {.tp_size = 2}}, options);
+  EXPECT_EQ(on_gpus.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(on_gpus.status().message()),
+              HasSubstr("draft_model: GPUs that share a model judge no trees of a head of EAGLE"));
   options.draft_model.clear();
   EXPECT_THAT(std::string(Inspect(hf(), options).status().message()),
               HasSubstr("speculation: got eagle, there is no head of EAGLE"));

@@ -18,18 +18,23 @@ namespace {
 
 using Workspace = DecoderWorkspace;
 
-// Where layer `layer` is kept, `residual` [num_tokens, hidden_size] float32 enters it.
-void Keep(const KeptResiduals& kept, int layer, const TensorView& residual, CpuPool& pool) {
+// Where layer `layer` is kept, `residual` [num_tokens, hidden_size] enters it; on the CPU float32.
+Status Keep(const KeptResiduals& kept, int layer, const TensorView& residual, Stream& stream) {
   const int64_t width = residual.shape[1];
   const auto stride = width * std::ssize(kept.layers);
   for (int64_t place = 0; place < std::ssize(kept.layers); ++place) {
     if (kept.layers[static_cast<size_t>(place)] != layer) continue;
-    pool.ParallelFor(residual.shape[0], [&](int64_t t) {
+    if (kept.copy != nullptr) {
+      RETURN_IF_ERROR(kept.copy(residual, kept.states, place * width, stream));
+      continue;
+    }
+    stream.cpu_pool().ParallelFor(residual.shape[0], [&](int64_t t) {
       const float* const row = residual.as<const float>() + t * width;
       for (int64_t i = 0; i < width; ++i)
         StoreFloat(kept.states.data, kept.states.dtype, t * stride + place * width + i, row[i]);
     });
   }
+  return Status::Ok();
 }
 
 ops::RopeStyle StyleOf(PositionKind kind) {
@@ -309,7 +314,7 @@ Status Decoder::HeadLogits(const TensorView& x, const TensorView& logits, Stream
 // The residual that enters a layer, where heads read it: kept by the leader, sent by others.
 Status Decoder::Impl::KeepResidual(const Batch& batch, int layer, const Workspace& w,
                                    Stream& stream) const {
-  if (batch.kept != nullptr) Keep(*batch.kept, layer, w.residual, stream.cpu_pool());
+  if (batch.kept != nullptr) RETURN_IF_ERROR(Keep(*batch.kept, layer, w.residual, stream));
   if (config().part.is_first_stage() || !IsBrought(layer)) return Status::Ok();
   return groups.pipeline->Send(w.residual, 0, stream);
 }
@@ -326,7 +331,7 @@ Status Decoder::Impl::TakeHeadInputs(const Batch& batch, const Workspace& w, Str
   for (const int layer : head_inputs.layers) {
     if (layer < first_layer) continue;
     RETURN_IF_ERROR(groups.pipeline->Receive(w.delta, part.StageOf(layer), stream));
-    Keep(*batch.kept, layer, w.delta, stream.cpu_pool());
+    RETURN_IF_ERROR(Keep(*batch.kept, layer, w.delta, stream));
   }
   if (!head_inputs.states) return Status::Ok();
   return groups.pipeline->Receive(states, part.pp_size - 1, stream);

@@ -19,13 +19,16 @@ namespace inflight::model {
 std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_num_tokens,
                                            int max_logits);
 
-// What heads beside the model read of its layers (model/eagle_decoder.h). On the CPU.
+// What heads beside the model read of its layers (model/eagle_decoder.h).
 struct KeptResiduals {
   // Ascending, of the whole model: the residual that enters each of them, of 0 the embedding
   std::vector<int> layers;
   // [num_tokens, layers * hidden_size] of the dtype that linears read: a token's layers side by
   // side
   TensorView states;
+  // CUDA: enqueues the copy of `residual` to columns of `states` from `column` on; null on the CPU.
+  Status (*copy)(const TensorView& residual, const TensorView& states, int64_t column,
+                 Stream& stream) = nullptr;
 };
 
 // One step's packed inputs, all in device memory at fixed addresses.

@@ -13,17 +13,17 @@
 #include "constants.h"
 #ifdef INFLIGHT_GOLDEN_CUDA
 #include "tensor/test_gpu.h"
+#include "widened_head.h"
 #endif
 
 namespace inflight::golden {
-#ifndef INFLIGHT_GOLDEN_CUDA
 namespace {
 
 namespace fs = std::filesystem;
 
 // The model with heads that were never trained: blocks of zeros before the model's own lm_head,
 // so that each says the next token once more.
-Result<std::shared_ptr<const model::Engine>> OpenWithMedusa(Device& device) {
+Result<std::shared_ptr<const model::Engine>> OpenWithMedusa(DType dtype, Device& device) {
   constexpr int kNumHeads = 2;
   const fs::path dir = fs::path(testing::TempDir()) / "speculation_medusa";
   fs::remove_all(dir);
@@ -50,7 +50,7 @@ Result<std::shared_ptr<const model::Engine>> OpenWithMedusa(Device& device) {
   RETURN_IF_ERROR(writer.Finish());
   RETURN_IF_ERROR(builder::Convert({.model_dir = INFLIGHT_DEMO_MODEL,
                                     .output_dir = dir / "checkpoint",
-                                    .dtype = "float32",
+                                    .dtype = std::string(DTypeName(dtype)),
                                     .medusa = {.dir = dir / "heads"}}));
   auto opened = builder::Open(dir / "checkpoint", device);
   fs::remove_all(dir);
@@ -60,20 +60,25 @@ Result<std::shared_ptr<const model::Engine>> OpenWithMedusa(Device& device) {
 void AddHeads(const model::Engine& engine, Device& device,
               std::vector<SpeculationTest::Proposer>* proposers) {
   for (const std::string version : {"v1", "v3"}) {
-    const auto head = builder::OpenEagleHead(fs::path(INFLIGHT_EAGLE_GOLDEN_DATA) / version,
-                                             engine.config, device);
+    fs::path dir = fs::path(INFLIGHT_EAGLE_GOLDEN_DATA) / version;
+#ifdef INFLIGHT_GOLDEN_CUDA
+    const fs::path widened = fs::path(testing::TempDir()) / ("speculation_" + version);
+    const Status written = WriteWidenedHead(dir, widened);
+    ASSERT_TRUE(written.ok()) << written.ToString();
+    dir = widened;
+#endif
+    const auto head = builder::OpenEagleHead(dir, engine.config, device);
     ASSERT_TRUE(head.ok()) << head.status().ToString();
     proposers->push_back(
         {.name = version, .source = DraftSource::kEagle, .draft = {.eagle = *head}});
   }
-  auto opened = OpenWithMedusa(device);
+  auto opened = OpenWithMedusa(engine.config.dtype, device);
   ASSERT_TRUE(opened.ok()) << opened.status().ToString();
   proposers->push_back(
       {.name = "Medusa", .source = DraftSource::kMedusa, .engine = *std::move(opened)});
 }
 
 }  // namespace
-#endif
 
 void SpeculationTest::SetUp() {
   DType dtype = DType::kF32;
@@ -146,9 +151,7 @@ void SpeculationTest::FindProposers(std::vector<Proposer>* proposers) const {
       {.name = "n-grams", .source = DraftSource::kNgram},
       {.name = "a model", .source = DraftSource::kModel, .draft = {.model = *std::move(opened)}},
       {.name = "texts", .source = DraftSource::kSuffix}};
-#ifndef INFLIGHT_GOLDEN_CUDA
   AddHeads(*engine, *device, proposers);
-#endif
 }
 
 }  // namespace inflight::golden

@@ -87,6 +87,44 @@ class DeviceSamplerTest : public testing::Test {
     return buffer;
   }
 
+  // The drafts of `rows`, which `steps` drew, as nodes of a tree: draft d is node 2 d + 1. Returns
+  // row_shifts of `num_rows` of each slot.
+  static std::vector<uint8_t> PlaceAsTree(Samplers* rows, Samplers* steps, int num_slots,
+                                          int num_rows) {
+    const DeviceSampleParams& params = rows->params();
+    std::vector<uint8_t> shifts;
+    for (int slot = 0; slot < num_slots; ++slot) {
+      const size_t num_tokens = rows->tokens(slot).size();
+      std::vector<TokenId> nodes;
+      for (int d = 0; d + 1 < num_rows; ++d) {
+        const TokenId draft = steps->tokens(slot)[num_tokens + static_cast<size_t>(d)];
+        nodes.push_back((draft + 1) % rows->vocab_size());
+        nodes.push_back(draft);
+      }
+      MustCuda(cudaMemcpy(params.tokens + int64_t{slot} * params.max_seq_len + num_tokens,
+                          nodes.data(), nodes.size() * sizeof(TokenId), cudaMemcpyHostToDevice));
+      for (int row = 0; row < num_rows; ++row)
+        for (int back = 0; back < DeviceSampleParams::kTextShifts; ++back)
+          shifts.push_back(static_cast<uint8_t>(std::max(0, row - back)));
+    }
+    return shifts;
+  }
+
+  // The first `count` tokens that `steps` drew behind those of `rows` join them.
+  static void GoOn(Samplers* rows, Samplers* steps, int num_slots, int count) {
+    const DeviceSampleParams& params = rows->params();
+    for (int slot = 0; slot < num_slots; ++slot) {
+      std::vector<TokenId>& tokens = rows->tokens(slot);
+      const size_t num_tokens = tokens.size() + static_cast<size_t>(count);
+      tokens.assign(steps->tokens(slot).begin(),
+                    steps->tokens(slot).begin() + static_cast<ptrdiff_t>(num_tokens));
+      MustCuda(cudaMemcpy(params.tokens + int64_t{slot} * params.max_seq_len, tokens.data(),
+                          num_tokens * 4, cudaMemcpyHostToDevice));
+      const auto size = static_cast<int32_t>(num_tokens);
+      MustCuda(cudaMemcpy(params.num_tokens + slot, &size, 4, cudaMemcpyHostToDevice));
+    }
+  }
+
   // P of each id when `rule` draws from `logits`, by the formula in double precision
   // (docs/reference/decoding.md, "Top-k"). No two of them are equal.
   static std::vector<double> Probabilities(const SamplingRule& rule, std::vector<float> logits) {
@@ -302,36 +340,12 @@ TEST_F(DeviceSamplerTest, RowsBehindDraftsDrawWhatStepsOneAfterAnotherDraw) {
   };
   expect_drawn("drafts one behind the other");
 
-  // Of a tree: draft d is its node 2 d + 1, among others.
-  std::vector<uint8_t> shifts;
-  for (int slot = 0; slot < kSlots; ++slot) {
-    const size_t num_tokens = rows.tokens(slot).size();
-    std::vector<TokenId> nodes;
-    for (size_t d = 0; d + 1 < kRows; ++d) {
-      nodes.push_back((steps.tokens(slot)[num_tokens + d] + 1) % kVocab);
-      nodes.push_back(steps.tokens(slot)[num_tokens + d]);
-    }
-    MustCuda(cudaMemcpy(params.tokens + int64_t{slot} * 128 + num_tokens, nodes.data(),
-                        nodes.size() * sizeof(TokenId), cudaMemcpyHostToDevice));
-    for (int step = 0; step < kRows; ++step)
-      for (int back = 0; back < DeviceSampleParams::kTextShifts; ++back)
-        shifts.push_back(static_cast<uint8_t>(std::max(0, step - back)));
-  }
-  const Buffer device_shifts = Upload(shifts);
+  const Buffer device_shifts = Upload(PlaceAsTree(&rows, &steps, kSlots, kRows));
   params.row_shifts = reinterpret_cast<uint8_t*>(device_shifts.data());
   expect_drawn("drafts of a tree");
 
   params = one_by_one;
-  for (int slot = 0; slot < kSlots; ++slot) {
-    std::vector<TokenId>& tokens = rows.tokens(slot);
-    const size_t num_tokens = tokens.size() + kRows;
-    tokens.assign(steps.tokens(slot).begin(),
-                  steps.tokens(slot).begin() + static_cast<ptrdiff_t>(num_tokens));
-    MustCuda(cudaMemcpy(params.tokens + int64_t{slot} * 128, tokens.data(), num_tokens * 4,
-                        cudaMemcpyHostToDevice));
-    const auto count = static_cast<int32_t>(num_tokens);
-    MustCuda(cudaMemcpy(params.num_tokens + slot, &count, 4, cudaMemcpyHostToDevice));
-  }
+  GoOn(&rows, &steps, kSlots, kRows);
   rows.Upload(all_slots, of_step(kRows));
   params.any_row_samples = true;
   rows.Launch();

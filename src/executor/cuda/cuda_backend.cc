@@ -2,6 +2,7 @@
 #include "executor/cuda_backend.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/check.h"
@@ -24,6 +25,7 @@
 #include "executor/cuda/step_times.h"
 #include "executor/cuda/step_watch.h"
 #include "executor/cuda/text_drafts.h"
+#include "executor/cuda/tree_model.h"
 #include "executor/cuda/weight_ring.h"
 #include "executor/kv_storage.h"
 #include "executor/prompt_tables.h"
@@ -44,8 +46,6 @@ using cuda::StepState;
 using cuda::StepVariant;
 using decoding::DeviceSampler;
 using inflight::cuda::ToStatus;
-
-double MsSince(int64_t start_ns) { return static_cast<double>(NowNs() - start_ns) * 1e-6; }
 
 class CudaBackend : public CudaRank {
  public:
@@ -79,6 +79,8 @@ class CudaBackend : public CudaRank {
               Device& device);
   Status LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
                     ops::OpChoice choice, Device& device) override;
+  Status LoadTrees(const ops::OpTable& ops, std::shared_ptr<const model::EagleHead> head,
+                   const ops::OpTable& head_ops, Device& device);
   Status WarmUp() override;
   Status JoinStages() override;
   Status AwaitSteps() override;
@@ -204,12 +206,22 @@ Status CudaBackend::LoadDrafts(std::shared_ptr<const model::Engine> engine, cons
   return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading a draft model");
 }
 
+Status CudaBackend::LoadTrees(const ops::OpTable& ops, std::shared_ptr<const model::EagleHead> head,
+                              const ops::OpTable& head_ops, Device& device) {
+  ASSIGN_OR_RETURN(held_->trees, cuda::MakeTreeModel(held_->engine, ops, std::move(head), head_ops,
+                                                     plan_, *held_->stream, *held_->state, device));
+  if (held_->trees->kv() != nullptr) held_->host_blocks.Add(*held_->trees->kv());
+  info_.pinned_memory_bytes = held_->pinned_bytes();
+  return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading what proposes trees");
+}
+
 // One step, kernel by kernel. What is recorded into a graph is the same.
 Status CudaBackend::Enqueue(const StepShape& shape, StepVariant variant) {
   StepState& state = *held_->state;
   RETURN_IF_ERROR(state.Begin(shape, handle()));
   model::Batch batch = state.BatchOf(shape);
   ASSIGN_OR_RETURN(batch.adapters, held_->adapters->Find(shape, state, handle()));
+  if (held_->trees != nullptr) batch.kept = held_->trees->residuals();
   ASSIGN_OR_RETURN(const TensorView logits,
                    held_->decoder->Forward(batch, held_->kv.view(), *held_->stream));
   logits_ = logits.as<float>();  // at one address always
@@ -225,6 +237,7 @@ Status CudaBackend::EnqueueSampling(const StepShape& shape, StepVariant variant,
   const cuda::StepTensors& tensors = state.tensors();
   const decoding::DeviceSampleParams params = {.row_slots = tensors.logit_slots,
                                                .row_positions = tensors.logit_positions,
+                                               .row_shifts = tensors.tree_shifts,
                                                .num_rows = shape.num_logits,
                                                .logits = logits_,
                                                .any_row_samples = variant == StepVariant::kSampled,
@@ -242,6 +255,8 @@ Status CudaBackend::EnqueueSampling(const StepShape& shape, StepVariant variant,
   if (to_host != nullptr)
     RETURN_IF_ERROR(held_->to_host->CopyContext(*to_host, tensors.context_rows,
                                                 held_->decoder.get(), held_->stream.get()));
+  if (held_->trees != nullptr)
+    RETURN_IF_ERROR(held_->trees->Settle(held_->kv.view(), held_->decoder->States(), shape));
   RETURN_IF_ERROR(state.End(shape, handle()));
   return mail_ == nullptr ? Status::Ok()
                           : SendDrawn(*mail_, slots, tensors, shape.num_logits, handle());
@@ -300,8 +315,10 @@ Status CudaBackend::WarmUp() {
                         }));
   if (held_->drafts != nullptr)
     RETURN_IF_ERROR(held_->drafts->WarmUp(use_graphs_, debug_.records_all, level_));
+  if (held_->trees != nullptr)
+    RETURN_IF_ERROR(held_->trees->WarmUp(use_graphs_, debug_.records_all, level_));
   logging::Log(level_, "steps ran for the first time",
-               {{"ms", MsSince(start_ns)}, {"steps", num_launched_}});
+               {{"ms", static_cast<double>(NowNs() - start_ns) * 1e-6}, {"steps", num_launched_}});
   return mail_ == nullptr ? Record() : Status::Ok();
 }
 
@@ -425,6 +442,7 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
   RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, guesses, handle()));
   if (held_->drafts != nullptr)
     RETURN_IF_ERROR(held_->drafts->Draft(plan, num_launched_, variant == StepVariant::kGreedy));
+  if (held_->trees != nullptr) RETURN_IF_ERROR(held_->trees->Draft(plan, num_launched_));
   if (step.waits && held_->sent_drafts != nullptr)
     RETURN_IF_ERROR(held_->sent_drafts->Send(plan, held_->state->slots(), handle()));
   RETURN_IF_ERROR(EnqueueStep(shape, variant, step));
@@ -511,11 +529,13 @@ void CudaBackend::Append(Row* row, const cuda::StepOutputs& outputs) {
   Slot& slot = slots_[static_cast<size_t>(row->slot)];
   const std::span<int32_t> tokens = held_->state->host_tokens(row->slot);
   const int num_drawn = info_.makes_drafts ? outputs.num_yielded[row->logit] : 1;
+  if (held_->trees != nullptr) row->accepted = outputs.accepted[row->logit];
   do {
-    tokens[static_cast<size_t>(slot.num_tokens++)] = outputs.ids[row->logit + row->num_yielded++];
+    tokens[static_cast<size_t>(slot.num_tokens++)] = outputs.ids[row->LogitOf(row->num_yielded++)];
     row->finish_reason =
         decoding::CheckStop(slot.stop, tokens.first(static_cast<size_t>(slot.num_tokens)));
   } while (row->num_yielded < num_drawn && row->finish_reason == FinishReason::kNotFinished);
+  row->CutAccepted();
   if (row->finish_reason != FinishReason::kNotFinished)
     KeepOutput(row->slot, KnownTokens(row->slot));
 }
@@ -527,20 +547,24 @@ void CudaBackend::ReadRow(const StepInFlight& step, HostRows::Row* read) {
   if (row.is_beam) return rows.Read(read);
   if (row.host_draws) return rows.DrawTokens(read, slot.stop);
   const std::span<const int32_t> tokens = held_->state->host_tokens(row.slot);
+  for (uint64_t left = row.accepted; left != 0; left &= left - 1)
+    read->path.push_back(std::countr_zero(left));
   rows.ReadDrawn(read, tokens.subspan(static_cast<size_t>(slot.num_tokens - row.num_yielded),
                                       static_cast<size_t>(row.num_yielded)));
 }
 
 void CudaBackend::Return(size_t r, const Row& row, const cuda::StepOutputs& outputs) {
   Slot& slot = slots_[static_cast<size_t>(row.slot)];
-  for (int i = row.logit; i < row.logit + row.num_yielded; ++i) {
-    slot.cum_log_prob += outputs.log_probs_all[i];
-    result_.token_ids.push_back(outputs.ids[i]);
-    result_.log_probs.push_back(outputs.log_probs[i]);
+  for (int i = 0; i < row.num_yielded; ++i) {
+    const int logit = row.LogitOf(i);
+    slot.cum_log_prob += outputs.log_probs_all[logit];
+    result_.token_ids.push_back(outputs.ids[logit]);
+    result_.log_probs.push_back(outputs.log_probs[logit]);
   }
   result_.cum_log_probs[r] = slot.cum_log_prob;
   result_.finish_reasons[r] = row.finish_reason;
   if (info_.makes_drafts) result_.num_drafted[r] = outputs.num_drafted[row.logit];
+  result_.accepted_nodes[r] = row.accepted;
 }
 
 }  // namespace
@@ -548,12 +572,14 @@ void CudaBackend::Return(size_t r, const Row& row, const cuda::StepOutputs& outp
 Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::Engine> engine,
                                                    Device& device, const MemoryPlan& plan,
                                                    const ops::OpTable& ops, ops::OpChoice choice,
-                                                   std::shared_ptr<const model::Engine> draft,
+                                                   DraftWeights draft,
                                                    const ops::OpTable& draft_ops) {
   auto backend = std::make_unique<CudaBackend>(std::move(engine), device, plan);
   RETURN_IF_ERROR(backend->Load(ops, choice, {}, device));
-  if (draft != nullptr)
-    RETURN_IF_ERROR(backend->LoadDrafts(std::move(draft), draft_ops, choice, device));
+  if (draft.model != nullptr)
+    RETURN_IF_ERROR(backend->LoadDrafts(std::move(draft.model), draft_ops, choice, device));
+  if (plan.draft_tree)
+    RETURN_IF_ERROR(backend->LoadTrees(ops, std::move(draft.eagle), draft_ops, device));
   RETURN_IF_ERROR(backend->WarmUp());
   return std::unique_ptr<Backend>(std::move(backend));
 }

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "executor/cuda/draft_model.h"
+#include "executor/cuda/eagle_model.h"
 #include "executor/cuda/late_masks.h"
+#include "executor/cuda/medusa_model.h"
 #include "executor/cuda/stage_group.h"
 #include "executor/cuda/step_adapters.h"
 #include "executor/cuda/step_state.h"
@@ -32,6 +34,14 @@ uint64_t CudaRankBytes(const model::ModelConfig& config, int max_num_tokens) {
 uint64_t CudaDraftBytes(const model::ModelConfig& draft, const model::EngineLimits& limits) {
   return cuda::DraftModel::Bytes(draft, limits.max_seq_len, limits.max_num_tokens,
                                  std::max(MemoryPlan::kMaxDraftedLogits, limits.max_batch_size));
+}
+
+uint64_t CudaEagleBytes(const model::EagleConfig& config, const MemoryPlan& plan) {
+  return cuda::EagleModel::Bytes(config, plan);
+}
+
+uint64_t CudaMedusaBytes(const model::ModelConfig& config, const MemoryPlan& plan) {
+  return cuda::MedusaModel::Bytes(config, plan);
 }
 
 }  // namespace inflight::executor

@@ -14,6 +14,7 @@
 #include "executor/cuda/step_graphs.h"
 #include "executor/cuda/step_state.h"
 #include "executor/cuda/text_drafts.h"
+#include "executor/cuda/tree_model.h"
 #include "executor/cuda/weight_ring.h"
 #include "executor/cuda_backend.h"
 #include "executor/kv_storage.h"
@@ -44,6 +45,7 @@ struct Held {
   std::unique_ptr<StepGraphs> graphs;
   std::unique_ptr<DraftModel> drafts;  // null: no model makes them
   std::unique_ptr<TextDrafts> texts;   // null: none, or out of each sequence's own text
+  std::unique_ptr<TreeModel> trees;    // null: drafts are no trees
 
   int64_t pinned_bytes() const {
     const auto of = [](const auto& part) {
@@ -51,7 +53,7 @@ struct Held {
     };
     return static_cast<int64_t>(of(state) + of(sampler) + of(to_host) + of(masks) +
                                 of(sent_drafts) + of(prompt_tables) + host_blocks.size() +
-                                engine->host_weight_bytes() + of(drafts) + of(texts));
+                                engine->host_weight_bytes() + of(drafts) + of(texts) + of(trees));
   }
 };
 

@@ -124,4 +124,18 @@ Status StepGraphs::Launch(size_t shape_idx, StepVariant variant) {
   return ToStatus(cudaGraphLaunch(executable, stream_), "cannot launch the graph of a step");
 }
 
+Status RecordPasses(std::span<const std::unique_ptr<StepGraphs>> passes, bool all,
+                    logging::Level level) {
+  const auto start = std::chrono::steady_clock::now();
+  int num_recorded = 0;
+  for (size_t i = passes.empty() ? 0 : passes.front()->shapes().size(); i-- > 0;) {
+    if (ElapsedMs(start) > kRecordingMs && !all) break;
+    for (const auto& graphs : passes) RETURN_IF_ERROR(graphs->Record(i, StepVariant::kGreedy));
+    num_recorded += static_cast<int>(passes.size());
+  }
+  logging::Log(level, "passes recorded as CUDA graphs",
+               {{"graphs", num_recorded}, {"ms", ElapsedMs(start)}});
+  return Status::Ok();
+}
+
 }  // namespace inflight::executor::cuda

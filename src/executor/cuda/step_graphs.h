@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -64,5 +65,10 @@ class StepGraphs {
   std::array<std::vector<cudaGraphExec_t>, kNumVariants> graphs_;  // [variant][shape], null = none
   int num_recorded_ = 0;
 };
+
+// Records graphs of greedy rows of several kinds of passes, for a second or so together, or all of
+// them.
+Status RecordPasses(std::span<const std::unique_ptr<StepGraphs>> passes, bool all,
+                    logging::Level level);
 
 }  // namespace inflight::executor::cuda

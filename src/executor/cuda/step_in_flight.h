@@ -3,6 +3,7 @@
 // collected.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -32,7 +33,22 @@ struct RowInFlight {
   bool is_beam = false;
   // Once the step has ended.
   int num_yielded = 0;
+  uint64_t accepted = 0;  // where drafts are a tree: bit i: node i was, and its token counts
   FinishReason finish_reason = FinishReason::kNotFinished;
+
+  // Which row of the step's logits the i-th token that it yielded was drawn from.
+  int LogitOf(int i) const {
+    if (accepted == 0 || i == 0) return logit + i;
+    uint64_t left = accepted;
+    for (int skipped = 1; skipped < i; ++skipped) left &= left - 1;
+    return logit + 1 + std::countr_zero(left);
+  }
+  // Those behind the last token that counts are no part of the sequence.
+  void CutAccepted() {
+    uint64_t cut = accepted;
+    for (int kept = 1; kept < num_yielded; ++kept) cut &= cut - 1;
+    accepted &= ~cut;
+  }
 };
 
 struct StepInFlight {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "base/check.h"
 #include "decoding/ngram_drafts.h"
 #include "executor/cuda/step_kernels.h"
 #include "ops/cuda/overlap.cuh"
@@ -19,6 +20,7 @@ constexpr int kFirstLine = 2 + StepArena::kFirstEntries;      // in int2
 constexpr int kExpandThreads = 256;
 constexpr int kSetUpThreads = 256;
 constexpr int kEndThreads = 256;
+constexpr int kMoveThreads = 128;
 constexpr int kPlaceThreads = 128;
 constexpr int kFillThreads = 256;
 constexpr int kLookUpThreads = 256;
@@ -35,6 +37,13 @@ __device__ DecodeRow LoadDecodeRow(const StepArena& arena, int row) {
   const int word = __ldcv(reinterpret_cast<const int*>(arena.decode_rows) + row);
   return {.slot = static_cast<uint16_t>(word & 0xffff),
           .draft = static_cast<uint16_t>(word >> 16 & 0xffff)};
+}
+
+// Of a row of the logits; null: its text stands at its positions.
+__device__ void SetShifts(const StepTensors& out, int row, const uint8_t* shifts) {
+  static_assert(ops::kMaxTreeDepth == sizeof(uint4));
+  reinterpret_cast<uint4*>(out.tree_shifts)[row] =
+      shifts == nullptr ? uint4{} : *reinterpret_cast<const uint4*>(shifts);
 }
 
 // One CTA, so that the entries are in the tables before rows look there.
@@ -94,6 +103,7 @@ __global__ void __launch_bounds__(kBeginThreads)
       out.logit_rows[logit + i] = row.z - 1 - num_drafts + i;
       out.logit_slots[logit + i] = is_drawn ? row.x : -1;
       if (out.logit_positions != nullptr) out.logit_positions[logit + i] = num_known;
+      if (out.tree_shifts != nullptr) SetShifts(out, logit + i, nullptr);
     }
     return;
   }
@@ -106,22 +116,26 @@ __global__ void __launch_bounds__(kBeginThreads)
     return;
   }
   int slot = r < num_rows ? decode.slot : slots.scratch_slot();
-  int known = slot == slots.scratch_slot() ? 1 : slots.num_tokens[slot] + decode.draft;
-  int id = slots.tokens[static_cast<int64_t>(slot) * slots.max_tokens + known - 1];
+  int place = slot == slots.scratch_slot() ? 0 : slots.num_tokens[slot] - 1 + decode.draft;
+  int id = slots.tokens[static_cast<int64_t>(slot) * slots.max_tokens + place];
   if (id < 0) {  // a draft that was not found
     slot = slots.scratch_slot();
-    known = 1;
+    place = 0;
     id = 0;
   }
   const bool is_scratch = slot == slots.scratch_slot();
-  const int position = known - 1;
+  int known = place + 1;
+  if (slots.tree != nullptr) {
+    const uint8_t* const shifts = slots.tree->shifts[is_scratch ? 0 : decode.draft];
+    SetShifts(out, r, shifts);
+    known -= shifts[0];
+  }
   const int64_t table = static_cast<int64_t>(slot) * slots.max_blocks;
-  const int block = slots.block_tables[table + position / slots.block_size];
+  const int block = slots.block_tables[table + place / slots.block_size];
   out.ids[r] = id;
   if (out.prompt_rows != nullptr) out.prompt_rows[r] = nullptr;
-  out.positions[r] = position;
-  out.slot_mapping[r] =
-      static_cast<int64_t>(block) * slots.block_size + position % slots.block_size;
+  out.positions[r] = known - 1;
+  out.slot_mapping[r] = static_cast<int64_t>(block) * slots.block_size + place % slots.block_size;
   out.table_rows[r] = slot;
   out.cu_seqlens_q[r + 1] = r + 1;
   out.seq_lens_kv[r] = known;
@@ -272,14 +286,114 @@ __device__ bool IsDraftOf(const StepTensors& drawn, int j) {
          drawn.logit_positions[j + 1] == drawn.logit_positions[j] + 1;
 }
 
-__device__ bool IsAccepted(const SlotState& slots, const StepTensors& drawn, int j) {
-  if (slots.forced_acceptance < 0)
-    return drawn.sampled_ids[j] == drawn.ids[drawn.logit_rows[j + 1]];
+// Where drafts are accepted whatever they are: of the token behind logits j.
+__device__ bool IsForced(const SlotState& slots, const StepTensors& drawn, int j) {
   uint32_t hash = static_cast<uint32_t>(drawn.logit_positions[j]) * 0x9E3779B1U ^
                   static_cast<uint32_t>(drawn.logit_slots[j]) * 0x85EBCA77U;
   hash = (hash ^ hash >> 15) * 0x2C1B3C6DU;
   hash = (hash ^ hash >> 12) * 0x297A2D39U;
   return static_cast<float>(hash >> 8) * 0x1p-24F < slots.forced_acceptance;
+}
+
+__device__ bool IsAccepted(const SlotState& slots, const StepTensors& drawn, int j) {
+  if (slots.forced_acceptance >= 0) return IsForced(slots, drawn, j);
+  return drawn.sampled_ids[j] == drawn.ids[drawn.logit_rows[j + 1]];
+}
+
+// Whether the j-th are the first logits of a row whose token is drawn here.
+__device__ bool BeginsRow(const StepTensors& drawn, int j) {
+  const int slot = drawn.logit_slots[j];
+  return slot >= 0 && (j == 0 || drawn.logit_slots[j - 1] != slot);
+}
+
+// The first child of a draft among the drafts [1, num_drafts] of the row whose logits begin with
+// the j-th that is the token drawn there; 0: there is none. Parents stand before children.
+__device__ int NextOfTree(const SlotState& slots, const StepTensors& drawn, int j, int draft,
+                          int num_drafts) {
+  const bool is_forced = slots.forced_acceptance >= 0;
+  if (is_forced && !IsForced(slots, drawn, j + draft)) return 0;
+  for (int next = draft + 1; next <= num_drafts; ++next)
+    if (slots.tree->parents[next] == draft &&
+        (is_forced || drawn.ids[j + next] == drawn.sampled_ids[j + draft]))
+      return next;
+  return 0;
+}
+
+// A thread for each row of the logits. Of decode rows, which come first, tokens are rows.
+__global__ void __launch_bounds__(kEndThreads)
+    AcceptTreesKernel(SlotState slots, StepTensors drawn, int num_logits) {
+  BeginOverlapped();
+  const auto j = static_cast<int>(blockIdx.x * kEndThreads + threadIdx.x);
+  if (j >= num_logits || !BeginsRow(drawn, j)) return;
+  const int slot = drawn.logit_slots[j];
+  int num_drafts = 0;
+  while (j + num_drafts + 1 < num_logits && drawn.logit_slots[j + num_drafts + 1] == slot)
+    ++num_drafts;
+  const int num_known = drawn.logit_positions[j];
+  int32_t* const tokens = slots.tokens + static_cast<int64_t>(slot) * slots.max_tokens;
+  uint64_t accepted = 0;
+  int num_yielded = 0;
+  for (int draft = 0;;) {
+    if (num_known + num_yielded < slots.max_tokens)
+      tokens[num_known + num_yielded] = drawn.sampled_ids[j + draft];
+    ++num_yielded;
+    draft = NextOfTree(slots, drawn, j, draft, num_drafts);
+    if (draft == 0) break;
+    accepted |= uint64_t{1} << (draft - 1);
+  }
+  slots.num_tokens[slot] = min(num_known + num_yielded, slots.max_tokens);
+  drawn.accepted[j] = accepted;
+  drawn.num_nodes[j] = num_drafts;
+}
+
+struct MovedKv {
+  std::byte* data;
+  int64_t layer_bytes, block_bytes, head_bytes, token_bytes;
+  int num_heads;  // of K and of V
+};
+
+// CTA (row of the logits, layer). A thread has the same bytes of every token, so that a place is
+// read before it is written: nodes stand at their own place or behind it.
+__global__ void __launch_bounds__(kMoveThreads)
+    MoveAcceptedKernel(MovedKv kv, SlotState slots, StepTensors drawn) {
+  BeginOverlapped();
+  const auto j = static_cast<int>(blockIdx.x);
+  if (!BeginsRow(drawn, j) || drawn.accepted[j] == 0) return;
+  const int first = drawn.logit_positions[j];  // the place of node 0
+  const int32_t* const table =
+      slots.block_tables + static_cast<int64_t>(drawn.logit_slots[j]) * slots.max_blocks;
+  const auto token_chunks = static_cast<int>(kv.token_bytes / sizeof(uint4));
+  for (auto i = static_cast<int>(threadIdx.x); i < kv.num_heads * token_chunks; i += kMoveThreads) {
+    std::byte* const head =
+        kv.data + blockIdx.y * kv.layer_bytes + i / token_chunks * kv.head_bytes;
+    const auto chunk = [&](int place) {
+      return reinterpret_cast<uint4*>(head +
+                                      int64_t{table[place / slots.block_size]} * kv.block_bytes +
+                                      place % slots.block_size * kv.token_bytes) +
+             i % token_chunks;
+    };
+    int to = first;
+    for (uint64_t left = drawn.accepted[j]; left != 0; left &= left - 1, ++to) {
+      const int from = first + __ffsll(static_cast<long long>(left)) - 1;
+      if (from != to) *chunk(to) = *chunk(from);
+    }
+  }
+}
+
+// A CTA for each row of the logits.
+__global__ void __launch_bounds__(kMoveThreads)
+    KeepStatesKernel(StepTensors drawn, const std::byte* states, std::byte* kept,
+                     int64_t row_bytes) {
+  BeginOverlapped();
+  const auto j = static_cast<int>(blockIdx.x);
+  if (!BeginsRow(drawn, j)) return;
+  const int last = 64 - __clzll(static_cast<long long>(drawn.accepted[j]));  // the draft
+  const auto* const from =
+      reinterpret_cast<const uint4*>(states + drawn.logit_rows[j + last] * row_bytes);
+  auto* const to = reinterpret_cast<uint4*>(kept + drawn.logit_slots[j] * row_bytes);
+  for (auto i = static_cast<int>(threadIdx.x);
+       i < static_cast<int>(row_bytes / static_cast<int64_t>(sizeof(uint4))); i += kMoveThreads)
+    to[i] = from[i];
 }
 
 // Of the row whose logits begin with the j-th.
@@ -313,6 +427,13 @@ __global__ void __launch_bounds__(kEndThreads)
     out.ids[j] = drawn.sampled_ids[j];
     out.log_probs[j] = drawn.log_probs[j];
     out.log_probs_all[j] = drawn.log_probs_all[j];
+    if (drawn.accepted != nullptr) {
+      if (!BeginsRow(drawn, j)) continue;
+      out.accepted[j] = drawn.accepted[j];
+      out.num_yielded[j] = static_cast<int16_t>(1 + __popcll(drawn.accepted[j]));
+      out.num_drafted[j] = static_cast<int16_t>(drawn.num_nodes[j]);
+      continue;
+    }
     if (drawn.logit_positions != nullptr && drawn.logit_slots[j] >= 0 &&
         (j == 0 || !IsDraftOf(drawn, j - 1)))
       Accept(slots, drawn, j, num_logits, out);
@@ -381,6 +502,37 @@ Status ExpandPrefill(const SlotState& slots, const StepTensors& tensors, int num
   LaunchOverlapped(ExpandPrefillKernel, blocks, kExpandThreads, 0, stream, slots, tensors,
                    num_decode_rows, num_rows, num_tokens);
   return LaunchStatus("expand_prefill");
+}
+
+Status AcceptTrees(const SlotState& slots, const StepTensors& tensors, int num_logits,
+                   cudaStream_t stream) {
+  LaunchOverlapped(AcceptTreesKernel, (num_logits + kEndThreads - 1) / kEndThreads, kEndThreads, 0,
+                   stream, slots, tensors, num_logits);
+  return LaunchStatus("accept_trees");
+}
+
+Status MoveAccepted(const ops::KvCacheView& kv, const SlotState& slots, const StepTensors& tensors,
+                    int num_logits, cudaStream_t stream) {
+  const auto block_bytes = static_cast<int64_t>(kv.block_bytes());
+  const MovedKv moved = {.data = kv.data,
+                         .layer_bytes = kv.num_blocks * block_bytes,
+                         .block_bytes = block_bytes,
+                         .head_bytes = static_cast<int64_t>(kv.head_bytes()),
+                         .token_bytes = kv.row() * static_cast<int64_t>(SizeOf(kv.dtype)),
+                         .num_heads = 2 * kv.num_kv_heads};
+  CHECK_EQ(static_cast<size_t>(moved.token_bytes) % sizeof(uint4), 0U);
+  LaunchOverlapped(MoveAcceptedKernel,
+                   dim3(static_cast<unsigned>(num_logits), static_cast<unsigned>(kv.num_layers)),
+                   kMoveThreads, 0, stream, moved, slots, tensors);
+  return LaunchStatus("move_accepted");
+}
+
+Status KeepStates(const StepTensors& tensors, int num_logits, const std::byte* states,
+                  std::byte* kept, int64_t row_bytes, cudaStream_t stream) {
+  CHECK_EQ(static_cast<size_t>(row_bytes) % sizeof(uint4), 0U);
+  LaunchOverlapped(KeepStatesKernel, num_logits, kMoveThreads, 0, stream, tensors, states, kept,
+                   row_bytes);
+  return LaunchStatus("keep_states");
 }
 
 Status EndStep(const SlotState& slots, const StepTensors& tensors, int num_logits,

@@ -23,6 +23,8 @@
 #include <cstdint>
 
 #include "inflight/status.h"
+#include "ops/attention.h"
+#include "ops/kv_cache_view.h"
 #include "scheduler/step_plan.h"
 
 namespace inflight::executor::cuda {
@@ -77,6 +79,20 @@ struct StepOutputs {
   // how many drafts there were.
   int16_t num_yielded[scheduler::StepPlan::kMaxRows];
   int16_t num_drafted[scheduler::StepPlan::kMaxRows];
+  // Where they are trees: bit i: node i was accepted.
+  uint64_t accepted[scheduler::StepPlan::kMaxRows];
+};
+
+// A tree of drafts (decoding/draft_tree.h) on the device. Draft 0 of a slot is its root, draft
+// i + 1 its node i, whose token stands, as its key, i places behind the newest one.
+struct TreeOnDevice {
+  static constexpr int kMaxDrafts = 64;  // and so the bits of StepOutputs::accepted
+
+  uint8_t parents[kMaxDrafts];  // drafts; of the root unused
+  uint8_t choices[kMaxDrafts];
+  uint8_t depths[kMaxDrafts];  // of the root 0
+  // PagedBatch::tree_shifts of a row of that draft.
+  uint8_t shifts[kMaxDrafts][ops::kMaxTreeDepth];
 };
 
 // What the device keeps of sequences between steps. The last slot is no sequence's: rows that only
@@ -97,7 +113,8 @@ struct SlotState {
   const std::byte** prompt_tables = nullptr;  // [num_slots]
   int32_t first_row_id = 0;                   // ids from here on are rows
   int64_t row_bytes = 0;
-  float forced_acceptance = -1;  // of drafts, whatever they are; below 0: by what is drawn
+  float forced_acceptance = -1;        // of drafts, whatever they are; below 0: by what is drawn
+  const TreeOnDevice* tree = nullptr;  // of which drafts are the first nodes; null: of none
 
   constexpr int scratch_slot() const { return num_slots - 1; }
 };
@@ -121,6 +138,12 @@ struct StepTensors {
   int32_t* sampled_ids = nullptr;  // [max_rows]
   float* log_probs = nullptr;      // [max_rows]
   float* log_probs_all = nullptr;  // [max_rows]
+  // Where drafts are trees. [max_rows, ops::kMaxTreeDepth] of each row of the logits, which is the
+  // token's row where it is a decode row's.
+  uint8_t* tree_shifts = nullptr;
+  // [max_rows] of the first logits of each row: which nodes were accepted, how many there were.
+  uint64_t* accepted = nullptr;
+  int32_t* num_nodes = nullptr;
 };
 
 // `tokens` is pinned memory, [num_tokens], `prompt_table` of the sequence's request or null. Slots
@@ -192,10 +215,26 @@ Status BeginStep(const StepArena* arenas, const SlotState& slots, const StepTens
 Status ExpandPrefill(const SlotState& slots, const StepTensors& tensors, int num_decode_rows,
                      int num_rows, int num_tokens, cudaStream_t stream);
 
-// Where drafts are made: accepts those that were drawn in their places, one after the other, and
-// appends them and the token after them to their slots. Hands what was drawn for `num_logits` rows
-// to the host and counts the step, for the device and in
-// `num_done` for the host: whoever reads that with acquire order finds the step's outputs.
+// Where drafts are trees, before EndStep: accepts a path of each and appends its tokens, and the
+// one behind it, to the slot.
+Status AcceptTrees(const SlotState& slots, const StepTensors& tensors, int num_logits,
+                   cudaStream_t stream);
+
+// Keys and values of accepted nodes move behind each other, in all layers of `kv`, as plain steps
+// would have written them; behind AcceptTrees.
+Status MoveAccepted(const ops::KvCacheView& kv, const SlotState& slots, const StepTensors& tensors,
+                    int num_logits, cudaStream_t stream);
+
+// Behind AcceptTrees: of each slot that yields the state from which its newest token was drawn goes
+// from `states` [num_tokens, row_bytes] of the step to `kept` [num_slots, row_bytes]. row_bytes: a
+// multiple of 16.
+Status KeepStates(const StepTensors& tensors, int num_logits, const std::byte* states,
+                  std::byte* kept, int64_t row_bytes, cudaStream_t stream);
+
+// Where drafts are made, but for trees: accepts those that were drawn in their places, one after
+// the other, and appends them and the token after them to their slots. Hands what was drawn for
+// `num_logits` rows to the host and counts the step, for the device and in `num_done` for the host:
+// whoever reads that with acquire order finds the step's outputs.
 Status EndStep(const SlotState& slots, const StepTensors& tensors, int num_logits,
                StepOutputs* outputs, uint64_t* num_done, cudaStream_t stream);
 

@@ -50,10 +50,34 @@ uint64_t LayOut(const MemoryPlan& plan, std::byte* base, SlotState& slots, StepT
   place(tensors.context_rows, rows);
   place(tensors.logit_slots, rows);
   if (plan.drafts != DraftSource::kNone) place(tensors.logit_positions, rows);
+  if (plan.draft_tree) {
+    place(slots.tree, 1);
+    place(tensors.tree_shifts, rows * ops::kMaxTreeDepth);
+    place(tensors.accepted, rows);
+    place(tensors.num_nodes, rows);
+  }
   place(tensors.sampled_ids, rows);
   place(tensors.log_probs, rows);
   place(tensors.log_probs_all, rows);
   return size;
+}
+
+// `tree` has at most DraftTree::kMaxNodes nodes, none deeper than ops::kMaxTreeDepth.
+TreeOnDevice TreeOf(const decoding::DraftTree& tree) {
+  static_assert(decoding::DraftTree::kMaxNodes < TreeOnDevice::kMaxDrafts);
+  static_assert(decoding::DraftTree::kMaxChoices <= 1 + UINT8_MAX);
+  TreeOnDevice out = {};
+  for (int i = 0; i < tree.size(); ++i) {
+    const decoding::DraftTree::Node& node = tree[i];
+    CHECK_LE(node.depth, ops::kMaxTreeDepth);
+    out.parents[i + 1] = static_cast<uint8_t>(node.parent + 1);
+    out.choices[i + 1] = static_cast<uint8_t>(node.choice);
+    out.depths[i + 1] = static_cast<uint8_t>(node.depth);
+    // A node of depth d that is node n stands n - (d - 1) places behind its position.
+    for (int n = i; n >= 0; n = tree[n].parent)
+      out.shifts[i + 1][node.depth - tree[n].depth] = static_cast<uint8_t>(n + 1 - tree[n].depth);
+  }
+  return out;
 }
 
 }  // namespace
@@ -70,6 +94,11 @@ Result<std::unique_ptr<StepState>> StepState::Create(const MemoryPlan& plan, Dev
   ASSIGN_OR_RETURN(state->buffer_, Buffer::Allocate(device, "step inputs", Bytes(plan)));
   LayOut(plan, state->buffer_.data(), state->slots_, state->tensors_);
   state->slots_.forced_acceptance = forced_acceptance;
+  if (plan.draft_tree) {
+    const TreeOnDevice tree = TreeOf(*plan.draft_tree);
+    RETURN_IF_ERROR(
+        device.Copy(const_cast<TreeOnDevice*>(state->slots_.tree), &tree, sizeof(tree)));
+  }
   state->looks_drafts_up_ =
       plan.drafts == DraftSource::kNgram || plan.drafts == DraftSource::kSuffix;
   const size_t host_tokens = static_cast<size_t>(plan.max_slots) *
@@ -180,6 +209,9 @@ Status StepState::Begin(const StepShape& shape, cudaStream_t stream) const {
 model::Batch StepState::BatchOf(const StepShape& shape) const {
   const int rows = shape.num_rows;
   const int tokens = shape.num_tokens;
+  TensorView tree_shifts;
+  if (tensors_.tree_shifts != nullptr)
+    tree_shifts = {tensors_.tree_shifts, DType::kU8, {rows, ops::kMaxTreeDepth}};
   return {.ids = {tensors_.ids, DType::kI32, {tokens}},
           .paged = {.num_rows = rows,
                     .num_tokens = tokens,
@@ -190,6 +222,7 @@ model::Batch StepState::BatchOf(const StepShape& shape) const {
                     .block_tables = {slots_.block_tables,
                                      DType::kI32,
                                      {slots_.num_slots, slots_.max_blocks}},
+                    .tree_shifts = tree_shifts,
                     .num_decode_rows = shape.num_decode_rows,
                     .table_rows = {tensors_.table_rows, DType::kI32, {rows}}},
           .logit_rows = {tensors_.logit_rows, DType::kI32, {shape.num_logits}},

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trees of drafts by a head of EAGLE on its model's GPU (docs/reference/speculation.md, "EAGLE";
+// what it computes is model/eagle_decoder.h), in the stream of the steps, so that the next step is
+// drafted, launched and judged without the host:
+//
+//   a step     behind its forward pass and its sampling: the head's pairs of all its tokens, whose
+//              keys and values have the block ids of the model's; of each slot that yields the
+//              state of the last pair is kept
+//   the next   pass 0: the best tokens behind each kept state; pass d: the pairs of the nodes of
+//              depth d that have children, which get the best tokens behind these
+//
+// In the model's dtype: also states and residuals, sums in float32.
+//
+// Threads: the executor's.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "decoding/cuda/device_sampler.h"
+#include "executor/cuda/eagle_kernels.h"
+#include "executor/cuda/step_graphs.h"
+#include "executor/cuda/step_state.h"
+#include "executor/cuda/tree_model.h"
+#include "executor/kv_storage.h"
+#include "executor/memory_plan.h"
+#include "model/decoder.h"
+#include "model/eagle_head.h"
+#include "model/engine.h"
+#include "ops/backend.h"
+
+namespace inflight::executor::cuda {
+
+class EagleModel : public TreeModel {
+ public:
+  // Of a plan that has a tree; `engine_ops` fit the model, `ops` the head's layer. `beside` and
+  // `state` are those of the steps; both outlive it.
+  static Result<std::unique_ptr<EagleModel>> Create(std::shared_ptr<const model::EagleHead> head,
+                                                    std::shared_ptr<const model::Engine> engine,
+                                                    ops::OpTable engine_ops, ops::OpTable ops,
+                                                    const MemoryPlan& plan,
+                                                    inflight::Stream& beside,
+                                                    const StepState& state, Device& device);
+
+  // What Create takes beside keys and values.
+  static uint64_t Bytes(const model::EagleConfig& config, const MemoryPlan& plan);
+  uint64_t pinned_bytes() const override { return arenas_.size() + best_sampler_->pinned_bytes(); }
+  const ops::KvCacheView* kv() const override { return &kv_.view(); }
+  const model::KeptResiduals* residuals() const override {
+    return kept_.layers.empty() ? nullptr : &kept_;
+  }
+  Status WarmUp(bool use_graphs, bool records_all, logging::Level level) override;
+  Status Draft(const scheduler::StepPlan& plan, uint64_t step) override;
+  Status Settle(const ops::KvCacheView& kv, const TensorView& states,
+                const StepShape& shape) override;
+
+ private:
+  struct Arrays {
+    TensorView kept;                                       // [max_num_tokens, feature_width]
+    TensorView last_states;                                // [num_slots, hidden_size]
+    TensorView own_states;                                 // [max_rows, hidden_size]: of a pass
+    TensorView embedding, residual, delta, x;              // [max_num_tokens, hidden_size]
+    TensorView wide;                                       // [max_num_tokens, 2 hidden_size]
+    TensorView qkv, q, attention, gate_up, inner, normed;  // normed: [most states, hidden_size]
+    TensorView cos_sin, logits, best, token_ids;
+    TensorView ids, positions, slot_mapping, cu_seqlens_q, seq_lens_kv, table_rows, feature_rows,
+        all, none, tree_shifts;
+  };
+  static uint64_t LayOut(const model::EagleConfig& config, const MemoryPlan& plan, std::byte* base,
+                         Arrays* out);
+
+  EagleModel(const StepState& state, inflight::Stream& beside, decoding::DraftTree tree)
+      : state_(state), beside_(beside), tree_(std::move(tree)) {}
+
+  ops::Norm NormOf(const TensorView& weight) const {
+    return {ops::NormKind::kRmsNorm, weight, {}, head_->config.layer.norm_eps};
+  }
+  // Leaves the states of the pairs in arrays_.residual.
+  Status Forward(const TensorView& ids, const TensorView& features, const int32_t* rows,
+                 bool are_own, const ops::PagedBatch& paged);
+  Status Enter(const TensorView& ids, const TensorView& features, const int32_t* rows, bool are_own,
+               int64_t num_tokens);
+  Status RunLayer(const ops::PagedBatch& paged);
+  // The best tokens behind `rows` of `states`, for the children of the rows of a pass.
+  Status Choose(int pass, const TensorView& states, const int32_t* rows, int num_rows);
+  Status Enqueue(int pass, int num_rows);
+  Status Run(int pass, int num_rows);
+  void Pack(const scheduler::StepPlan& plan, EagleArena* arena);
+
+  const StepState& state_;
+  inflight::Stream& beside_;
+  const decoding::DraftTree tree_;
+  std::shared_ptr<const model::EagleHead> head_;
+  std::shared_ptr<const model::Engine> engine_;
+  ops::OpTable engine_ops_, ops_;
+  std::unique_ptr<inflight::Stream> stream_;  // of the head's operators: their memory is its own
+  KvStorage kv_;
+  ops::SlidingWindow sliding_;
+  ops::Rope rope_;
+  float attention_scale_ = 1;
+  Buffer buffer_;
+  Arrays arrays_;
+  EagleTensors tensors_;
+  model::KeptResiduals kept_;
+  std::vector<int> num_choices_;                           // of the children of each pass's rows
+  std::vector<int> first_children_;                        // of each node; tree_.size(): has none
+  PinnedBuffer arenas_;                                    // [kNumArenas] EagleArena
+  std::unique_ptr<decoding::DeviceSampler> best_sampler_;  // of one slot, which has no rule
+  // Of the sequences that are drafted for: which row of its pass each draft has.
+  std::vector<std::array<int32_t, TreeOnDevice::kMaxDrafts>> rows_of_;
+  bool use_graphs_ = false;
+  std::vector<std::unique_ptr<StepGraphs>> graphs_;  // of each pass
+};
+
+}  // namespace inflight::executor::cuda

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/cuda/tree_model.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "executor/cuda/eagle_model.h"
+#include "executor/cuda/medusa_model.h"
+
+namespace inflight::executor::cuda {
+
+Result<std::unique_ptr<TreeModel>> MakeTreeModel(std::shared_ptr<const model::Engine> engine,
+                                                 const ops::OpTable& ops,
+                                                 std::shared_ptr<const model::EagleHead> eagle,
+                                                 const ops::OpTable& eagle_ops,
+                                                 const MemoryPlan& plan, inflight::Stream& stream,
+                                                 const StepState& state, Device& device) {
+  if (plan.drafts == DraftSource::kMedusa) {
+    ASSIGN_OR_RETURN(auto heads,
+                     MedusaModel::Create(std::move(engine), ops, plan, stream, state, device));
+    return std::unique_ptr<TreeModel>(std::move(heads));
+  }
+  CHECK(eagle != nullptr);
+  ASSIGN_OR_RETURN(auto head, EagleModel::Create(std::move(eagle), std::move(engine), ops,
+                                                 eagle_ops, plan, stream, state, device));
+  return std::unique_ptr<TreeModel>(std::move(head));
+}
+
+}  // namespace inflight::executor::cuda

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who proposes trees of drafts on a GPU, in the stream of the steps (medusa_model.h,
+// eagle_model.h).
+//
+// Threads: the executor's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/log.h"
+#include "executor/cuda/step_shape.h"
+#include "executor/cuda/step_state.h"
+#include "executor/memory_plan.h"
+#include "inflight/status.h"
+#include "model/decoder.h"
+#include "model/eagle_head.h"
+#include "ops/backend.h"
+#include "ops/kv_cache_view.h"
+#include "scheduler/step_plan.h"
+
+namespace inflight::executor::cuda {
+
+class TreeModel {
+ public:
+  virtual ~TreeModel() = default;
+
+  virtual uint64_t pinned_bytes() const = 0;
+
+  // Its own keys and values, of the blocks of the model's; null: it has none.
+  virtual const ops::KvCacheView* kv() const { return nullptr; }
+
+  // What the decoder keeps of each step; null: nothing.
+  virtual const model::KeptResiduals* residuals() const { return nullptr; }
+
+  // Runs every kind of pass once, and records graphs as steps do.
+  virtual Status WarmUp(bool use_graphs, bool records_all, logging::Level level) = 0;
+
+  // Enqueues the trees of the `step`-th step, whose inputs are packed and not begun.
+  virtual Status Draft(const scheduler::StepPlan& plan, uint64_t step) = 0;
+
+  // Enqueues what becomes of the trees of a step whose tokens are drawn: paths are accepted and
+  // move together in `kv`, and what the next trees are made of is kept. `states` are
+  // Decoder::States.
+  virtual Status Settle(const ops::KvCacheView& kv, const TensorView& states,
+                        const StepShape& shape) = 0;
+};
+
+// Of a plan that has a tree: the model's Medusa heads, or `eagle`. `ops` fit the model, `eagle_ops`
+// the head of EAGLE. `stream` and `state` are those of the steps; both outlive it.
+Result<std::unique_ptr<TreeModel>> MakeTreeModel(std::shared_ptr<const model::Engine> engine,
+                                                 const ops::OpTable& ops,
+                                                 std::shared_ptr<const model::EagleHead> eagle,
+                                                 const ops::OpTable& eagle_ops,
+                                                 const MemoryPlan& plan, inflight::Stream& stream,
+                                                 const StepState& state, Device& device);
+
+}  // namespace inflight::executor::cuda
