@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What trees of drafts cost where none is right: a model of random weights, and heads that know
-// nothing of it. Prints tokens per second with heads and without.
+// nothing of it. Prints tokens per second with heads and without. A head of EAGLE follows each step
+// with a layer, here a 22nd of the model, whatever is drafted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -132,7 +133,7 @@ TEST_F(TreesCostTest, WhereNoDraftIsRightLittleIsLost) {
                   speed.tokens_per_second / plain.tokens_per_second, plain.tokens_per_second,
                   static_cast<long long>(speed.stats.drafts_accepted),
                   static_cast<long long>(speed.stats.tokens_drafted));
-      EXPECT_GT(speed.tokens_per_second, 0.9 * plain.tokens_per_second) << name;
+      EXPECT_GT(speed.tokens_per_second, 0.85 * plain.tokens_per_second) << name;
     }
   }
 }
