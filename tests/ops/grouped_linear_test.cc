@@ -319,7 +319,7 @@ TEST_P(GroupedLinearTest, WhatDoesNotFitIsNamed) {
     LinearParams params = Params(x, w);
     params.y = y.view();
     params.scratch = small.view();
-    EXPECT_THAT(table.linear(params, stream_).message(), HasSubstr("needed uint8 [304]"));
+    EXPECT_THAT(table.linear(params, stream_).message(), HasSubstr("needed uint8 [432]"));
     params.scratch = scratch.view();
     for (const int64_t size : {-32, 8, 40, 64, 128}) {
       params.weight.group_size = size;
