@@ -33,7 +33,6 @@ INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x_first, Quads x_sec
 #include "ops/cpu/kernels_tile.h"
 #include "ops/cpu/kernels_panel.h"
 #include "ops/cpu/kernels_grouped.h"
-#include "ops/cpu/kernels_scale.h"
 #include "ops/cpu/kernels_int8.h"
 #include "ops/cpu/kernels_int4.h"
 #include "ops/cpu/kernels_fp4.h"

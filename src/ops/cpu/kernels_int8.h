@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // int8 weights times int8 activations, exact in int32. Included once by each translation unit that
-// has quads (LoadQuadWeights, MulAddQuads, kQuadTileRows, kQuadOffset), after kernels_grouped.h and
-// kernels_scale.h; all names have internal linkage.
+// has quads (LoadQuadWeights, MulAddQuads, kQuadTileRows, kQuadOffset), after kernels_grouped.h;
+// all names have internal linkage.
 //
 // Weights are stored as w + 128. What MulAddQuads adds up is (w + kQuadOffset) * x, so that
 // kQuadOffset times the row's sum comes off at the end. Sums stay within 32 bits or wrap around
 // and come back, since integer addition is modular.
 #pragma once
+
+#include "ops/cpu/kernels_scale.h"
 
 namespace inflight::ops::cpu {
 namespace {
