@@ -25,9 +25,9 @@ struct MachineLimits {
   int num_threads = 0;   // of the pool
   // Best of 1..num_threads threads over a working set of at least 1 GiB.
   double read_bytes_per_s = 0;
-  double fp32_flops = 0;  // FMA of the widest instruction set, all threads
-  double bf16_flops = 0;  // AMX, else VDPBF16PS, all threads; 0 where absent
-  double int8_ops = 0;    // AMX, else VPDPBUSD, all threads; 0 where absent
+  double fp32_flops = 0;                 // FMA of the widest instruction set, all threads
+  double bf16_flops = 0;                 // AMX, else VDPBF16PS, all threads; 0 where absent
+  double int8_ops = 0;                   // AMX, else VPDPBUSD, all threads; 0 where absent
   std::vector<ThreadLimits> by_threads;  // with 1, 2, 4, ... and all threads
 };
 

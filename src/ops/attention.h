@@ -90,8 +90,9 @@ struct QkvRopeKvParams {
                          // on CUDA of the model's dtype
   TensorView scratch;    // of the linear (linear.h); int8 weights only
   LoraTerm lora;         // of kQkv, to the projection's sums
-  TensorView q;  // [num_tokens, num_heads, kv.row()] float32, zeros behind head_dim. On CUDA of the model's dtype, and it may be the first columns of
-                 // `workspace`: then q_stride is its width
+  TensorView q;  // [num_tokens, num_heads, kv.row()] float32, zeros behind head_dim. On CUDA of the
+                 // model's dtype, and it may be the first columns of `workspace`: then q_stride is
+                 // its width
   int64_t q_stride = 0;  // elements from one token's q to the next; 0 = num_heads * kv.row()
 };
 

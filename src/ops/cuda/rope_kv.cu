@@ -277,7 +277,8 @@ __global__ void __launch_bounds__(kWideThreads) WideNormRopeKvKernel(const RopeK
 }
 
 // Any head_dim and rotary_dim that are even, at any address, with zeros behind heads whose rows are
-// longer: a pair of elements per thread, which adds up the squares of a norm by itself. Then q is not where it is read.
+// longer: a pair of elements per thread, which adds up the squares of a norm by itself. Then q is
+// not where it is read.
 template <typename T, typename Cache>
 __global__ void __launch_bounds__(kThreads)
     RopeKvAnyKernel(const RopeKvArgs args, const bool is_neox, const bool has_wide_norm) {
@@ -343,10 +344,10 @@ __global__ void __launch_bounds__(kThreads)
 
 bool HasVectors(const RopeKvArgs& args) {
   return args.row_dim == args.head_dim && args.head_dim % (2 * kVector) == 0 &&
-         args.half % kVector == 0 &&
-         args.q_stride % kVector == 0 && IsAligned(args.rows) && IsAligned(args.q) &&
-         IsAligned(args.cache) && IsAligned(args.feature_scales) && IsAligned(args.bias) &&
-         IsAligned(args.cos_sin) && IsAligned(args.q_norm) && IsAligned(args.k_norm);
+         args.half % kVector == 0 && args.q_stride % kVector == 0 && IsAligned(args.rows) &&
+         IsAligned(args.q) && IsAligned(args.cache) && IsAligned(args.feature_scales) &&
+         IsAligned(args.bias) && IsAligned(args.cos_sin) && IsAligned(args.q_norm) &&
+         IsAligned(args.k_norm);
 }
 
 template <typename T, typename Cache>
