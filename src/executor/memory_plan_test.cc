@@ -178,7 +178,7 @@ TEST(MemoryPlanTest, OnAGpuGraphsSpareSlotsAndTheScratchBlockAreTaken) {
   EXPECT_EQ(plan_of(others + 2 * roomy->kv_bytes_per_block)->num_blocks, 1);
   const Status no_room = plan_of(others + roomy->kv_bytes_per_block).status();
   EXPECT_EQ(no_room.code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(no_room.message(), HasSubstr("KV cache: not one block of 64 tokens (0.0 MiB) fits"));
+  EXPECT_THAT(no_room.message(), HasSubstr("KV cache: not one block of 64 tokens (0.1 MiB) fits"));
   EXPECT_THAT(no_room.message(), HasSubstr("(max_num_tokens 256), kernels "));
   EXPECT_THAT(no_room.message(), HasSubstr(", graphs 286.1 MiB, inputs "));
   EXPECT_THAT(no_room.message(),
@@ -200,7 +200,10 @@ TEST(MemoryPlanTest, TheHostPoolOfAGpuIsPinnedMemory) {
   EXPECT_EQ(pool.host_pool_bytes(), 5 * none.kv_bytes_per_block);
   EXPECT_EQ(pool.kv_bytes(), none.kv_bytes()) << "of the GPU";
   EXPECT_THAT(pool.ToString(), HasSubstr("5 blocks for what the KV cache gives up, in pinned"));
-  const MemoryPlan cpu = plan_of(DeviceKind::kCpu, 5 * none.kv_bytes_per_block);
+  const uint64_t cpu_block_bytes = plan_of(DeviceKind::kCpu, 0).kv_bytes_per_block;
+  EXPECT_EQ(none.kv_bytes_per_block, cpu_block_bytes * 64 / static_cast<uint64_t>(config.head_dim))
+      << "heads are stored in rows of 64";
+  const MemoryPlan cpu = plan_of(DeviceKind::kCpu, 5 * cpu_block_bytes);
   EXPECT_EQ(cpu.kv_bytes(), cpu.kv_bytes_per_block * (static_cast<uint64_t>(cpu.num_blocks) + 5));
 }
 

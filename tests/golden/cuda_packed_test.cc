@@ -90,8 +90,8 @@ void WriteBlocks(const std::filesystem::path& from, const std::filesystem::path&
   ASSERT_TRUE(WriteFile(to / "config.json", config.dump()).ok());
 }
 
-// `from`, a plain directory, with its experts as compressed-tensors packs them: int8 with a scale
-// for each row, or int4 in groups of 32.
+// `from`, a plain directory, with its experts as compressed-tensors packs them in groups of 32:
+// int8 or int4.
 void WritePackedExperts(const std::filesystem::path& from, int num_bits,
                         const std::filesystem::path& to) {
   const auto set = artifact::TensorSet::OpenModel(from);
@@ -110,17 +110,17 @@ void WritePackedExperts(const std::filesystem::path& from, int num_bits,
     }
     ASSERT_EQ(tensor.dtype, DType::kF32);
     const int64_t rows = tensor.shape[0], columns = tensor.shape[1];
-    const int64_t group = num_bits == 4 ? 32 : columns;
+    constexpr int64_t kGroup = 32;
     const int per_word = 32 / num_bits, most = (1 << (num_bits - 1)) - 1;
-    std::vector<float> scales(static_cast<size_t>(rows * columns / group));
+    std::vector<float> scales(static_cast<size_t>(rows * columns / kGroup));
     std::vector<uint32_t> words(static_cast<size_t>(rows * columns / per_word));
     const auto at = [&](int64_t i) { return LoadAs<float>(tensor.data.data(), i); };
     for (int64_t i = 0; i < rows * columns; ++i) {
-      float& scale = scales[static_cast<size_t>(i / group)];
+      float& scale = scales[static_cast<size_t>(i / kGroup)];
       scale = std::max(scale, std::abs(at(i)) / static_cast<float>(most));
     }
     for (int64_t i = 0; i < rows * columns; ++i) {
-      const float code = std::round(at(i) / scales[static_cast<size_t>(i / group)]);
+      const float code = std::round(at(i) / scales[static_cast<size_t>(i / kGroup)]);
       words[static_cast<size_t>(i / per_word)] |=
           static_cast<uint32_t>(static_cast<int>(code) + most + 1) << (i % per_word * num_bits);
     }
@@ -128,7 +128,7 @@ void WritePackedExperts(const std::filesystem::path& from, int num_bits,
     const int64_t shape[] = {rows, columns};
     add(stem + ".weight_packed", DType::kI32, {rows, columns / per_word},
         std::as_bytes(std::span(words)));
-    add(stem + ".weight_scale", DType::kF32, {rows, columns / group},
+    add(stem + ".weight_scale", DType::kF32, {rows, columns / kGroup},
         std::as_bytes(std::span(scales)));
     add(stem + ".weight_shape", DType::kI64, {2}, std::as_bytes(std::span(shape)));
   }
@@ -139,8 +139,8 @@ void WritePackedExperts(const std::filesystem::path& from, int num_bits,
   ASSERT_TRUE(writer->Finish().ok());
   auto config = nlohmann::json::parse(*ReadFile(from / "config.json"));
   nlohmann::json weights = {{"num_bits", num_bits}, {"type", "int"}, {"symmetric", true}};
-  weights["strategy"] = num_bits == 4 ? "group" : "channel";
-  if (num_bits == 4) weights["group_size"] = 32;
+  weights["strategy"] = "group";
+  weights["group_size"] = 32;
   config["quantization_config"] = {
       {"quant_method", "compressed-tensors"},
       {"format", "pack-quantized"},

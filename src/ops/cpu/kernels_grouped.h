@@ -85,6 +85,8 @@ struct GroupedProduct {
   template <int kRows, int kWide>
   struct Sums {
     static constexpr bool kInRegisters = kRows <= kKeptRows;
+    static constexpr int kHeldRows = kInRegisters * (kRows - 1) + 1;
+    static constexpr int kHeldColumns = kInRegisters * (kWide - 1) + 1;
     INFLIGHT_INLINE explicit Sums(float* sums) : out(sums) {
       if constexpr (kInRegisters) {
 #pragma GCC unroll 8
@@ -120,7 +122,7 @@ struct GroupedProduct {
       }
     }
     float* out;
-    Vec kept[kInRegisters ? kRows : 1][kInRegisters ? kWide : 1];
+    Vec kept[kHeldRows][kHeldColumns];
   };
 
   template <int kRows, int kWide>

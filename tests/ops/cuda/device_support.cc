@@ -145,9 +145,9 @@ void DeviceCache::Fill(int layer, int sequence, int seq_len, uint64_t seed) {
     const int64_t slot = Slot(sequence, static_cast<int>(position));
     for (const bool is_value : {false, true})
       for (int head = 0; head < host_.num_kv_heads; ++head)
-        for (int d = 0; d < host_.head_dim; ++d)
+        for (int d = 0; d < host_.row(); ++d)  // zeros behind a head
           StoreFloat(host_.data, host_.dtype, ElementIndex(layer, slot, is_value, head, d),
-                     random.Uniform());
+                     d < host_.head_dim ? random.Uniform() : 0);
   });
 }
 
