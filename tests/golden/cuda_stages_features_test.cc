@@ -181,7 +181,12 @@ TEST_F(CudaStagesFeaturesTest, PrefixesComeBackFromTheHostPool) {
 }
 
 TEST_F(CudaStagesFeaturesTest, StreamedWeightsChangeNoAnswer) {
-  if (gpus[0] == gpus[1]) GTEST_SKIP() << "copies of ranks that share a GPU wait for each other";
+  // A copy to a GPU waits for what its queue holds, which may be a kernel that waits for the rank
+  // whose copy stands behind it: cuda_ranks_test, with a GPU for each rank, runs this. The plan of
+  // streamed layers, which needs no GPU, is weight_plan_test.cc's.
+  if (gpus[0] == gpus[1])
+    GTEST_SKIP() << "ranks share a GPU, whose copies would wait for each other; cuda_ranks_test "
+                    "runs this with a GPU for each rank";
   const auto model = builder::Describe(kDemoModel, {});
   ASSERT_TRUE(model.ok());
   const auto requests = RequestsOfAllKinds(model->config.vocab_size);
