@@ -67,13 +67,7 @@ class CudaBackend : public CudaRank {
     result_.Reserve(info_.max_batch_size);
   }
 
-  ~CudaBackend() override {
-    cudaSetDevice(device_index_);
-    if (is_stuck_)
-      (void)held_.release();
-    else if (held_->stream != nullptr)
-      cudaStreamSynchronize(handle());
-  }
+  ~CudaBackend() override { FinishSteps(held_, device_index_, is_stuck_); }
 
   Status Load(const ops::OpTable& ops, ops::OpChoice choice, comm::RankGroups groups,
               Device& device);

@@ -39,13 +39,7 @@ class FrontStage : public CudaRank {
       step.prompt_ends.reserve(static_cast<size_t>(info_.max_batch_size));
   }
 
-  ~FrontStage() override {
-    cudaSetDevice(device_index_);
-    if (is_stuck_)
-      (void)held_.release();
-    else if (held_->stream != nullptr)
-      cudaStreamSynchronize(handle());
-  }
+  ~FrontStage() override { FinishSteps(held_, device_index_, is_stuck_); }
 
   Status Load(const ops::OpTable& ops, ops::OpChoice choice, comm::RankGroups groups,
               Device& device) {

@@ -78,4 +78,12 @@ Status RunAllKinds(int max_num_tokens, const StepGraphs& graphs, const RunOnScra
   return Status::Ok();
 }
 
+void FinishSteps(std::unique_ptr<Held>& held, int device_index, bool is_stuck) {
+  cudaSetDevice(device_index);
+  if (is_stuck)
+    (void)held.release();
+  else if (held->stream != nullptr)
+    cudaStreamSynchronize(ops::cuda::AsCuda(*held->stream).handle());
+}
+
 }  // namespace inflight::executor::cuda

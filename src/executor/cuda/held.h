@@ -68,6 +68,10 @@ struct LayersToLoad {
 Status LoadLayers(const LayersToLoad& with, const BackendInfo& info, Device& device, Held& held,
                   StepGraphs::Enqueue enqueue);
 
+// Before `held` is freed: waits for what its stream has to do. Where the GPU is stuck nobody frees
+// it.
+void FinishSteps(std::unique_ptr<Held>& held, int device_index, bool is_stuck);
+
 // Enqueues what a step of a search does to its beams; with all of their tokens, which are
 // host_tokens then, or the last one of each alone. `copies` is memory to be used again.
 Status PlaceBeams(const Held& held, const BeamMove& move, bool with_tokens,
