@@ -161,12 +161,9 @@ Result<std::unique_ptr<EagleModel>> EagleModel::Create(std::shared_ptr<const mod
   made->engine_ = std::move(engine);
   made->engine_ops_ = std::move(engine_ops);
   made->ops_ = std::move(ops);
-  for (int pass = 0; pass < std::ssize(made->num_choices_); ++pass)
-    made->graphs_.push_back(std::make_unique<StepGraphs>(
-        GraphShapes(MaxPassRows(plan), /*max_tokens=*/0), handle,
-        [eagle = made.get(), pass](const StepShape& shape, StepVariant /*variant*/) {
-          return eagle->Enqueue(pass, shape.num_rows);
-        }));
+  made->passes_ = std::make_unique<PassGraphs>(
+      static_cast<int>(made->num_choices_.size()), MaxPassRows(plan), beside,
+      [eagle = made.get()](int pass, int num_rows) { return eagle->Enqueue(pass, num_rows); });
   return made;
 }
 
@@ -343,29 +340,15 @@ Status EagleModel::Enqueue(int pass, int num_rows) {
   return Choose(pass, states, tensors_.all, num_rows);
 }
 
-Status EagleModel::Run(int pass, int num_rows) {
-  StepGraphs& graphs = *graphs_[static_cast<size_t>(pass)];
-  const size_t graph = graphs.Find(StepShape::Decode(num_rows));
-  if (use_graphs_ && graph < graphs.shapes().size())
-    return graphs.Launch(graph, StepVariant::kGreedy);
-  return Enqueue(pass, num_rows);
-}
-
-// On arenas that name nobody.
 Status EagleModel::WarmUp(bool use_graphs, bool records_all, logging::Level level) {
-  for (const StepShape& shape : graphs_.front()->shapes())
-    for (int pass = 0; pass < std::ssize(graphs_); ++pass)
-      RETURN_IF_ERROR(Enqueue(pass, shape.num_rows));
-  use_graphs_ = use_graphs;
-  RETURN_IF_ERROR(stream_->Synchronize());
-  return use_graphs ? RecordPasses(graphs_, records_all, level) : Status::Ok();
+  return passes_->WarmUp(use_graphs, records_all, level);
 }
 
 // A node's feature is in the row that its parent has in the pass before.
 void EagleModel::Pack(const scheduler::StepPlan& plan, EagleArena* arena) {
   const auto rows = std::span(plan.rows).first(static_cast<size_t>(plan.num_decode_rows));
   int num_rows = 0;
-  for (int pass = 0; pass < std::ssize(graphs_); ++pass) {
+  for (int pass = 0; pass < passes_->size(); ++pass) {
     const int begin = arena->begins[pass] = num_rows;
     size_t entry = 0;
     for (const scheduler::PlanRow& row : rows) {
@@ -387,16 +370,16 @@ void EagleModel::Pack(const scheduler::StepPlan& plan, EagleArena* arena) {
               pass == 1 ? row.slot : rows_of[static_cast<size_t>(tree_[node].parent + 1)]);
     }
   }
-  arena->begins[graphs_.size()] = num_rows;
+  arena->begins[passes_->size()] = num_rows;
 }
 
 Status EagleModel::Draft(const scheduler::StepPlan& plan, uint64_t step) {
   EagleArena& arena = reinterpret_cast<EagleArena*>(arenas_.data())[step % kNumArenas];
   Pack(plan, &arena);
-  for (int pass = 0; pass < std::ssize(graphs_); ++pass) {
+  for (int pass = 0; pass < passes_->size(); ++pass) {
     const int num_rows = arena.begins[pass + 1] - arena.begins[pass];
     if (num_rows == 0) break;
-    RETURN_IF_ERROR(Run(pass, num_rows));
+    RETURN_IF_ERROR(passes_->Run(pass, num_rows));
   }
   return Status::Ok();
 }

@@ -20,7 +20,7 @@
 
 #include "decoding/cuda/device_sampler.h"
 #include "executor/cuda/eagle_kernels.h"
-#include "executor/cuda/step_graphs.h"
+#include "executor/cuda/pass_graphs.h"
 #include "executor/cuda/step_state.h"
 #include "executor/cuda/tree_model.h"
 #include "executor/kv_storage.h"
@@ -85,7 +85,6 @@ class EagleModel : public TreeModel {
   // The best tokens behind `rows` of `states`, for the children of the rows of a pass.
   Status Choose(int pass, const TensorView& states, const int32_t* rows, int num_rows);
   Status Enqueue(int pass, int num_rows);
-  Status Run(int pass, int num_rows);
   void Pack(const scheduler::StepPlan& plan, EagleArena* arena);
 
   const StepState& state_;
@@ -109,8 +108,7 @@ class EagleModel : public TreeModel {
   std::unique_ptr<decoding::DeviceSampler> best_sampler_;  // of one slot, which has no rule
   // Of the sequences that are drafted for: which row of its pass each draft has.
   std::vector<std::array<int32_t, TreeOnDevice::kMaxDrafts>> rows_of_;
-  bool use_graphs_ = false;
-  std::vector<std::unique_ptr<StepGraphs>> graphs_;  // of each pass
+  std::unique_ptr<PassGraphs> passes_;  // of each pass
 };
 
 }  // namespace inflight::executor::cuda

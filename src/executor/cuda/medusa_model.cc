@@ -103,12 +103,9 @@ Result<std::unique_ptr<MedusaModel>> MedusaModel::Create(
   RETURN_IF_ERROR(FillRange(made->all_.as<int32_t>(), 0, max_rows, handle));
   made->engine_ = std::move(engine);
   made->ops_ = std::move(ops);
-  for (int head = 0; head < std::ssize(made->num_choices_); ++head)
-    made->graphs_.push_back(std::make_unique<StepGraphs>(
-        GraphShapes(max_rows, /*max_tokens=*/0), handle,
-        [heads = made.get(), head](const StepShape& shape, StepVariant /*variant*/) {
-          return heads->Enqueue(head, shape.num_rows);
-        }));
+  made->passes_ = std::make_unique<PassGraphs>(
+      static_cast<int>(made->num_choices_.size()), max_rows, stream,
+      [heads = made.get()](int head, int num_rows) { return heads->Enqueue(head, num_rows); });
   return made;
 }
 
@@ -152,22 +149,8 @@ Status MedusaModel::Enqueue(int head, int num_rows) {
   return PlaceNodes(arenas, slots, best, count, /*depth=*/head + 1, num_rows, handle);
 }
 
-Status MedusaModel::Run(int head, int num_rows) {
-  StepGraphs& graphs = *graphs_[static_cast<size_t>(head)];
-  const size_t graph = graphs.Find(StepShape::Decode(num_rows));
-  if (use_graphs_ && graph < graphs.shapes().size())
-    return graphs.Launch(graph, StepVariant::kGreedy);
-  return Enqueue(head, num_rows);
-}
-
-// On arenas that name nobody.
 Status MedusaModel::WarmUp(bool use_graphs, bool records_all, logging::Level level) {
-  for (const StepShape& shape : graphs_.front()->shapes())
-    for (int head = 0; head < std::ssize(graphs_); ++head)
-      RETURN_IF_ERROR(Enqueue(head, shape.num_rows));
-  use_graphs_ = use_graphs;
-  RETURN_IF_ERROR(stream_.Synchronize());
-  return use_graphs ? RecordPasses(graphs_, records_all, level) : Status::Ok();
+  return passes_->WarmUp(use_graphs, records_all, level);
 }
 
 Status MedusaModel::Draft(const scheduler::StepPlan& plan, uint64_t step) {
@@ -183,7 +166,7 @@ Status MedusaModel::Draft(const scheduler::StepPlan& plan, uint64_t step) {
   }
   if (arena.num_entries == 0) return Status::Ok();
   for (int head = 0; head < tree_.Depth(num_nodes); ++head)
-    RETURN_IF_ERROR(Run(head, arena.num_entries));
+    RETURN_IF_ERROR(passes_->Run(head, arena.num_entries));
   return Status::Ok();
 }
 

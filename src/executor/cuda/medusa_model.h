@@ -15,7 +15,7 @@
 
 #include "decoding/cuda/device_sampler.h"
 #include "executor/cuda/medusa_kernels.h"
-#include "executor/cuda/step_graphs.h"
+#include "executor/cuda/pass_graphs.h"
 #include "executor/cuda/step_state.h"
 #include "executor/cuda/tree_model.h"
 #include "executor/memory_plan.h"
@@ -46,7 +46,6 @@ class MedusaModel : public TreeModel {
       : state_(state), stream_(stream), tree_(std::move(tree)) {}
 
   Status Enqueue(int head, int num_rows);
-  Status Run(int head, int num_rows);
 
   const StepState& state_;
   inflight::Stream& stream_;
@@ -62,8 +61,7 @@ class MedusaModel : public TreeModel {
   std::vector<int> num_choices_;    // of each head
   PinnedBuffer arenas_;             // [kNumArenas] MedusaArena
   std::unique_ptr<decoding::DeviceSampler> best_sampler_;  // of one slot, which has no rule
-  bool use_graphs_ = false;
-  std::vector<std::unique_ptr<StepGraphs>> graphs_;  // of each head
+  std::unique_ptr<PassGraphs> passes_;                     // of each head
 };
 
 }  // namespace inflight::executor::cuda
