@@ -378,8 +378,14 @@ class Clients:
                 if end.is_over and (len(requests) == 1 or end.is_accepted):
                     to_send.put_nowait(None)
         except asyncio.CancelledError:
-            if not end.is_canceled:
+            # grpc.aio says so, too, when a call ends otherwise while a message is being sent.
+            if asyncio.current_task().cancelling() > 0:
                 raise
+            if not end.is_canceled:
+                code = await call.code()
+                if timeout_s is None or code != grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise RuntimeError(f"the stream ended: {code}, {await call.details()}") from None
+                end.is_canceled = not end.is_over
         except grpc.aio.AioRpcError as e:
             # A deadline that comes while a message is being sent is reported as the client's own failure to send.
             if timeout_s is None or (e.code() != grpc.StatusCode.DEADLINE_EXCEEDED and e.details() != NOT_SENT):
