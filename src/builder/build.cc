@@ -52,8 +52,9 @@ Result<artifact::RankMapping> RanksToBuild(const WeightSource& source,
     RETURN_IF_ERROR(CheckMapping(source, options));
   if (options.merge_ranks || ranks.num_ranks() == 1) return artifact::RankMapping{};
   const char* why = nullptr;
-  if (options.target == DeviceKind::kCuda && source.config.num_medusa_heads > 0)
-    why = "GPUs that share a model judge no trees of Medusa's heads";
+  if (options.target == DeviceKind::kCuda && ranks.pp_size > 1 &&
+      source.config.num_medusa_heads > 0)
+    why = "stages on GPUs judge no trees of Medusa's heads";
   if (why == nullptr) return ranks;
   logging::Info("the ranks become one engine",
                 {{"path", source.where}, {"ranks", ranks.num_ranks()}, {"reason", why}});
@@ -116,12 +117,12 @@ Result<std::unique_ptr<WeightSource>> OpenWhole(const std::filesystem::path& dir
 }
 
 // Leaves what the rank of `options` holds.
-Status TakeRankOf(const OpenOptions& options, WeightSource& source) {
+Status TakeRankOf(const OpenOptions& options, DeviceKind target, WeightSource& source) {
   if (options.ranks.num_ranks() == 1) return Status::Ok();
   const Result<Sharding> sharding = DivideOver(options.ranks, source);
   if (!sharding.ok())
     return sharding.status().WithPrefix("tensor_parallel_size, pipeline_parallel_size");
-  TakeRank(*sharding, options.rank, source);
+  TakeRank(*sharding, options.rank, target, source);
   return Status::Ok();
 }
 
@@ -135,7 +136,7 @@ Result<std::shared_ptr<const model::Engine>> OpenSource(const std::filesystem::p
       const model::EngineLimits limits,
       model::ResolveLimits(source->config, options.limits.value_or(model::ServedAsItIs())));
   if (options.rank == 0) RETURN_IF_ERROR(CheckCopies(*source, device.cpu_pool()));
-  RETURN_IF_ERROR(TakeRankOf(options, *source));
+  RETURN_IF_ERROR(TakeRankOf(options, device.kind(), *source));
   RETURN_IF_ERROR(model::CheckRuns(source->config, device));  // a rank's part has its own sizes
   const auto fill = [&](std::span<const PlacedSlot> slots) {
     if (device.kind() == DeviceKind::kCuda) return UploadSlots(*source, slots, device, progress);
@@ -161,7 +162,7 @@ Result<EngineConfig> WriteRanks(const Sharding& sharding, const BuildOptions& op
     if (num_ranks > 1) {
       source.config = written.model;
       source.recipes = whole;
-      TakeRank(sharding, rank, source);
+      TakeRank(sharding, rank, options.target, source);
     }
     const std::filesystem::path path = options.output_dir / artifact::EngineFileName(rank);
     const auto report = [&](double fraction, std::string_view what) {
@@ -249,7 +250,7 @@ Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
   if (kind == SourceKind::kEngine) return DescribeEngine(dir, options);
   ASSIGN_OR_RETURN(const auto source, OpenWhole(dir, options, options.target));
-  RETURN_IF_ERROR(TakeRankOf(options, *source));
+  RETURN_IF_ERROR(TakeRankOf(options, options.target, *source));
   ASSIGN_OR_RETURN(
       const model::EngineLimits limits,
       model::ResolveLimits(source->config, options.limits.value_or(model::ServedAsItIs())));

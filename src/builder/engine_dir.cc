@@ -245,7 +245,8 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
   ASSIGN_OR_RETURN(const EngineTable table, ReadTable(dir, config, options.rank));
   RETURN_IF_ERROR(CheckTarget(path, table.target, device.kind()));
   if (ranks.num_ranks() > 1)
-    config.model = ConfigOfRank(std::move(config.model), config.sharding, options.rank);
+    config.model =
+        ConfigOfRank(std::move(config.model), config.sharding, options.rank, device.kind());
   RETURN_IF_ERROR(model::CheckRuns(config.model, device));
 
   auto engine = std::make_shared<model::Engine>();
@@ -313,10 +314,8 @@ Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenO
                           .limits = config.limits,
                           .ranks = ranks,
                           .tokenizer_dir = TokenizerDir(dir)};
-  if (!is_whole) {
+  if (!is_whole)
     RETURN_IF_ERROR(CheckRanks(dir, ranks, options.ranks.tp_size, options.ranks.pp_size).status());
-    description.config = ConfigOfRank(std::move(config.model), config.sharding, options.rank);
-  }
   const int first = is_whole ? 0 : options.rank;
   const int end = is_whole ? ranks.num_ranks() : options.rank + 1;
   for (int rank = first; rank < end; ++rank) {
@@ -324,6 +323,9 @@ Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenO
     ASSIGN_OR_RETURN(description.target, TargetOf(dir / artifact::EngineFileName(rank), table));
     description.weight_bytes += table.file_bytes - table.data_offset;
   }
+  if (!is_whole)
+    description.config =
+        ConfigOfRank(std::move(config.model), config.sharding, options.rank, description.target);
   description.layer_bytes = LayerBytes(description.config, description.target);
   return description;
 }

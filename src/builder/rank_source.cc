@@ -69,7 +69,15 @@ Result<Sharding> DivideOver(const artifact::RankMapping& ranks, WeightSource& so
   return sharding;
 }
 
-model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& sharding, int rank) {
+namespace {
+
+// On CPUs the leader drafts, on GPUs every rank.
+bool HasHeads(int rank, DeviceKind target) { return rank == 0 || target == DeviceKind::kCuda; }
+
+}  // namespace
+
+model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& sharding, int rank,
+                                DeviceKind target) {
   const artifact::RankMapping& ranks = sharding.ranks;
   model::RankPart& part = config.part;
   part = {.tp_rank = rank % ranks.tp_size,
@@ -86,25 +94,25 @@ model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& shard
   config.num_kv_heads = std::max(config.num_kv_heads / ranks.tp_size, 1);
   config.intermediate_size /= ranks.tp_size;
   config.expert_intermediate_size /= ranks.tp_size;
-  if (rank != 0) config.num_medusa_heads = 0;
+  if (!HasHeads(rank, target)) config.num_medusa_heads = 0;
   return config;
 }
 
-void TakeRank(const Sharding& sharding, int rank, WeightSource& source) {
+void TakeRank(const Sharding& sharding, int rank, DeviceKind target, WeightSource& source) {
   std::unordered_map<std::string, WeightRecipe> recipes;
   model::DecoderWeights unused;
   for (const model::WeightSlot& slot : model::WeightSlots(source.config, unused)) {
     const auto whole = source.recipes.find(slot.name);
     if (whole == source.recipes.end()) continue;  // scales that quantising makes
     if (slot.name.starts_with(model::kMedusaHeads)) {
-      if (rank == 0) recipes.emplace(slot.name, whole->second);
+      if (HasHeads(rank, target)) recipes.emplace(slot.name, whole->second);
       continue;
     }
     for (const Shard& shard : ShardsOf(source.config, sharding, slot))
       if (shard.rank == rank) recipes.emplace(shard.name, Cut(whole->second, shard));
   }
   source.recipes = std::move(recipes);
-  source.config = ConfigOfRank(std::move(source.config), sharding, rank);
+  source.config = ConfigOfRank(std::move(source.config), sharding, rank, target);
 }
 
 }  // namespace inflight::builder

@@ -23,12 +23,13 @@ std::string TiedName(std::string_view name);
 // becomes a tensor of its own in `source`. Errors as of CheckSharding.
 Result<Sharding> DivideOver(const artifact::RankMapping& ranks, WeightSource& source);
 
-// Configuration of rank `rank` of a model that divides as `sharding` says.
-model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& sharding, int rank);
+// Configuration of rank `rank` on `target` of a model that divides as `sharding` says.
+model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& sharding, int rank,
+                                DeviceKind target);
 
 // Leaves of `source`, a whole model that DivideOver has divided, what that rank holds: its
-// configuration and the recipes of its tensors. Rank 0 has Medusa's heads whole, whichever ranks of
-// a checkpoint have parts of them.
-void TakeRank(const Sharding& sharding, int rank, WeightSource& source);
+// configuration and the recipes of its tensors. Rank 0, and on GPUs every rank, has Medusa's heads
+// whole, whichever ranks of a checkpoint have parts of them.
+void TakeRank(const Sharding& sharding, int rank, DeviceKind target, WeightSource& source);
 
 }  // namespace inflight::builder

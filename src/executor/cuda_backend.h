@@ -64,6 +64,10 @@ class CudaRank : public Backend {
   // Before WarmUp: the draft model, whole, which drafts on this rank as on all.
   virtual Status LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
                             ops::OpChoice choice, Device& device) = 0;
+  // Before WarmUp, of a plan that has a tree: Medusa's heads of its engine, or `eagle`. All ranks
+  // draft with `ops` alike.
+  virtual Status LoadTrees(std::shared_ptr<const model::EagleHead> eagle, const ops::OpTable& ops,
+                           Device& device) = 0;
   // After all ranks are loaded and before the first step, for each on a thread of its own.
   virtual Status WarmUp() = 0;
   // Returns when the steps that it launched have ended; the other ranks have to launch them too.

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "comm/rendezvous.h"
+#include "executor/cuda_backend.h"
 #include "executor/local_backend.h"
 #include "executor/rank_call.h"
 
@@ -20,8 +21,8 @@ namespace inflight::executor {
 // What a rank is made of.
 struct RankOfProcess {
   std::shared_ptr<const model::Engine> engine;
-  Device& device;                                        // a GPU
-  std::shared_ptr<const model::Engine> draft = nullptr;  // the whole of it; null: no draft model
+  Device& device;           // a GPU
+  DraftWeights draft = {};  // whole; none of both: no draft model, no head of EAGLE
   ExecutorOptions options = {};
   std::string ops = {};  // as of CreateLocalBackend
 };

@@ -12,21 +12,22 @@
 #include <string>
 #include <vector>
 
+#include "executor/cuda_backend.h"
 #include "executor/local_backend.h"
 
 namespace inflight::executor {
 
 // The ranks of `engines`, [tp_size * pp_size] as of model::RankPart, each on its place of
 // `devices`: GPUs.
-// Each takes as many KV blocks as the rank with the least room. `drafts`, where a draft model
-// proposes tokens: the whole of it on each GPU, since each rank drafts. kUnimplemented names what
-// ranks on GPUs do not do; errors else as of CreateLocalBackend.
+// Each takes as many KV blocks as the rank with the least room. `drafts`, where a draft model or a
+// head of EAGLE proposes tokens: the whole of it on each GPU, since each rank drafts; else empty.
+// kUnimplemented names what ranks on GPUs do not do; errors else as of CreateLocalBackend.
 using RankEngines = std::vector<std::shared_ptr<const model::Engine>>;
 Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
                                      const std::vector<Device*>& devices,
                                      const ExecutorOptions& options,
                                      const std::string& force_ops = {},
-                                     const RankEngines& drafts = {});
+                                     const std::vector<DraftWeights>& drafts = {});
 
 // What CreateCudaRanks refuses of what a model is to run with, before its weights are read.
 // `has_draft_model`: one proposes tokens.

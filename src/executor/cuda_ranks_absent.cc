@@ -8,7 +8,7 @@ Status CheckCudaRanks(const model::RankPart&, const ExecutorOptions&, bool) { re
 
 Result<LocalBackend> CreateCudaRanks(const RankEngines&, const std::vector<Device*>&,
                                      const ExecutorOptions&, const std::string&,
-                                     const RankEngines&) {
+                                     const std::vector<DraftWeights>&) {
   return Unimplemented("device: got cuda, this program was built without CUDA");
 }
 

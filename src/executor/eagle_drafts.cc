@@ -44,7 +44,7 @@ class EagleDrafts::RankedTarget : public model::EagleTarget {
 
   Status Embed(const TensorView& ids, const TensorView& y, inflight::Stream& stream) override {
     RETURN_IF_ERROR(leader_.Embed(ids));
-    return decoder_->Embed(ids, y, stream);
+    return decoder_->Embed(ids, y, stream).status();
   }
   Status HeadLogits(const TensorView& x, const TensorView& logits,
                     inflight::Stream& stream) override {
@@ -56,7 +56,7 @@ class EagleDrafts::RankedTarget : public model::EagleTarget {
             all.as<std::byte>() + BytesOf(all.dtype, done * width), all.dtype, {n, width}};
       };
       RETURN_IF_ERROR(leader_.HeadLogits(some(x)));
-      RETURN_IF_ERROR(decoder_->HeadLogits(some(x), some(logits), stream));
+      RETURN_IF_ERROR(decoder_->HeadLogits(some(x), /*rows=*/{}, some(logits), stream).status());
     }
     return Status::Ok();
   }

@@ -132,11 +132,11 @@ Result<DraftSource> SourceOf(const model::ModelConfig& config, DeviceKind device
                                        "one of both out"
                                      : "the model has no Medusa heads; leave it out, or convert "
                                        "the model with --medusa-model-dir");
-  if (source == DraftSource::kMedusa && device == DeviceKind::kCuda && !config.part.is_whole())
+  if (source == DraftSource::kMedusa && device == DeviceKind::kCuda && config.part.pp_size > 1)
     return Unimplemented("speculation",
-                         "GPUs that share a model judge no trees of Medusa's heads; use "
-                         "--speculation none, ngram or suffix, which leave the heads out, one GPU, "
-                         "or --device cpu");
+                         "stages on GPUs judge no trees of Medusa's heads; use --speculation none "
+                         "or ngram, which leave the heads out, tensor_parallel_size alone, or "
+                         "--device cpu");
   return source;
 }
 

@@ -47,6 +47,9 @@ class FakeRank : public CudaRank {
                     Device&) override {
     return Internal("not told");
   }
+  Status LoadTrees(std::shared_ptr<const model::EagleHead>, const ops::OpTable&, Device&) override {
+    return Internal("not told");
+  }
   Status WarmUp() override { return Note("warm up"); }
   Status AwaitSteps() override { return Note("await"); }
   Status SetupSlot(const SlotSetup& setup) override {

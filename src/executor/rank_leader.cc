@@ -281,13 +281,14 @@ Status RankFollower::Do(std::span<const std::byte> call) {
     }
     case kEmbed: {
       const TensorView ids = reader.TakeView(DType::kI32, {head.num_items});
-      if (!reader.is_short()) return decoder_->Embed(ids, /*y=*/{}, stream_);
+      if (!reader.is_short()) return decoder_->Embed(ids, /*y=*/{}, stream_).status();
       break;
     }
     case kHeadLogits: {
       const TensorView x =
           reader.TakeView(static_cast<DType>(head.dtype), {head.num_items, head.width});
-      if (!reader.is_short()) return decoder_->HeadLogits(x, /*logits=*/{}, stream_);
+      if (!reader.is_short())
+        return decoder_->HeadLogits(x, /*rows=*/{}, /*logits=*/{}, stream_).status();
       break;
     }
     case kCopyBlocks:

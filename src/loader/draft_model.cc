@@ -35,8 +35,8 @@ struct Named {
   fs::path dir;
   bool is_eagle = false;
 };
-// `are_gpus`: of several GPUs that share a model.
-Result<Named> Find(bool are_gpus, const OpenOptions& options) {
+// `are_stages`: of several GPUs that have different layers of a model.
+Result<Named> Find(bool are_stages, const OpenOptions& options) {
   const DraftSource source = options.executor.drafts;
   if (const std::string_view other = OtherProposer(source); !other.empty())
     return InvalidArgument("draft_model",
@@ -44,10 +44,10 @@ Result<Named> Find(bool are_gpus, const OpenOptions& options) {
   Named named;
   ASSIGN_OR_RETURN(named.dir, artifact::ResolveModelDir(options.draft_model));
   named.is_eagle = builder::IsEagleHead(named.dir);
-  if (named.is_eagle && are_gpus)
+  if (named.is_eagle && are_stages)
     return Unimplemented("draft_model",
-                         "GPUs that share a model judge no trees of a head of EAGLE; give a "
-                         "smaller model, use --speculation ngram, one GPU, or --device cpu");
+                         "stages on GPUs judge no trees of a head of EAGLE; use "
+                         "tensor_parallel_size alone, --speculation ngram, or --device cpu");
   if (!named.is_eagle && source == DraftSource::kEagle)
     return InvalidArgument("draft_model",
                            fmt::format("got {}, which is no head of EAGLE (its weights have no "
@@ -63,7 +63,7 @@ Result<DraftPlan> PlanDrafts(const model::ModelConfig& config, const model::Engi
   DraftPlan plan{.source = options.executor.drafts, .cost = {}, .eagle = {}};
   if (options.draft_model.empty()) return plan;
   ASSIGN_OR_RETURN(const Named named,
-                   Find(open.target == DeviceKind::kCuda && open.ranks.num_ranks() > 1, options));
+                   Find(open.target == DeviceKind::kCuda && open.ranks.pp_size > 1, options));
   if (named.is_eagle) {
     auto head = builder::DescribeEagleHead(named.dir, model::WholeConfig(config));
     if (!head.ok()) return head.status().WithPrefix("draft_model");
@@ -88,8 +88,8 @@ Result<OpenedDrafts> OpenDrafts(const model::Engine& engine, Device& device,
                                 const OpenOptions& options) {
   OpenedDrafts opened{.source = options.executor.drafts, .weights = {}};
   if (options.draft_model.empty()) return opened;
-  const bool are_gpus = device.kind() == DeviceKind::kCuda && !engine.config.part.is_whole();
-  ASSIGN_OR_RETURN(const Named named, Find(are_gpus, options));
+  const bool are_stages = device.kind() == DeviceKind::kCuda && engine.config.part.pp_size > 1;
+  ASSIGN_OR_RETURN(const Named named, Find(are_stages, options));
   if (named.is_eagle) {
     auto head = builder::OpenEagleHead(named.dir, model::WholeConfig(engine.config), device);
     if (!head.ok()) return head.status().WithPrefix("draft_model");

@@ -21,8 +21,8 @@ struct DraftPlan {
 };
 
 // Without reading weights, for a model of `config` and `limits`. `open` is that of the model.
-// Errors name draft_model: what else proposes tokens, a head of another model, a head on several
-// GPUs.
+// Errors name draft_model: what else proposes tokens, a head of another model, a head beside stages
+// on GPUs.
 Result<DraftPlan> PlanDrafts(const model::ModelConfig& config, const model::EngineLimits& limits,
                              const builder::OpenOptions& open, const OpenOptions& options);
 

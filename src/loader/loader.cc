@@ -285,7 +285,7 @@ Result<std::vector<executor::MemoryPlan>> PlanRanks(
               {.ring_bytes = weights[r].ring_bytes,
                .host_bytes = weights[r].host_bytes,
                .draft_kv_bytes_per_block = has_drafts ? draft.cost.kv_bytes_per_block : 0,
-               .eagle = is_leader ? draft.eagle_config() : nullptr}));
+               .eagle = has_drafts ? draft.eagle_config() : nullptr}));
       if (is_final) continue;
       const int64_t tokens = plans.back().kv_tokens();
       options.max_kv_tokens = std::min(options.max_kv_tokens.value_or(tokens), tokens);
@@ -382,10 +382,7 @@ Result<executor::LocalBackend> MakeBackend(const Engines& engines, const RankDev
   if (device.kind() == DeviceKind::kCuda) {
     std::vector<Device*> gpus;
     for (const auto& gpu : devices) gpus.push_back(gpu.get());
-    Engines draft_models;
-    if (draft.model != nullptr)
-      for (const executor::DraftWeights& each : drafts) draft_models.push_back(each.model);
-    return executor::CreateCudaRanks(engines, gpus, options, ops, draft_models);
+    return executor::CreateCudaRanks(engines, gpus, options, ops, drafts);
   }
   return executor::CreateRankedBackend(engines, device, options, ops, draft);
 }

@@ -175,7 +175,7 @@ TEST_F(LoaderTest, AHeadOfEagleIsPlannedAsItIsOpened) {
       PlanDrafts({}, {}, {.target = DeviceKind::kCuda, .ranks = {.tp_size = 2}}, options);
   EXPECT_EQ(on_gpus.status().code(), StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(on_gpus.status().message()),
-              HasSubstr("draft_model: GPUs that share a model judge no trees of a head of EAGLE"));
+              HasSubstr("draft_model: stages on GPUs judge no trees of a head of EAGLE"));
   options.draft_model.clear();
   EXPECT_THAT(std::string(Inspect(hf(), options).status().message()),
               HasSubstr("speculation: got eagle, there is no head of EAGLE"));

@@ -175,12 +175,9 @@ Result<executor::LocalBackend> RankProcesses::Load::CreateBackend(
     Group& group = *processes_->group_;
     const std::shared_ptr<void> model(
         nullptr, [processes = std::move(processes_)](void*) { processes->GiveUpModel(); });
-    return LeadGpuRanks({.engine = engine,
-                         .device = device,
-                         .draft = draft.model,
-                         .options = for_each,
-                         .ops = force_ops},
-                        group, model);
+    return LeadGpuRanks(
+        {.engine = engine, .device = device, .draft = draft, .options = for_each, .ops = force_ops},
+        group, model);
   }
   const auto sizing = device.ledger().LockSizing();
   ASSIGN_OR_RETURN(
@@ -291,8 +288,8 @@ class RankProcesses::Follower {
     RETURN_IF_ERROR(Answer(answer));
     if (engine.ok() && device_->kind() == DeviceKind::kCuda)
       return FollowOnGpu(
-          {.engine = *engine, .device = *device_, .draft = drafts_.model, .ops = options_.ops},
-          group_, leader_);
+          {.engine = *engine, .device = *device_, .draft = drafts_, .ops = options_.ops}, group_,
+          leader_);
     ASSIGN_OR_RETURN(const Bytes plan, leader_.Next());
     if (plan.empty() || !engine.ok()) return Status::Ok();
     RETURN_IF_ERROR(Answer(RoomFor(Parse(plan), (*engine)->config, (*engine)->limits)));

@@ -268,16 +268,17 @@ void Decoder::Bring(const HeadInputs& inputs) {
     impl_->head_inputs = inputs;
 }
 
-Status Decoder::Embed(const TensorView& ids, const TensorView& y, Stream& stream) {
+Result<TensorView> Decoder::Embed(const TensorView& ids, const TensorView& y, Stream& stream) {
   const Impl& m = *impl_;
   const RankPart& part = m.config().part;
-  if (!part.is_first_stage()) return Status::Ok();
   const int64_t n = ids.shape[0];
   const int64_t most = m.workspace.delta.shape[0];
+  const TensorView all = y.empty() ? Rows(m.workspace.delta, std::min(n, most)) : y;
+  if (!part.is_first_stage()) return all;
   for (int64_t done = 0; done < n; done += most) {
     const int64_t count = std::min(most, n - done);
     TensorView rows = Rows(m.workspace.delta, count);  // a follower's part of the sums
-    if (!y.empty()) rows.data = y.as<float>() + done * y.shape[1];
+    if (!y.empty()) rows.data = y.as<std::byte>() + BytesOf(y.dtype, done * y.shape[1]);
     const TensorView some = {ids.as<int32_t>() + done, DType::kI32, {count}};
     RETURN_IF_ERROR(m.ops.embed({.ids = some,
                                  .positions = {},
@@ -289,18 +290,20 @@ Status Decoder::Embed(const TensorView& ids, const TensorView& y, Stream& stream
                                 stream));
     RETURN_IF_ERROR(m.AddUp(rows, stream));
   }
-  return Status::Ok();
+  return all;
 }
 
-Status Decoder::HeadLogits(const TensorView& x, const TensorView& logits, Stream& stream) {
+Result<TensorView> Decoder::HeadLogits(const TensorView& x, const TensorView& rows,
+                                       const TensorView& logits, Stream& stream) {
   const Impl& m = *impl_;
   const RankPart& part = m.config().part;
-  const int64_t n = x.shape[0];
+  const int64_t n = rows.empty() ? x.shape[0] : rows.shape[0];
+  const TensorView every_row = {impl_->all_rows.data(), DType::kI32, {n}};
   const TensorView all = logits.empty() ? Rows(m.workspace.logits, n) : logits;
   if (part.is_last_stage()) {
     const TensorView own = part.tp_size > 1 ? Rows(m.workspace.rank_logits, n) : all;
     RETURN_IF_ERROR(m.ops.lm_head({.x = {.values = x},
-                                   .rows = {impl_->all_rows.data(), DType::kI32, {n}},
+                                   .rows = rows.empty() ? every_row : rows,
                                    .weight = m.weights().lm_head,
                                    .bias = m.weights().lm_head_bias,
                                    .logits = own,
@@ -308,7 +311,8 @@ Status Decoder::HeadLogits(const TensorView& x, const TensorView& logits, Stream
                                   stream));
     if (part.tp_size > 1) RETURN_IF_ERROR(m.groups.tensor->GatherColumns(own, all, stream));
   }
-  return m.LogitsToLeader(all, stream);
+  RETURN_IF_ERROR(m.LogitsToLeader(all, stream));
+  return all;
 }
 
 // The residual that enters a layer, where heads read it: kept by the leader, sent by others.

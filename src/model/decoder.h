@@ -115,14 +115,18 @@ class Decoder {
   // Before the first Forward, on all ranks alike.
   void Bring(const HeadInputs& inputs);
 
-  // For heads beside the model, which read its table and its head; on all ranks of a CPU at once,
-  // and the leader gets what comes of it. Embedding and logits are not scaled.
+  // For heads beside the model, which read its table and its head; on all ranks at once. On CPUs
+  // the leader gets what comes of it, on CUDA every rank. Embedding and logits are not scaled.
   //
-  // y [n, hidden_size] float32 = the rows of `ids` [n] int32. Followers have no y.
-  Status Embed(const TensorView& ids, const TensorView& y, Stream& stream);
-  // logits [n, vocab_size] float32 of x [n, hidden_size] in the dtype of linears' operands, n at
-  // most max_logits. Followers have no logits.
-  Status HeadLogits(const TensorView& x, const TensorView& logits, Stream& stream);
+  // y [n, hidden_size] in the stream dtype = the rows of `ids` [n] int32. An empty y is that of
+  // followers, and on CUDA of all: there n is at most max_num_tokens, and the rows lie in the
+  // decoder's memory until the next call.
+  Result<TensorView> Embed(const TensorView& ids, const TensorView& y, Stream& stream);
+  // logits [n, vocab_size] float32 of the rows `rows` [n] int32 of x [m, hidden_size], which is in
+  // the dtype of linears' operands; empty rows, on CPUs alone: of all. n is at most max_logits.
+  // Empty logits as an empty y.
+  Result<TensorView> HeadLogits(const TensorView& x, const TensorView& rows,
+                                const TensorView& logits, Stream& stream);
 
   uint64_t workspace_bytes() const;
 

@@ -81,7 +81,7 @@ class CudaRankProcessesTest : public testing::Test {
   }
 
   std::unique_ptr<Executor> OnThreads(const std::filesystem::path& dir,
-                                      const RankEngines& drafts = {}) {
+                                      const RankDrafts& drafts = {}) {
     ExecutorOptions own = options.executor;
     if (!drafts.empty()) own.drafts = DraftSource::kModel;
     return MakeRanked(OpenRanks(dir, gpus, {.dtype = DType::kBF16}), gpus, own, drafts);
@@ -137,12 +137,7 @@ TEST_F(CudaRankProcessesTest, EveryKindOfRequestIsAnsweredAsByThreads) {
 
 TEST_F(CudaRankProcessesTest, ADraftModelIsOnEachRank) {
   const std::filesystem::path dir = INFLIGHT_DEMO_MODEL;
-  RankEngines drafts;
-  for (Device* gpu : gpus) {
-    auto draft = builder::Open(dir, *gpu, {.dtype = DType::kBF16});
-    ASSERT_TRUE(draft.ok()) << draft.status().ToString();
-    drafts.push_back(*std::move(draft));
-  }
+  const RankDrafts drafts = DemoDrafts(gpus, DType::kBF16);
   options.executor.max_draft_len = 3;
   std::vector<Request> requests;
   Sinks expected;

@@ -152,12 +152,7 @@ TEST_F(CudaRanksFeaturesTest, DraftsOfAModelChangeNoAnswer) {
   const auto requests = RequestsOfAllKinds(engines.front()->config.vocab_size);
   const Sinks expected = Run(engines, requests);
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
-    RankEngines drafts;
-    for (Device* gpu : gpus) {
-      auto draft = builder::Open(INFLIGHT_DEMO_MODEL, *gpu, {.dtype = dtype});
-      ASSERT_TRUE(draft.ok()) << draft.status().ToString();
-      drafts.push_back(*std::move(draft));
-    }
+    const RankDrafts drafts = DemoDrafts(gpus, dtype);
     options.drafts = DraftSource::kModel;
     options.max_draft_len = 4;
     const Sinks drafted = Run(engines, requests, drafts);

@@ -21,6 +21,7 @@
 namespace inflight::golden {
 
 using executor::RankEngines;
+using RankDrafts = std::vector<executor::DraftWeights>;
 using Gpus = std::vector<Device*>;
 
 // A part of the model in `dir` on each GPU, as many of which are of each stage.
@@ -39,7 +40,7 @@ inline RankEngines OpenRanks(const std::filesystem::path& dir, const Gpus& gpus,
 
 inline std::unique_ptr<Executor> MakeRanked(const RankEngines& engines, const Gpus& gpus,
                                             const ExecutorOptions& options,
-                                            const RankEngines& drafts = {}) {
+                                            const RankDrafts& drafts = {}) {
   auto backend = executor::CreateCudaRanks(engines, gpus, options, {}, drafts);
   EXPECT_TRUE(backend.ok()) << backend.status().ToString();
   CHECK(backend.ok());
@@ -61,11 +62,23 @@ class DemoRanksTest : public testing::Test {
     options.deterministic = true;
   }
   Sinks Run(const RankEngines& engines, const std::vector<Request>& requests,
-            const RankEngines& drafts = {}) {
+            const RankDrafts& drafts = {}) {
     return RunAll<RowsSink>(*MakeRanked(engines, gpus, options, drafts), requests);
   }
   Gpus gpus;
   ExecutorOptions options;
 };
+
+// The demo model, whole on each of `gpus`, as its own draft model.
+inline RankDrafts DemoDrafts(const Gpus& gpus, DType dtype) {
+  RankDrafts drafts;
+  for (Device* gpu : gpus) {
+    auto draft = builder::Open(INFLIGHT_DEMO_MODEL, *gpu, {.dtype = dtype});
+    EXPECT_TRUE(draft.ok()) << draft.status().ToString();
+    CHECK(draft.ok());
+    drafts.push_back({.model = *std::move(draft)});
+  }
+  return drafts;
+}
 
 }  // namespace inflight::golden

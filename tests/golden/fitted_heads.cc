@@ -60,9 +60,9 @@ std::vector<double> Solve(const std::vector<std::vector<double>>& factor, std::v
 
 }  // namespace
 
-Result<std::shared_ptr<const model::Engine>> OpenWithFittedHeads(
-    const fs::path& model_dir, const std::vector<std::vector<TokenId>>& texts, int num_heads,
-    DType dtype, Device& device, const fs::path& work_dir) {
+Result<fs::path> WriteFittedHeads(const fs::path& model_dir,
+                                  const std::vector<std::vector<TokenId>>& texts, int num_heads,
+                                  DType dtype, const fs::path& work_dir) {
   fs::remove_all(work_dir);
   fs::create_directories(work_dir / "heads");
   const std::shared_ptr<Device> cpu = Device::Cpu(2);
@@ -125,7 +125,15 @@ Result<std::shared_ptr<const model::Engine>> OpenWithFittedHeads(
                                     .output_dir = work_dir / "checkpoint",
                                     .dtype = std::string(DTypeName(dtype)),
                                     .medusa = {.dir = work_dir / "heads"}}));
-  auto opened = builder::Open(work_dir / "checkpoint", device);
+  return work_dir / "checkpoint";
+}
+
+Result<std::shared_ptr<const model::Engine>> OpenWithFittedHeads(
+    const fs::path& model_dir, const std::vector<std::vector<TokenId>>& texts, int num_heads,
+    DType dtype, Device& device, const fs::path& work_dir) {
+  ASSIGN_OR_RETURN(const fs::path checkpoint,
+                   WriteFittedHeads(model_dir, texts, num_heads, dtype, work_dir));
+  auto opened = builder::Open(checkpoint, device);
   fs::remove_all(work_dir);
   return opened;
 }

@@ -13,8 +13,14 @@
 
 namespace inflight::golden {
 
-// The model of `model_dir`, a Llama, in `dtype` on `device`, with `num_heads` heads that were
-// fitted to `texts`. The checkpoint goes through `work_dir`, which is emptied.
+// A checkpoint of the model of `model_dir`, a Llama, in `dtype`, with `num_heads` heads that are
+// fitted to `texts`: a folder in `work_dir`, which is emptied first.
+Result<std::filesystem::path> WriteFittedHeads(const std::filesystem::path& model_dir,
+                                               const std::vector<std::vector<TokenId>>& texts,
+                                               int num_heads, DType dtype,
+                                               const std::filesystem::path& work_dir);
+
+// The same on `device`; nothing stays in `work_dir`.
 Result<std::shared_ptr<const model::Engine>> OpenWithFittedHeads(
     const std::filesystem::path& model_dir, const std::vector<std::vector<TokenId>>& texts,
     int num_heads, DType dtype, Device& device, const std::filesystem::path& work_dir);

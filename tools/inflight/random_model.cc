@@ -51,7 +51,7 @@ Result<loader::Loaded> OpenRandomRanks(const std::shared_ptr<Device>& device,
     }
     ASSIGN_OR_RETURN(
         engines.emplace_back(),
-        builder::Random(builder::ConfigOfRank(config, sharding, rank), limits,
+        builder::Random(builder::ConfigOfRank(config, sharding, rank, device->kind()), limits,
                         /*seed=*/static_cast<uint64_t>(rank) + 1, *devices.back(), tune));
   }
   return loader::StartRanks(engines, devices, open);

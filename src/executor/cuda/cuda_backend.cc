@@ -73,8 +73,8 @@ class CudaBackend : public CudaRank {
               Device& device);
   Status LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
                     ops::OpChoice choice, Device& device) override;
-  Status LoadTrees(const ops::OpTable& ops, std::shared_ptr<const model::EagleHead> head,
-                   const ops::OpTable& head_ops, Device& device);
+  Status LoadTrees(std::shared_ptr<const model::EagleHead> eagle, const ops::OpTable& ops,
+                   Device& device) override;
   Status WarmUp() override;
   Status JoinStages() override;
   Status AwaitSteps() override;
@@ -200,10 +200,11 @@ Status CudaBackend::LoadDrafts(std::shared_ptr<const model::Engine> engine, cons
   return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading a draft model");
 }
 
-Status CudaBackend::LoadTrees(const ops::OpTable& ops, std::shared_ptr<const model::EagleHead> head,
-                              const ops::OpTable& head_ops, Device& device) {
-  ASSIGN_OR_RETURN(held_->trees, cuda::MakeTreeModel(held_->engine, ops, std::move(head), head_ops,
-                                                     plan_, *held_->stream, *held_->state, device));
+Status CudaBackend::LoadTrees(std::shared_ptr<const model::EagleHead> eagle,
+                              const ops::OpTable& ops, Device& device) {
+  ASSIGN_OR_RETURN(held_->trees,
+                   cuda::MakeTreeModel(held_->engine, std::move(eagle), ops, plan_, *held_->decoder,
+                                       *held_->stream, *held_->state, device));
   if (held_->trees->kv() != nullptr) held_->host_blocks.Add(*held_->trees->kv());
   info_.pinned_memory_bytes = held_->pinned_bytes();
   return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading what proposes trees");
@@ -572,8 +573,10 @@ Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::
   RETURN_IF_ERROR(backend->Load(ops, choice, {}, device));
   if (draft.model != nullptr)
     RETURN_IF_ERROR(backend->LoadDrafts(std::move(draft.model), draft_ops, choice, device));
-  if (plan.draft_tree)
-    RETURN_IF_ERROR(backend->LoadTrees(ops, std::move(draft.eagle), draft_ops, device));
+  if (plan.draft_tree) {
+    const ops::OpTable& of_heads = draft.eagle == nullptr ? ops : draft_ops;
+    RETURN_IF_ERROR(backend->LoadTrees(std::move(draft.eagle), of_heads, device));
+  }
   RETURN_IF_ERROR(backend->WarmUp());
   return std::unique_ptr<Backend>(std::move(backend));
 }

@@ -17,8 +17,7 @@ namespace {
 using cuda::NcclGroup;
 
 Result<MemoryPlan> PlanOf(const RankOfProcess& rank) {
-  return PlanShare(*rank.engine, rank.device, rank.options, {.model = rank.draft, .eagle = nullptr},
-                   /*num_shares=*/1);
+  return PlanShare(*rank.engine, rank.device, rank.options, rank.draft, /*num_shares=*/1);
 }
 
 // The rank on its GPU, once all have joined `joined`.

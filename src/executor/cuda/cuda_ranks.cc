@@ -20,14 +20,15 @@ namespace {
 
 Result<std::vector<MemoryPlan>> PlanRanks(const RankEngines& engines,
                                           const std::vector<Device*>& devices,
-                                          ExecutorOptions options, const RankEngines& drafts) {
+                                          ExecutorOptions options,
+                                          const std::vector<DraftWeights>& drafts) {
   options.kv_cache_host_bytes /= engines.size();
   std::vector<MemoryPlan> plans;
   for (const bool is_final : {false, true}) {
     plans.clear();
     for (size_t r = 0; r < engines.size(); ++r) {
       const auto num_shares = static_cast<int>(std::ranges::count(devices, devices[r]));
-      const DraftWeights draft = {.model = drafts.empty() ? nullptr : drafts[r], .eagle = nullptr};
+      const DraftWeights draft = drafts.empty() ? DraftWeights() : drafts[r];
       ASSIGN_OR_RETURN(plans.emplace_back(),
                        PlanShare(*engines[r], *devices[r], options, draft, num_shares));
       if (is_final) continue;
@@ -61,16 +62,25 @@ Result<LoadedRank> LoadRank(RankToLoad to_load, const ExecutorOptions& options,
       const ops::OpTable ops,
       ops::FindOps(device, model::KernelShape(to_load.engine->config), force_ops, choice));
   LoadedRank loaded{.rank = nullptr, .ops = ops.name};
-  ASSIGN_OR_RETURN(loaded.rank, LoadCudaRank(std::move(to_load.engine), device, to_load.plan, ops,
-                                             choice, to_load.groups, to_load.mail));
-  if (to_load.draft == nullptr) return loaded;
-  RETURN_IF_ERROR(CheckDraftModel(*to_load.draft, vocab_size, to_load.plan));
+  ASSIGN_OR_RETURN(loaded.rank, LoadCudaRank(to_load.engine, device, to_load.plan, ops, choice,
+                                             to_load.groups, to_load.mail));
+  DraftWeights& draft = to_load.draft;
   // Each rank drafts, and all have to draft the same.
   constexpr ops::OpChoice kSame = ops::OpChoice::kFixed;
-  ASSIGN_OR_RETURN(
-      const ops::OpTable draft_ops,
-      ops::FindOps(device, model::KernelShape(to_load.draft->config), force_ops, kSame));
-  RETURN_IF_ERROR(loaded.rank->LoadDrafts(std::move(to_load.draft), draft_ops, kSame, device));
+  const auto ops_of = [&](const model::ModelConfig& config) {
+    return ops::FindOps(device, model::KernelShape(config), force_ops, kSame);
+  };
+  if (draft.model != nullptr) {
+    RETURN_IF_ERROR(CheckDraftModel(*draft.model, vocab_size, to_load.plan));
+    ASSIGN_OR_RETURN(const ops::OpTable draft_ops, ops_of(draft.model->config));
+    RETURN_IF_ERROR(loaded.rank->LoadDrafts(std::move(draft.model), draft_ops, kSame, device));
+  }
+  if (to_load.plan.draft_tree) {
+    ASSIGN_OR_RETURN(
+        const ops::OpTable of_heads,
+        ops_of(draft.eagle == nullptr ? to_load.engine->config : draft.eagle->config.layer));
+    RETURN_IF_ERROR(loaded.rank->LoadTrees(std::move(draft.eagle), of_heads, device));
+  }
   return loaded;
 }
 
@@ -94,10 +104,11 @@ Status CheckCudaRanks(const model::RankPart& part, const ExecutorOptions& option
 Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
                                      const std::vector<Device*>& devices,
                                      const ExecutorOptions& options, const std::string& force_ops,
-                                     const RankEngines& drafts) {
+                                     const std::vector<DraftWeights>& drafts) {
   const model::ModelConfig& config = engines.front()->config;
   const model::RankPart& part = config.part;
-  RETURN_IF_ERROR(CheckCudaRanks(part, options, !drafts.empty()));
+  const bool has_draft_model = !drafts.empty() && drafts.front().model != nullptr;
+  RETURN_IF_ERROR(CheckCudaRanks(part, options, has_draft_model));
   const size_t num_ranks = engines.size();
   CHECK_EQ(num_ranks, devices.size());
   CHECK(drafts.empty() || drafts.size() == num_ranks);
@@ -114,7 +125,7 @@ Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
                      cuda::LoadRank({.engine = engines[r],
                                      .device = *devices[r],
                                      .plan = plans[r],
-                                     .draft = drafts.empty() ? nullptr : drafts[r],
+                                     .draft = drafts.empty() ? DraftWeights() : drafts[r],
                                      .groups = group->groups(static_cast<int>(r)),
                                      .mail = group->mail(static_cast<int>(r))},
                                     options, force_ops));

@@ -26,7 +26,7 @@ struct RankToLoad {
   std::shared_ptr<const model::Engine> engine;
   Device& device;
   const MemoryPlan& plan;
-  std::shared_ptr<const model::Engine> draft;  // null: no draft model
+  DraftWeights draft;  // whole; none of both: no draft model, no head of EAGLE
   comm::RankGroups groups;
   const StageMail* mail = nullptr;  // of several stages
 };

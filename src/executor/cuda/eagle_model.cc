@@ -63,7 +63,7 @@ uint64_t EagleModel::LayOut(const model::EagleConfig& config, const MemoryPlan& 
     out->kept = layout.Place(dtype, {tokens, config.feature_width()});
   out->last_states = layout.Place(dtype, {num_slots, hidden});
   out->own_states = layout.Place(dtype, {rows, hidden});
-  for (TensorView* view : {&out->embedding, &out->residual, &out->delta, &out->x})
+  for (TensorView* view : {&out->residual, &out->delta, &out->x})
     *view = layout.Place(dtype, {tokens, hidden});
   out->wide = layout.Place(dtype, {tokens, 2 * hidden});
   out->qkv = layout.Place(dtype, {tokens, q_width + 2 * kv_width});
@@ -74,7 +74,7 @@ uint64_t EagleModel::LayOut(const model::EagleConfig& config, const MemoryPlan& 
   out->inner = layout.Place(dtype, {tokens, layer.intermediate_size});
   out->normed = layout.Place(dtype, {std::max(num_slots, rows), hidden});
   out->cos_sin = layout.Place(DType::kF32, {plan.max_seq_len, 2, model::RotaryDim(layer) / 2});
-  out->logits = layout.Place(DType::kF32, {rows, config.draft_vocab_size});
+  if (config.version == 3) out->logits = layout.Place(DType::kF32, {rows, config.draft_vocab_size});
   const auto best_bytes = static_cast<int64_t>(BestLogits::Bytes(MostChoicesOf(*plan.draft_tree)));
   out->best = layout.Place(DType::kU8, {rows * best_bytes});
   out->token_ids = layout.Place(DType::kI32, {config.draft_vocab_size});
@@ -98,9 +98,9 @@ uint64_t EagleModel::Bytes(const model::EagleConfig& config, const MemoryPlan& p
 }
 
 Result<std::unique_ptr<EagleModel>> EagleModel::Create(std::shared_ptr<const model::EagleHead> head,
-                                                       std::shared_ptr<const model::Engine> engine,
-                                                       ops::OpTable engine_ops, ops::OpTable ops,
-                                                       const MemoryPlan& plan,
+                                                       const model::ModelConfig& target,
+                                                       ops::OpTable ops, const MemoryPlan& plan,
+                                                       model::Decoder& decoder,
                                                        inflight::Stream& beside,
                                                        const StepState& state, Device& device) {
   CHECK(plan.draft_tree.has_value());
@@ -111,7 +111,7 @@ Result<std::unique_ptr<EagleModel>> EagleModel::Create(std::shared_ptr<const mod
                          fmt::format("a GPU moves states of 16 bytes, a hidden_size of {} has "
                                      "others; use --device cpu",
                                      layer.hidden_size));
-  std::unique_ptr<EagleModel> made(new EagleModel(state, beside, *plan.draft_tree));
+  std::unique_ptr<EagleModel> made(new EagleModel(state, decoder, beside, *plan.draft_tree));
   Arrays& a = made->arrays_;
   ASSIGN_OR_RETURN(made->buffer_,
                    Buffer::Allocate(device, "EAGLE head", LayOut(config, plan, nullptr, &a)));
@@ -138,10 +138,11 @@ Result<std::unique_ptr<EagleModel>> EagleModel::Create(std::shared_ptr<const mod
   made->first_children_.assign(static_cast<size_t>(tree.size()), tree.size());
   for (int i = tree.size() - 1; i >= 0; --i)
     if (tree[i].parent >= 0) made->first_children_[static_cast<size_t>(tree[i].parent)] = i;
-  ASSIGN_OR_RETURN(made->stream_, ops::cuda::CudaStream::Create(
-                                      device, model::KernelShape(layer), plan.max_num_tokens,
-                                      plan.max_logits() + kFillRows, ops::OpChoice::kFastest,
-                                      &ops::cuda::AsCuda(beside)));
+  const auto choice = target.part.is_whole() ? ops::OpChoice::kFastest : ops::OpChoice::kFixed;
+  ASSIGN_OR_RETURN(made->stream_,
+                   ops::cuda::CudaStream::Create(device, model::KernelShape(layer),
+                                                 plan.max_num_tokens, plan.max_logits() + kFillRows,
+                                                 choice, &ops::cuda::AsCuda(beside)));
   ASSIGN_OR_RETURN(made->kv_, KvStorage::Create(KvShape(layer, plan.block_size, DeviceKind::kCuda),
                                                 plan.num_blocks + plan.num_scratch_blocks, device));
   RETURN_IF_ERROR(model::FillRopeTable(layer, a.cos_sin, device));
@@ -158,8 +159,7 @@ Result<std::unique_ptr<EagleModel>> EagleModel::Create(std::shared_ptr<const mod
   cudaStream_t const handle = ops::cuda::AsCuda(beside).handle();
   RETURN_IF_ERROR(FillRange(made->tensors_.all, 0, MaxPassRows(plan), handle));
   made->head_ = std::move(head);
-  made->engine_ = std::move(engine);
-  made->engine_ops_ = std::move(engine_ops);
+  made->target_vocab_size_ = target.vocab_size;
   made->ops_ = std::move(ops);
   made->passes_ = std::make_unique<PassGraphs>(
       static_cast<int>(made->num_choices_.size()), MaxPassRows(plan), beside,
@@ -174,16 +174,10 @@ Status EagleModel::Enter(const TensorView& ids, const TensorView& features, cons
   const model::EagleWeights& weights = head_->weights;
   cudaStream_t const handle = ops::cuda::AsCuda(*stream_).handle();
   const int64_t hidden = head_->config.layer.hidden_size;
-  const TensorView embedding = FirstOf(arrays_.embedding, num_tokens);
   const TensorView residual = FirstOf(arrays_.residual, num_tokens);
   const TensorView wide = FirstOf(arrays_.wide, num_tokens);
   const TensorView x = FirstOf(arrays_.x, num_tokens);
-  RETURN_IF_ERROR(engine_ops_.embed({.ids = ids,
-                                     .positions = {},
-                                     .table = engine_->weights.vocab_embedding,
-                                     .position_table = {},
-                                     .y = embedding},
-                                    beside_));
+  ASSIGN_OR_RETURN(const TensorView embedding, decoder_.Embed(ids, /*y=*/{}, beside_));
   const auto project = [&](const TensorView& input) {
     return ops_.linear(
         {.x = {.values = input}, .weight = weights.fc, .bias = weights.fc_bias, .y = residual},
@@ -291,14 +285,19 @@ Status EagleModel::Choose(int pass, const TensorView& states, const int32_t* row
         {.residual = states, .delta = {}, .norm = NormOf(head_->weights.final_norm), .y = x},
         *stream_));
   }
-  const TensorView logits = FirstOf(arrays_.logits, num_rows);
-  const ops::LmHeadParams params = {
-      .x = {.values = x},
-      .rows = {const_cast<int32_t*>(rows), DType::kI32, {num_rows}},
-      .weight = is_3 ? head_->weights.lm_head : engine_->weights.lm_head,
-      .bias = is_3 ? TensorView{} : engine_->weights.lm_head_bias,
-      .logits = logits};
-  RETURN_IF_ERROR(is_3 ? ops_.lm_head(params, *stream_) : engine_ops_.lm_head(params, beside_));
+  const TensorView places = {const_cast<int32_t*>(rows), DType::kI32, {num_rows}};
+  TensorView logits;
+  if (is_3) {
+    logits = FirstOf(arrays_.logits, num_rows);
+    RETURN_IF_ERROR(ops_.lm_head({.x = {.values = x},
+                                  .rows = places,
+                                  .weight = head_->weights.lm_head,
+                                  .bias = {},
+                                  .logits = logits},
+                                 *stream_));
+  } else {
+    ASSIGN_OR_RETURN(logits, decoder_.HeadLogits(x, places, /*logits=*/{}, beside_));
+  }
   const int count = num_choices_[static_cast<size_t>(pass)];
   auto* const best = reinterpret_cast<BestLogits*>(arrays_.best.data);
   RETURN_IF_ERROR(best_sampler_->FindBest({.row_slots = tensors_.none,
@@ -319,7 +318,7 @@ Status EagleModel::Enqueue(int pass, int num_rows) {
   const SlotState& slots = state_.slots();
   cudaStream_t const handle = ops::cuda::AsCuda(*stream_).handle();
   RETURN_IF_ERROR(BeginEaglePass(reinterpret_cast<const EagleArena*>(arenas_.data()), pass, slots,
-                                 tensors_, engine_->config.vocab_size, num_rows, handle));
+                                 tensors_, target_vocab_size_, num_rows, handle));
   if (pass == 0) return Choose(pass, arrays_.last_states, tensors_.feature_rows, num_rows);
   const ops::PagedBatch paged = {
       .num_rows = num_rows,
@@ -394,7 +393,7 @@ Status EagleModel::Settle(const ops::KvCacheView& kv, const TensorView& states,
     RETURN_IF_ERROR(MoveAccepted(kv, slots, step, shape.num_logits, handle));
   }
   RETURN_IF_ERROR(BeginFollow(slots, step, tensors_, shape.num_decode_rows, shape.num_rows,
-                              shape.num_tokens, engine_->config.vocab_size, handle));
+                              shape.num_tokens, target_vocab_size_, handle));
   ops::PagedBatch paged = state_.BatchOf(shape).paged;
   paged.seq_lens_kv.data = tensors_.seq_lens_kv;
   paged.slot_mapping.data = tensors_.slot_mapping;

@@ -25,21 +25,22 @@
 #include "executor/cuda/tree_model.h"
 #include "executor/kv_storage.h"
 #include "executor/memory_plan.h"
+#include "model/config.h"
 #include "model/decoder.h"
 #include "model/eagle_head.h"
-#include "model/engine.h"
 #include "ops/backend.h"
 
 namespace inflight::executor::cuda {
 
 class EagleModel : public TreeModel {
  public:
-  // Of a plan that has a tree; `engine_ops` fit the model, `ops` the head's layer. `beside` and
-  // `state` are those of the steps; both outlive it.
+  // Of a plan that has a tree; `ops` fit the head's layer, `target` is the model's configuration.
+  // `decoder`, which has the table and the head of the model, `beside` and `state` are those of the
+  // steps; they outlive it.
   static Result<std::unique_ptr<EagleModel>> Create(std::shared_ptr<const model::EagleHead> head,
-                                                    std::shared_ptr<const model::Engine> engine,
-                                                    ops::OpTable engine_ops, ops::OpTable ops,
-                                                    const MemoryPlan& plan,
+                                                    const model::ModelConfig& target,
+                                                    ops::OpTable ops, const MemoryPlan& plan,
+                                                    model::Decoder& decoder,
                                                     inflight::Stream& beside,
                                                     const StepState& state, Device& device);
 
@@ -60,18 +61,20 @@ class EagleModel : public TreeModel {
     TensorView kept;                                       // [max_num_tokens, feature_width]
     TensorView last_states;                                // [num_slots, hidden_size]
     TensorView own_states;                                 // [max_rows, hidden_size]: of a pass
-    TensorView embedding, residual, delta, x;              // [max_num_tokens, hidden_size]
+    TensorView residual, delta, x;                         // [max_num_tokens, hidden_size]
     TensorView wide;                                       // [max_num_tokens, 2 hidden_size]
     TensorView qkv, q, attention, gate_up, inner, normed;  // normed: [most states, hidden_size]
-    TensorView cos_sin, logits, best, token_ids;
+    TensorView cos_sin, best, token_ids;
+    TensorView logits;  // [max_rows, draft_vocab_size] float32; version 3
     TensorView ids, positions, slot_mapping, cu_seqlens_q, seq_lens_kv, table_rows, feature_rows,
         all, none, tree_shifts;
   };
   static uint64_t LayOut(const model::EagleConfig& config, const MemoryPlan& plan, std::byte* base,
                          Arrays* out);
 
-  EagleModel(const StepState& state, inflight::Stream& beside, decoding::DraftTree tree)
-      : state_(state), beside_(beside), tree_(std::move(tree)) {}
+  EagleModel(const StepState& state, model::Decoder& decoder, inflight::Stream& beside,
+             decoding::DraftTree tree)
+      : state_(state), decoder_(decoder), beside_(beside), tree_(std::move(tree)) {}
 
   ops::Norm NormOf(const TensorView& weight) const {
     return {ops::NormKind::kRmsNorm, weight, {}, head_->config.layer.norm_eps};
@@ -88,11 +91,12 @@ class EagleModel : public TreeModel {
   void Pack(const scheduler::StepPlan& plan, EagleArena* arena);
 
   const StepState& state_;
+  model::Decoder& decoder_;
   inflight::Stream& beside_;
   const decoding::DraftTree tree_;
   std::shared_ptr<const model::EagleHead> head_;
-  std::shared_ptr<const model::Engine> engine_;
-  ops::OpTable engine_ops_, ops_;
+  int target_vocab_size_ = 0;
+  ops::OpTable ops_;
   std::unique_ptr<inflight::Stream> stream_;  // of the head's operators: their memory is its own
   KvStorage kv_;
   ops::SlidingWindow sliding_;

@@ -61,6 +61,9 @@ class FrontStage : public CudaRank {
                     Device&) override {
     return Internal("a stage that draws no tokens has no draft model");
   }
+  Status LoadTrees(std::shared_ptr<const model::EagleHead>, const ops::OpTable&, Device&) override {
+    return Internal("a stage that draws no tokens has no trees");
+  }
 
   // As many steps as the last stage's.
   Status WarmUp() override {

@@ -64,8 +64,13 @@ TensorView RowsOf(TensorView view, int64_t num_rows) {
 
 uint64_t MedusaModel::Bytes(const model::ModelConfig& config, const MemoryPlan& plan) {
   HeadArrays unused;
+  const int max_rows = MaxHeadRows(plan);
+  const uint64_t of_rank =
+      config.part.is_whole()
+          ? 0
+          : ops::StreamBytes(DeviceKind::kCuda, model::KernelShape(config), max_rows, max_rows);
   return PlaceHeads(config, plan, nullptr, &unused) +
-         DeviceSampler::Bytes(/*max_slots=*/1, config.vocab_size);
+         DeviceSampler::Bytes(/*max_slots=*/1, config.vocab_size) + of_rank;
 }
 
 Result<std::unique_ptr<MedusaModel>> MedusaModel::Create(
@@ -101,6 +106,11 @@ Result<std::unique_ptr<MedusaModel>> MedusaModel::Create(
   RETURN_IF_ERROR(made->best_sampler_->Setup(kNoRule, /*rule=*/{}, /*tokens=*/{}, stream));
   cudaStream_t const handle = ops::cuda::AsCuda(stream).handle();
   RETURN_IF_ERROR(FillRange(made->all_.as<int32_t>(), 0, max_rows, handle));
+  if (!config.part.is_whole()) {
+    ASSIGN_OR_RETURN(made->rank_stream_, ops::cuda::CudaStream::Create(
+                                             device, model::KernelShape(config), max_rows, max_rows,
+                                             ops::OpChoice::kFixed, &ops::cuda::AsCuda(stream)));
+  }
   made->engine_ = std::move(engine);
   made->ops_ = std::move(ops);
   made->passes_ = std::make_unique<PassGraphs>(
@@ -126,7 +136,7 @@ Status MedusaModel::Enqueue(int head, int num_rows) {
                                  .bias = weights.layer_biases[l],
                                  .activation = ops::ActivationKind::kSilu,
                                  .y = delta},
-                                stream_));
+                                stream()));
     RETURN_IF_ERROR(AddBlock(x, delta, operand, handle));
   }
   const TensorView logits = RowsOf(logits_, num_rows);
@@ -135,7 +145,7 @@ Status MedusaModel::Enqueue(int head, int num_rows) {
                                 .weight = weights.lm_head,
                                 .bias = {},
                                 .logits = logits},
-                               stream_));
+                               stream()));
   const int count = num_choices_[static_cast<size_t>(head)];
   auto* const best = reinterpret_cast<BestLogits*>(best_);
   RETURN_IF_ERROR(best_sampler_->FindBest({.row_slots = none_.as<const int32_t>(),

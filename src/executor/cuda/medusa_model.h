@@ -26,7 +26,8 @@ namespace inflight::executor::cuda {
 
 class MedusaModel : public TreeModel {
  public:
-  // Of a plan that has a tree. `stream` and `state` are those of the steps; both outlive it.
+  // Of a plan that has a tree. Heads of a rank's engine are computed as those of all ranks, with
+  // `ops` of OpChoice::kFixed. `stream` and `state` are those of the steps; both outlive it.
   static Result<std::unique_ptr<MedusaModel>> Create(std::shared_ptr<const model::Engine> engine,
                                                      ops::OpTable ops, const MemoryPlan& plan,
                                                      inflight::Stream& stream,
@@ -47,8 +48,12 @@ class MedusaModel : public TreeModel {
 
   Status Enqueue(int head, int num_rows);
 
+  // Of the heads' operators.
+  inflight::Stream& stream() { return rank_stream_ == nullptr ? stream_ : *rank_stream_; }
+
   const StepState& state_;
   inflight::Stream& stream_;
+  std::unique_ptr<inflight::Stream> rank_stream_;  // of a rank: the steps', with kernels of its own
   const decoding::DraftTree tree_;
   std::shared_ptr<const model::Engine> engine_;
   ops::OpTable ops_;

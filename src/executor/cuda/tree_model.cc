@@ -11,19 +11,18 @@
 namespace inflight::executor::cuda {
 
 Result<std::unique_ptr<TreeModel>> MakeTreeModel(std::shared_ptr<const model::Engine> engine,
-                                                 const ops::OpTable& ops,
                                                  std::shared_ptr<const model::EagleHead> eagle,
-                                                 const ops::OpTable& eagle_ops,
-                                                 const MemoryPlan& plan, inflight::Stream& stream,
+                                                 ops::OpTable ops, const MemoryPlan& plan,
+                                                 model::Decoder& decoder, inflight::Stream& stream,
                                                  const StepState& state, Device& device) {
   if (plan.drafts == DraftSource::kMedusa) {
-    ASSIGN_OR_RETURN(auto heads,
-                     MedusaModel::Create(std::move(engine), ops, plan, stream, state, device));
+    ASSIGN_OR_RETURN(auto heads, MedusaModel::Create(std::move(engine), std::move(ops), plan,
+                                                     stream, state, device));
     return std::unique_ptr<TreeModel>(std::move(heads));
   }
   CHECK(eagle != nullptr);
-  ASSIGN_OR_RETURN(auto head, EagleModel::Create(std::move(eagle), std::move(engine), ops,
-                                                 eagle_ops, plan, stream, state, device));
+  ASSIGN_OR_RETURN(auto head, EagleModel::Create(std::move(eagle), engine->config, std::move(ops),
+                                                 plan, decoder, stream, state, device));
   return std::unique_ptr<TreeModel>(std::move(head));
 }
 

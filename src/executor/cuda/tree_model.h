@@ -46,13 +46,13 @@ class TreeModel {
                         const StepShape& shape) = 0;
 };
 
-// Of a plan that has a tree: the model's Medusa heads, or `eagle`. `ops` fit the model, `eagle_ops`
-// the head of EAGLE. `stream` and `state` are those of the steps; both outlive it.
+// Of a plan that has a tree: the Medusa heads of `engine`, or `eagle`, which `ops` fit. On each
+// rank of a model whole, with `ops` of OpChoice::kFixed, since all ranks have to draft the same.
+// `decoder`, `stream` and `state` are those of the steps; they outlive it.
 Result<std::unique_ptr<TreeModel>> MakeTreeModel(std::shared_ptr<const model::Engine> engine,
-                                                 const ops::OpTable& ops,
                                                  std::shared_ptr<const model::EagleHead> eagle,
-                                                 const ops::OpTable& eagle_ops,
-                                                 const MemoryPlan& plan, inflight::Stream& stream,
+                                                 ops::OpTable ops, const MemoryPlan& plan,
+                                                 model::Decoder& decoder, inflight::Stream& stream,
                                                  const StepState& state, Device& device);
 
 }  // namespace inflight::executor::cuda
