@@ -172,7 +172,7 @@ TEST_F(LoaderTest, AHeadOfEagleIsPlannedAsItIsOpened) {
               HasSubstr("which is no head of EAGLE"));
   options.draft_model = dir;
   const auto on_gpus =
-      PlanDrafts({}, {}, {.target = DeviceKind::kCuda, .ranks = {.tp_size = 2}}, options);
+      PlanDrafts({}, {}, {.target = DeviceKind::kCuda, .ranks = {.pp_size = 2}}, options);
   EXPECT_EQ(on_gpus.status().code(), StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(on_gpus.status().message()),
               HasSubstr("draft_model: stages on GPUs judge no trees of a head of EAGLE"));
