@@ -52,6 +52,7 @@ Result<std::unique_ptr<AdapterCache>> AdapterCache::Create(
     std::shared_ptr<const model::Engine> engine, Device& device,
     const AdapterCacheOptions& options) {
   std::unique_ptr<AdapterCache> cache(new AdapterCache(std::move(engine), device, options));
+  ASSIGN_OR_RETURN(cache->own_biases_, model::OwnBiases::Read(*cache->engine_, device));
   if (options.is_booked) RETURN_IF_ERROR(cache->TakeOwnMemory());
   return cache;
 }
@@ -134,11 +135,6 @@ Result<std::shared_ptr<const model::Adapter>> AdapterCache::Make(
   LoraTensors part;
   if (is_part) part = model::TakePart(engine_->config, *whole);
   const LoraTensors& tensors = is_part ? part : *whole;
-  if (is_cuda_ && !whole->biases.empty())
-    return Unimplemented(
-               "lora_weights: adapters with biases are supported on the CPU, not on a GPU; train "
-               "one without (bias none, no lora_bias)")
-        .WithField("lora_weights");
   ASSIGN_OR_RETURN(const uint64_t size, SizeOf(*whole, tensors));
   Place place;
   {
@@ -214,8 +210,8 @@ Result<model::Adapter> AdapterCache::Write(const LoraTensors& tensors, const Pla
   std::byte* const target = memory_.data() + place.offset;
   std::vector<std::byte> host(is_cuda_ ? size : 0);
   ASSIGN_OR_RETURN(model::Adapter adapter,
-                   model::MakeAdapter(*engine_, tensors, is_cuda_ ? host.data() : target,
-                                      /*device=*/target));
+                   model::MakeAdapter(*engine_, own_biases_, tensors,
+                                      is_cuda_ ? host.data() : target, /*device=*/target));
   adapter.offset = place.offset;
   adapter.index = place.index;
   if (!is_cuda_) return adapter;
@@ -246,7 +242,7 @@ Status AdapterCache::UploadParts(const model::Adapter& adapter) {
       const size_t end = parts.size() + ops::kMaxLoraParts;
       for (const ops::LoraPart& part : adapter.table.Of(layer, static_cast<ops::LoraSite>(site)))
         parts.push_back({.a = part.a,
-                         .b = part.b,
+                         .b = part.rank == 0 ? part.bias : part.b,
                          .rank = part.rank,
                          .first_feature = static_cast<int32_t>(part.first_feature),
                          .num_features = static_cast<int32_t>(part.num_features)});

@@ -126,6 +126,7 @@ class AdapterCache {
 
   const std::shared_ptr<const model::Engine> engine_;
   Device& device_;
+  model::OwnBiases own_biases_;
   const uint64_t max_bytes_;
   const bool is_cuda_;
   const int max_num_tokens_;

@@ -240,6 +240,7 @@ Result<std::unique_ptr<RankFollower>> RankFollower::Create(
   std::unique_ptr<RankFollower> follower(new RankFollower(device));
   const model::ModelConfig config = engine->config;
   follower->engine_ = engine;
+  ASSIGN_OR_RETURN(follower->own_biases_, model::OwnBiases::Read(*engine, device));
   ASSIGN_OR_RETURN(
       follower->decoder_,
       model::Decoder::Create(std::move(engine), ops, device, shape.max_num_tokens, shape.max_logits,
@@ -369,7 +370,7 @@ Status RankFollower::AddAdapter(CallReader& reader) {
   OwnAdapter own;
   own.lines.resize(size / sizeof(Line));
   auto* const target = reinterpret_cast<std::byte*>(own.lines.data());
-  ASSIGN_OR_RETURN(own.adapter, model::MakeAdapter(*engine_, part, target, target));
+  ASSIGN_OR_RETURN(own.adapter, model::MakeAdapter(*engine_, own_biases_, part, target, target));
   adapters_[head.serial] = std::move(own);
   return Status::Ok();
 }

@@ -123,6 +123,7 @@ class RankFollower {
   uint64_t heard_hash_ = 0;
   inflight::Stream stream_;  // executor::Stream is another
   std::shared_ptr<const model::Engine> engine_;
+  model::OwnBiases own_biases_;
   std::unique_ptr<model::Decoder> decoder_;
   KvStorage kv_;
   MemoryShare adapters_share_;               // which these are booked by

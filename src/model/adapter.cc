@@ -47,8 +47,14 @@ uint64_t PartBytes(const ModelConfig& config, const LoraPlace& place, int rank) 
          FactorBytes(config, rank, place.num_features);
 }
 
-uint64_t BiasBytes(const LoraPlace& place) {
-  return Aligned(static_cast<uint64_t>(place.num_features) * sizeof(float));
+// All outputs of a site.
+int64_t SiteFeatures(const ModelConfig& config, const LoraPlace& place) {
+  return place.site == ops::LoraSite::kQkv ? PlaceOf(config, /*module=*/0).num_features
+                                           : place.num_features;
+}
+
+uint64_t BiasBytes(const ModelConfig& config, const LoraPlace& place) {
+  return Aligned(static_cast<uint64_t>(SiteFeatures(config, place)) * sizeof(float));
 }
 
 // `part` is a row or a bias.
@@ -103,10 +109,11 @@ Status CheckRow(const ModelConfig& config, const LoraLimits& limits, const LoraT
   return Status::Ok();
 }
 
-// Bytes that the biases take: those of one module and layer are one part.
+// Bytes that the biases take: those of one site and layer are one part.
 Result<uint64_t> CheckBiases(const ModelConfig& config, const LoraLimits& limits,
                              const LoraTensors& tensors) {
   std::set<std::tuple<int, int, bool>> seen;
+  std::set<std::pair<int, ops::LoraSite>> sites;
   uint64_t bytes = 0;
   for (size_t i = 0; i < tensors.biases.size(); ++i) {
     const LoraTensors::Bias& bias = tensors.biases[i];
@@ -118,7 +125,7 @@ Result<uint64_t> CheckBiases(const ModelConfig& config, const LoraLimits& limits
     if (!seen.emplace(bias.module, bias.layer, bias.replaces).second)
       return BadPart(kBias, i, "got one of {} of layer {} a second time, one is allowed",
                      NameOf(bias.module), bias.layer);
-    if (!seen.contains({bias.module, bias.layer, !bias.replaces})) bytes += BiasBytes(place);
+    if (sites.emplace(bias.layer, place.site).second) bytes += BiasBytes(config, place);
   }
   return bytes;
 }
@@ -155,17 +162,17 @@ Status ReplacesNone(size_t i, int module) {
 }
 Status BiasNotFinite(size_t i) { return BadPart(kBias, i, "got a value that is not finite"); }
 
-// Adds one bias to the sums of its module.
-Status AddBias(const Engine& engine, const LoraTensors& tensors, size_t i, float* sums) {
+// Adds one bias to the sums of its site.
+Status AddBias(const LoraPlace& place, const OwnBiases& own, const LoraTensors& tensors, size_t i,
+               float* sums) {
   const LoraTensors::Bias& bias = tensors.biases[i];
-  const LoraPlace place = PlaceOf(engine.config, bias.module);
   const float* replaced = nullptr;
   if (bias.replaces) {
-    const auto& layer = engine.weights.layers[static_cast<size_t>(bias.layer)];
-    const TensorView& own = BiasOf(layer, place.site);
-    if (own.data == nullptr) return ReplacesNone(i, bias.module);
-    replaced = own.as<const float>() + place.first_feature;
+    replaced = own.Of(bias.layer, place.site);
+    if (replaced == nullptr) return ReplacesNone(i, bias.module);
+    replaced += place.first_feature;
   }
+  sums += place.first_feature;
   for (size_t n = 0; n < bias.values.size(); ++n) {
     if (!std::isfinite(bias.values[n])) return BiasNotFinite(i);
     sums[n] += bias.values[n] - (replaced == nullptr ? 0 : replaced[n]);
@@ -326,8 +333,24 @@ Status CheckNumbers(const ModelConfig& config, const LoraTensors& tensors) {
   return Status::Ok();
 }
 
-Result<Adapter> MakeAdapter(const Engine& engine, const LoraTensors& tensors, std::byte* target,
-                            const std::byte* device) {
+Result<OwnBiases> OwnBiases::Read(const Engine& engine, Device& device) {
+  OwnBiases read;
+  for (const LayerWeights& layer : engine.weights.layers) {
+    auto& biases = read.biases_.emplace_back();
+    for (int site = 0; site < ops::kNumLoraSites; ++site) {
+      const TensorView& bias = BiasOf(layer, static_cast<ops::LoraSite>(site));
+      const float*& own = biases[static_cast<size_t>(site)] = bias.as<const float>();
+      if (own == nullptr || device.kind() == DeviceKind::kCpu) continue;
+      std::vector<float>& copy = read.copies_.emplace_back(bias.shape.num_elements());
+      RETURN_IF_ERROR(device.Copy(copy.data(), own, bias.num_bytes()));
+      own = copy.data();
+    }
+  }
+  return read;
+}
+
+Result<Adapter> MakeAdapter(const Engine& engine, const OwnBiases& own, const LoraTensors& tensors,
+                            std::byte* target, const std::byte* device) {
   const ModelConfig& config = engine.config;
   Adapter adapter = {.serial = NextSerial(), .table = ops::LoraTable(config.num_layers)};
   uint64_t offset = 0;
@@ -351,21 +374,21 @@ Result<Adapter> MakeAdapter(const Engine& engine, const LoraTensors& tensors, st
                        .num_features = place.num_features});
     offset = end;
   }
-  std::map<std::pair<int, int>, uint64_t> offsets;  // of biases
+  std::map<std::pair<int, ops::LoraSite>, uint64_t> offsets;  // of biases
   for (size_t i = 0; i < tensors.biases.size(); ++i) {
     const LoraTensors::Bias& bias = tensors.biases[i];
     const LoraPlace place = PlaceOf(config, bias.module);
-    const auto [known, is_new] = offsets.try_emplace({bias.module, bias.layer}, offset);
+    const auto [known, is_new] = offsets.try_emplace({bias.layer, place.site}, offset);
     if (is_new) {
-      std::memset(target + offset, 0, BiasBytes(place));
+      std::memset(target + offset, 0, BiasBytes(config, place));
       adapter.table.Add(bias.layer, place.site,
                         {.in_features = place.in_features,
-                         .first_feature = place.first_feature,
-                         .num_features = place.num_features,
+                         .num_features = SiteFeatures(config, place),
                          .bias = reinterpret_cast<const float*>(device + offset)});
-      offset += BiasBytes(place);
+      offset += BiasBytes(config, place);
     }
-    RETURN_IF_ERROR(AddBias(engine, tensors, i, reinterpret_cast<float*>(target + known->second)));
+    auto* const sums = reinterpret_cast<float*>(target + known->second);
+    RETURN_IF_ERROR(AddBias(place, own, tensors, i, sums));
   }
   adapter.num_bytes = offset;
   return adapter;

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "inflight/adapter.h"
 #include "inflight/status.h"
 #include "model/config.h"
 #include "ops/lora.h"
+#include "tensor/device.h"
 
 namespace inflight::model {
 
@@ -69,12 +71,27 @@ struct Adapter {
 
 struct Engine;
 
+// The model's own biases where the host reads them: in the engine, of GPUs in copies.
+class OwnBiases {
+ public:
+  // Errors as of Device::Copy.
+  static Result<OwnBiases> Read(const Engine& engine, Device& device);
+
+  const float* Of(int layer, ops::LoraSite site) const {  // null: it has none
+    return biases_[static_cast<size_t>(layer)][static_cast<size_t>(site)];
+  }
+
+ private:
+  std::vector<std::array<const float*, ops::kNumLoraSites>> biases_;  // of each layer
+  std::vector<std::vector<float>> copies_;
+};
+
 // Writes factors and biases to `target`, 64-byte aligned and of AdapterBytes bytes, factors rounded
 // to the model's dtype; the table's pointers lead to `device`, where the owner has or will have
-// these bytes. Of a bias that replaces the model's own, what differs is kept.
+// these bytes. Of a bias that replaces the model's `own`, what differs is kept.
 // kInvalidArgument where a number is not finite, or is not in the model's dtype, and where a bias
 // replaces one that the model has not.
-Result<Adapter> MakeAdapter(const Engine& engine, const LoraTensors& tensors, std::byte* target,
-                            const std::byte* device);
+Result<Adapter> MakeAdapter(const Engine& engine, const OwnBiases& own, const LoraTensors& tensors,
+                            std::byte* target, const std::byte* device);
 
 }  // namespace inflight::model

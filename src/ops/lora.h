@@ -40,17 +40,17 @@ struct LoraPart {
   int64_t in_features = 0;
   int64_t first_feature = 0;  // it adds to outputs [first_feature, first_feature + num_features)
   int64_t num_features = 0;
-  const float* bias = nullptr;  // [num_features], of rank 0; the CPU's alone
+  const float* bias = nullptr;  // [num_features], of rank 0; the last part of its site
 };
 
 // CUDA: a part in device memory.
-inline constexpr int kMaxLoraParts = 4;  // of a site
+inline constexpr int kMaxLoraParts = 4;  // of a site: factors of q, k and v, and a bias
 struct LoraDevicePart {
   const void* a = nullptr;
-  const void* b = nullptr;
-  int32_t rank = 0;  // 0: there is none
+  const void* b = nullptr;  // of rank 0 the bias, float32
+  int32_t rank = 0;
   int32_t first_feature = 0;
-  int32_t num_features = 0;
+  int32_t num_features = 0;  // 0: there is no part
   int32_t unused = 0;
 };
 

@@ -69,6 +69,11 @@ ADAPTERS = [
     }),
     ("llama_odd_width", {"of_b_5": (5, 10, False, ATTENTION + MLP, None, {}, {}, ["lora_bias"])}),
     ("gpt2_tied", {"lora_only_8": (8, 16, False, ["c_attn", "attn.c_proj", "c_fc", "mlp.c_proj"], None, {}, {}, ["lora_only"])}),
+    ("llama_head64", {"of_b_8": (8, 16, False, ATTENTION + MLP, None, {}, {}, ["lora_bias"])}),
+    ("gpt2_head64", {
+        "lora_only_4": (4, 8, False, ["attn.c_proj", "c_fc"], None, {}, {}, ["lora_only"]),
+        "both_8": (8, 16, False, ["c_attn", "mlp.c_proj"], [0], {}, {}, ["lora_only", "lora_bias"]),
+    }),
 ]  # fmt: skip
 PROMPT_LENGTH, NUM_TOKENS = 21, 40
 POSITIONS = [0, 1, 10, 20, 21, 40, 59]

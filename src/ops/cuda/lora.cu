@@ -4,7 +4,7 @@
 //
 //   shrink   sums[token][row] = x[token] . A[row]      stands before the product, so that A comes
 //                                                      from memory while the kernel before ends
-//   expand   y[token] += sums[token] B                 stands behind it
+//   expand   y[token] += sums[token] B + bias          stands behind it
 //
 // Both read each row of a factor once for the tokens of a tile, from memory into the lanes that
 // feed it to the tensor cores. A dot product does not care which k comes first, nor a product of
@@ -80,6 +80,7 @@ struct Parts {
   __device__ int Rank(int i) const {
     return static_cast<int>(__shfl_sync(kAllLanes, numbers.x, i));
   }
+  __device__ bool IsThere(int i) const { return __shfl_sync(kAllLanes, numbers.z, i) != 0; }
   __device__ LoraDevicePart At(int i) const {
     const auto pointer = [i](uint32_t low, uint32_t high) {
       const uint64_t address = __shfl_sync(kAllLanes, low, i) |
@@ -306,6 +307,22 @@ __device__ void AddTo(const LoraAddParams& p, const uint4& z, int64_t token, int
   Store(static_cast<T*>(p.y) + token * p.y_stride + column, values);
 }
 
+// The bias of a part in the lane's 8 columns, which are those from `column` on of the part.
+template <int kGroups>
+__device__ void AddBias(const LoraDevicePart& part, int64_t column, float (&c)[kGroups][4][4]) {
+  const auto* const from =
+      reinterpret_cast<const float4*>(static_cast<const float*>(part.b) + column);
+  const float4 low = from[0];
+  const float4 high = from[1];
+  const float values[kVector] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group)
+#pragma unroll
+    for (int v = 0; v < kVector; ++v)
+#pragma unroll
+      for (int t = 0; t < 2; ++t) c[group][v / 2][v % 2 * 2 + t] += values[v];
+}
+
 template <int kGroups, int kBlocks>
 __device__ void LoadZ(const LoraAddParams& p, const LoraTile& tile, const int (&tokens)[kGroups][2],
                       int64_t column, uint4 (&z)[kBlocks][kGroups][2]) {
@@ -343,19 +360,31 @@ __device__ void ExpandTile(const LoraAddParams& p, const LoraTile& tile, int64_t
       tokens[group][t] = TokenAt(p.lora, tile, group * kGroup + lane % 4 * 2 + t);
   uint4 z[kBlocks][kGroups][2] = {};
   bool has_z = false;
+  bool has_bias = false;
   float c[kBlocks][kGroups][4][4] = {};
   bool is_changed[kBlocks] = {};
   int first = 0;
 #pragma unroll 1
   for (int i = 0; i < p.num_sites * kMaxLoraParts; ++i) {
+    if (!parts.IsThere(i)) continue;
     const int rank = parts.Rank(i);
-    if (rank == 0) continue;
     const int own_first = first;
     first += rank;
     const LoraDevicePart part = parts.At(i);
     const int64_t begin = i / kMaxLoraParts * p.out_features + part.first_feature;
     if (begin >= cta_column + kExpandWarps * kColumns || begin + part.num_features <= cta_column)
       continue;
+    if (rank == 0) {
+      has_bias = true;
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        const int64_t at = column + block * kBlock - begin;
+        if (at < 0 || at >= part.num_features) continue;
+        AddBias(part, at, c[block]);
+        is_changed[block] = true;
+      }
+      continue;
+    }
     for (int row = 0; row < rank; row += kRowTile) {
       uint4 b[kBlocks][4];
 #pragma unroll
@@ -381,6 +410,10 @@ __device__ void ExpandTile(const LoraAddParams& p, const LoraTile& tile, int64_t
           MultiplySums<T>(b[block], own, c[block][group]);
       }
     }
+  }
+  if (has_bias && !has_z) {
+    WaitForKernelBefore();
+    LoadZ(p, tile, tokens, column, z);
   }
 #pragma unroll
   for (int group = 0; group < kGroups; ++group)

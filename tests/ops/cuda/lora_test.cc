@@ -54,6 +54,18 @@ struct GpuPart {
   std::vector<Sum> sums = {};  // [tokens, rank]
 };
 
+struct GpuBias {
+  GpuBias(Device& device, int of, LoraSite at, int64_t num, uint64_t seed)
+      : adapter(of),
+        site(at),
+        values(Tensor::Random(DType::kF32, {num}, seed)),
+        on_device(device, values) {}
+  int adapter;
+  LoraSite site;
+  Tensor values;
+  DeviceTensor on_device;
+};
+
 // Adapters with factors of the second of two layers, and what a step's tokens have of them.
 class GpuAdapters {
  public:
@@ -65,6 +77,13 @@ class GpuAdapters {
     parts_.push_back({adapter, site, rank, first, num,
                       std::make_unique<GpuFactor>(device_, dtype_, rank, in_features_, seed),
                       std::make_unique<GpuFactor>(device_, dtype_, rank, num, seed + 1)});
+    num_adapters_ = std::max(num_adapters_, adapter + 1);
+  }
+
+  // Of all outputs; after the factors of the site.
+  void AddBias(int adapter, LoraSite site, int64_t num) {
+    biases_.push_back(
+        std::make_unique<GpuBias>(device_, adapter, site, num, 5000 + biases_.size()));
     num_adapters_ = std::max(num_adapters_, adapter + 1);
   }
 
@@ -83,17 +102,22 @@ class GpuAdapters {
     }
     std::vector<LoraDevicePart> table(static_cast<size_t>(num_adapters_ * kLayers) * kNumLoraSites *
                                       kMaxLoraParts);
-    for (const GpuPart& part : parts_) {
-      const int layer = part.adapter * kLayers + kLayer;
-      auto at =
-          static_cast<size_t>(layer * kNumLoraSites + static_cast<int>(part.site)) * kMaxLoraParts;
-      while (table[at].rank > 0) ++at;
-      table[at] = {.a = part.a->on_device.view().data,
-                   .b = part.b->on_device.view().data,
-                   .rank = part.rank,
-                   .first_feature = static_cast<int32_t>(part.first),
-                   .num_features = static_cast<int32_t>(part.num)};
-    }
+    const auto free_place = [&](int adapter, LoraSite site) -> LoraDevicePart& {
+      const int layer = adapter * kLayers + kLayer;
+      auto at = static_cast<size_t>(layer * kNumLoraSites + static_cast<int>(site)) * kMaxLoraParts;
+      while (table[at].num_features > 0) ++at;
+      return table[at];
+    };
+    for (const GpuPart& part : parts_)
+      free_place(part.adapter, part.site) = {.a = part.a->on_device.view().data,
+                                             .b = part.b->on_device.view().data,
+                                             .rank = part.rank,
+                                             .first_feature = static_cast<int32_t>(part.first),
+                                             .num_features = static_cast<int32_t>(part.num)};
+    for (const auto& bias : biases_)
+      free_place(bias->adapter, bias->site) = {
+          .b = bias->on_device.view().data,
+          .num_features = static_cast<int32_t>(bias->values.view().num_elements())};
     const auto num_tiles = static_cast<int32_t>(tiles.size());
     order.resize(tokens.size() + 1);
     tiles.resize(tokens.size() + 1);
@@ -159,6 +183,12 @@ class GpuAdapters {
       }
     }
     if (rank > 0) *bound += ProductBound(dtype_, 2 * rank, absolute);
+    for (const auto& bias : biases_) {
+      if (bias->adapter != adapter || bias->site != site) continue;
+      const double value = bias->values.Get(n);
+      *bound += kUnit * (std::abs(added) + std::abs(value));
+      added += value;
+    }
     return added;
   }
 
@@ -168,6 +198,7 @@ class GpuAdapters {
   const int64_t in_features_;
   int num_adapters_ = 0;
   std::vector<GpuPart> parts_;
+  std::vector<std::unique_ptr<GpuBias>> biases_;
   std::vector<DeviceTensor> arrays_;
   DeviceTensor sums_;
   LoraBatch batch_;
@@ -187,14 +218,16 @@ class CudaLoraOpTest : public CudaTest {
   static constexpr int64_t kManySums = 4096;
   static constexpr DType kHalves[] = {DType::kBF16, DType::kF16};
 
-  // Ranks below, at and beyond a tile of them, in one range or two; adapter 5 has none here.
+  // Ranks below, at and beyond a tile of them, in one range or two; adapter 5 has none here. Two
+  // have biases too, and adapter 4 has one alone.
   static void AddParts(GpuAdapters* adapters, LoraSite site) {
-    constexpr int kRanks[] = {1, 16, 64, 256, 8, 0, 33, 3};
+    constexpr int kRanks[] = {1, 16, 64, 256, 0, 0, 33, 3};
     for (int i = 0; i < 8; ++i) {
       if (kRanks[i] == 0) continue;
       adapters->Add(i, site, kRanks[i], 0, i % 2 == 0 ? kOut : 96);
       if (i % 2 != 0) adapters->Add(i, site, kRanks[7 - i] + 1, 168, 160);
     }
+    for (const int i : {4, 6, 7}) adapters->AddBias(i, site, kOut);
   }
 
   // MixedTokens through a linear of kOut x kIn whose adapters are those of AddParts.
@@ -315,6 +348,8 @@ TEST_F(CudaLoraOpTest, TwoLinearsSideBySideHaveTheirOwnFactors) {
   adapters.Add(1, LoraSite::kGate, 5, 0, kWidth);
   adapters.Add(2, LoraSite::kFc, 9, 0, kWidth);
   adapters.Add(3, LoraSite::kProj, 9, 0, kWidth);
+  adapters.AddBias(3, LoraSite::kGate, kWidth);
+  adapters.AddBias(0, LoraSite::kFc, kWidth);
   const std::vector<int> tokens = {3, 2, 1, 0, kNoAdapter, 0, 1, 2, 3, 0};
   const auto m = static_cast<int64_t>(tokens.size());
   const Tensor x = Tensor::Random(dtype, {m, kIn}, 1);
