@@ -132,7 +132,7 @@ Result<Limits> LimitsOf(Device& device, const model::ModelConfig& config) {
 struct Sample {
   double total_s = 0;                   // from the first request to the last answer
   std::vector<double> ttft_ms, itl_ms;  // of each request; the latter its mean
-  // Of steps that only decode, all requests in them.
+  // Of steps that only decode, all requests in them, with stages the share that one step has.
   std::vector<double> step_ms, host_us, launch_us, idle_us;
 };
 
@@ -186,8 +186,10 @@ Result<Sample> Bench::RunOnce(const Scenario& s, uint32_t seed) const {
       sample.itl_ms.push_back(static_cast<double>(times.last_token_ns - times.first_token_ns) *
                               1e-6 / (s.output_len - 1));
   }
+  const int num_stages = model.engine->config.part.pp_size;
+  const int num_rows = (s.requests + num_stages - 1) / num_stages;
   for (const StepLog::Step& step : log.steps()) {
-    if (step.num_tokens != s.requests || step.num_rows != s.requests) continue;
+    if (step.num_tokens != num_rows || step.num_rows != num_rows) continue;
     sample.step_ms.push_back(static_cast<double>(step.step_ns) * 1e-6);
     if (step.host_ns == 0) continue;  // the last one, whose times nobody read
     sample.host_us.push_back(static_cast<double>(step.host_ns) * 1e-3);
