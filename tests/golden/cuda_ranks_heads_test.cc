@@ -14,6 +14,7 @@
 #include "decoding/list_guide.h"
 #include "fitted_heads.h"
 #include "guide_ways.h"
+#include "model/adapter_part.h"
 #include "widened_head.h"
 
 namespace inflight::golden {
