@@ -174,6 +174,13 @@ void WriteAdapter(const AdapterCopy& copy, ByteWriter& bytes) {
   bytes.Raw(whole.rows.data(), whole.rows.size() * sizeof(LoraTensors::Row));
   bytes.Count(whole.weights.size());
   bytes.Raw(whole.weights.data(), whole.weights.size());
+  bytes.Count(whole.biases.size());
+  for (const LoraTensors::Bias& bias : whole.biases) {
+    bytes.Field(bias.module);
+    bytes.Field(bias.layer);
+    bytes.Field(static_cast<uint8_t>(bias.replaces));
+    bytes.Field(bias.values);
+  }
 }
 
 Status WriteRead(ByteReader& bytes, CudaRank& rank) {
@@ -190,6 +197,15 @@ Status WriteRead(ByteReader& bytes, CudaRank& rank) {
   bytes.Raw(whole.rows.data(), whole.rows.size() * sizeof(LoraTensors::Row));
   whole.weights.resize(bytes.NumThings(1));
   bytes.Raw(whole.weights.data(), whole.weights.size());
+  whole.biases.resize(bytes.NumThings(sizeof(int)));
+  for (LoraTensors::Bias& bias : whole.biases) {
+    uint8_t replaces = 0;
+    bytes.Field(bias.module);
+    bytes.Field(bias.layer);
+    bytes.Field(replaces);
+    bias.replaces = replaces != 0;
+    bytes.Field(bias.values);
+  }
   if (!bytes.ok()) return DataLoss("an adapter between ranks is cut short");
   copy.whole = &whole;
   return rank.adapters()->Write(copy);

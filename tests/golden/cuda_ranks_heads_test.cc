@@ -58,6 +58,7 @@ class CudaRanksHeadsTest : public DemoRanksTest {
     options.deterministic = false;
     std::erase_if(requests, [](const Request& r) { return r.sampling.temperature.has_value(); });
     options.drafts = DraftSource::kNone;
+    options.medusa_choices = {};
     const Sinks expected = Run(engines, requests);
     options.drafts = DraftSource::kAuto;
     const auto executor = MakeRanked(engines, gpus, options, drafts);
