@@ -366,8 +366,10 @@ TEST(MemoryPlanTest, HeadsOfAModelProposeTreesUnlessToldOtherwise) {
               HasSubstr("medusa_choices: drafts do not come from the model's Medusa heads"));
   EXPECT_EQ(plan({}, DeviceKind::kCuda)->drafts, DraftSource::kMedusa);
   config.part.tp_size = 2;
+  EXPECT_EQ(error({}, DeviceKind::kCuda), "");
+  config.part.pp_size = 2;
   EXPECT_THAT(error({}, DeviceKind::kCuda),
-              HasSubstr("speculation: GPUs that share a model judge no trees of Medusa's heads"));
+              HasSubstr("speculation: stages on GPUs judge no trees of Medusa's heads"));
   config.part = {};
   const auto on_gpu = [&](DraftSource drafts) {
     return plan({.drafts = drafts}, DeviceKind::kCuda)->workspace_bytes;
