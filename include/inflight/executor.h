@@ -76,6 +76,39 @@ enum class DraftSource : uint8_t {
   kModel = 6,   // a smaller model (the same)
 };
 
+// What becomes of requests when an executor is put to sleep (docs/sleep.md).
+enum class SleepMode : uint8_t {
+  kKeep = 0,   // those that run are paused, and go on after waking
+  kWait = 1,   // those that run end first
+  kAbort = 2,  // all that are there end, as cancelled
+};
+
+struct SleepOptions {
+  // What is given back beside the memory of the KV cache, whose contents are lost: 1: of weights on
+  // a GPU their memory there, a copy of which is kept in the host's; 2: the weights, which are read
+  // from the model's directory again.
+  int level = 1;
+  SleepMode mode = SleepMode::kKeep;
+};
+
+// What is taken again; requests go on once both are there.
+struct WakeOptions {
+  bool weights = true;
+  bool kv_cache = true;
+};
+
+struct SleepState {
+  // No sleep was asked for, or all is over: requests run.
+  bool is_awake = true;
+  int level = 0;  // 0: nothing is given back
+  // Of the device's memory, given back now.
+  uint64_t weight_bytes = 0;
+  uint64_t kv_cache_bytes = 0;
+  uint64_t host_copy_bytes = 0;  // pinned host memory that holds weights of a GPU
+  int64_t last_sleep_ns = 0;     // what the device took of the last Sleep, requests aside
+  int64_t last_wake_ns = 0;      // and of the last WakeUp
+};
+
 // Gauges and counters as of the last completed step. Counters grow from load.
 struct ExecutorStats {
   int64_t num_steps = 0;
@@ -109,7 +142,8 @@ struct ExecutorStats {
   int64_t tokens_recomputed = 0;  // tokens whose K and V a resume computed a second time
   int64_t requests_completed = 0, requests_cancelled = 0, requests_failed = 0,
           requests_timed_out = 0;
-  // What this executor holds of each kind of memory: weights, workspace and KV blocks. Constant.
+  // What this executor holds of each kind of memory: weights, workspace and KV blocks. Constant,
+  // but for what sleeping gives back.
   int64_t cpu_memory_bytes = 0, gpu_memory_bytes = 0, pinned_memory_bytes = 0;
   int64_t last_step_ns = 0;  // duration of the last step
   // Host work outside Launch and waiting, waking the stream threads included: known only once they
@@ -119,6 +153,7 @@ struct ExecutorStats {
   // That the device did nothing before the last step; 0 where it has no clock (the CPU). Behind a
   // step that was in flight when this one was launched, what the host's work failed to hide.
   int64_t last_idle_ns = 0;
+  int sleep_level = 0;       // SleepState::level; also while it falls asleep or wakes
   int64_t heartbeat_ns = 0;  // monotonic time of the step loop's last turn (also when idle)
 };
 
@@ -169,6 +204,8 @@ struct ExecutorOptions {
   std::optional<uint64_t> adapter_host_bytes = {};
   // The largest rank, over all modules, that these must hold one adapter of; 0 = any.
   int max_adapter_rank = 0;
+  // Executor::Sleep may be called: weights and KV cache lie in memory that can be given back.
+  bool enable_sleep = false;
   bool enable_prefix_reuse = true;
   bool enable_chunked_prefill = true;
   SchedulerPolicy scheduler_policy = SchedulerPolicy::kGuaranteedNoEvict;
@@ -233,6 +270,19 @@ class Executor {
   // Takes profiles of the step loop; null where there is none. Thread-safe.
   virtual std::shared_ptr<StepProfiler> step_profiler() const { return nullptr; }
 
+  // Gives back the memory of KV cache and weights, and returns when that is done; requests are
+  // accepted meanwhile and wait, up to the queue's bounds and their deadlines, until WakeUp.
+  // Nothing happens where it sleeps at that level or a deeper one. Thread-safe; blocks.
+  // kFailedPrecondition where it was not opened with enable_sleep or another call is under way,
+  // kUnimplemented where the model cannot sleep so, kResourceExhausted where the host has no room
+  // for the copy: then it goes on as before. kAborted: WakeUp came before it slept.
+  virtual Status Sleep(const SleepOptions& options);
+  // Takes the memory again, and returns when the weights are there. Nothing happens where it is
+  // awake. Thread-safe; blocks. kResourceExhausted where others have the memory by now; then, and
+  // where the directory cannot be read, it goes on sleeping.
+  virtual Status WakeUp(const WakeOptions& options);
+  virtual SleepState sleep_state() const { return {}; }  // thread-safe
+
   // False after a device fault or when the step loop's heartbeat is older than it should be.
   virtual bool healthy() const = 0;
 
@@ -240,5 +290,10 @@ class Executor {
   // rest. Blocks until done.
   virtual void Shutdown(int64_t drain_ms) = 0;
 };
+
+inline Status Executor::Sleep(const SleepOptions&) {
+  return {StatusCode::kUnimplemented, "sleep: this executor has nothing to give back"};
+}
+inline Status Executor::WakeUp(const WakeOptions&) { return Status::Ok(); }
 
 }  // namespace inflight

@@ -39,6 +39,8 @@ class KvObserver {
   virtual ~KvObserver() = default;
   virtual void OnStored(const StoredKvBlock& block) noexcept = 0;
   virtual void OnRemoved(uint64_t hash, KvMedium medium) noexcept = 0;
+  // All that was told is gone at once. Where false is returned each block is told by OnRemoved.
+  virtual bool OnCleared() noexcept { return false; }
 };
 
 }  // namespace inflight

@@ -146,7 +146,8 @@ Result<std::shared_ptr<const model::Engine>> OpenSource(const std::filesystem::p
   return MakeEngine({.config = source->config,
                      .limits = limits,
                      .tokenizer_dir = TokenizerDir(dir),
-                     .streamed_layers = options.streamed_layers},
+                     .streamed_layers = options.streamed_layers,
+                     .place = WeightPlaceOf(options)},
                     device, fill, progress);
 }
 

@@ -101,6 +101,10 @@ struct OpenOptions {
   int rank = 0;                                // an engine, those that it was built for
   std::vector<int> streamed_layers;            // of Open on a GPU: model::Engine's host_layers;
                                      // ascending, none or more than LayerRing::kNumBuffers
+  bool can_release = false;  // of Open: the weights lie in memory that can be given back meanwhile
+  // Of Open: they are written to where those of this engine lie, which was opened so from the same
+  // directory. kFailedPrecondition where the model has got other sizes.
+  const model::Engine* into = nullptr;
 };
 Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& dir, Device& device,
                                                   const OpenOptions& options = {},
@@ -151,11 +155,13 @@ struct ParameterCounts {
 ParameterCounts CountParameters(const model::ModelConfig& config);
 
 // An engine of random weights with the given shape, made in memory; for benchmarks, which tune
-// where the device is a GPU (builder/tune.h). `streamed_layers` as of OpenOptions.
+// where the device is a GPU (builder/tune.h). `streamed_layers` and `can_release` as of
+// OpenOptions.
 Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& config,
                                                     const model::EngineLimits& limits,
                                                     uint64_t seed, Device& device,
                                                     bool tune = false,
-                                                    std::vector<int> streamed_layers = {});
+                                                    std::vector<int> streamed_layers = {},
+                                                    bool can_release = false);
 
 }  // namespace inflight::builder

@@ -217,9 +217,10 @@ Result<const std::byte*> MapData(const std::filesystem::path& path, const Engine
 
 Result<WeightMemory> ReadData(const std::filesystem::path& path, const EngineTable& table,
                               Device& device, std::span<const LayerRange> host,
-                              const Progress& progress) {
-  ASSIGN_OR_RETURN(WeightMemory memory,
-                   WeightMemory::Allocate(device, table.file_bytes - table.data_offset, host));
+                              const WeightPlace& place, const Progress& progress) {
+  ASSIGN_OR_RETURN(
+      WeightMemory memory,
+      WeightMemory::Allocate(device, table.file_bytes - table.data_offset, host, place));
   const auto report = [&](double fraction) {
     if (progress) progress(fraction, "loading weights");
   };
@@ -260,14 +261,16 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
   // The table is compared with the configuration before any data is read.
   if (const Status bound = BindAll(table, device.kind(), {}, *engine); !bound.ok())
     return bound.WithPrefix(path.string());
-  if (device.kind() == DeviceKind::kCpu && engine->weight_bytes <= kMaxMappedBytes) {
+  if (device.kind() == DeviceKind::kCpu && engine->weight_bytes <= kMaxMappedBytes &&
+      !options.can_release) {
     ASSIGN_OR_RETURN(const std::byte* const data, MapData(path, table, device, *engine));
     RETURN_IF_ERROR(BindAll(
         table, device.kind(), [data](uint64_t offset) { return data + offset; }, *engine));
   } else {
     ASSIGN_OR_RETURN(const std::vector<LayerRange> host,
                      RangesInFile(path, table, config.model, options.streamed_layers));
-    ASSIGN_OR_RETURN(WeightMemory memory, ReadData(path, table, device, host, progress));
+    ASSIGN_OR_RETURN(WeightMemory memory,
+                     ReadData(path, table, device, host, WeightPlaceOf(options), progress));
     RETURN_IF_ERROR(BindAll(
         table, device.kind(), [&memory](uint64_t offset) { return memory.At(offset); }, *engine));
     memory.GiveTo(engine.get());

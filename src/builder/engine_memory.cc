@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "builder/weight_memory.h"
 #include "ops/tensor_core_order.h"
+#include "tensor/releasable_memory.h"
 
 namespace inflight::builder {
 namespace {
@@ -69,9 +70,11 @@ ParameterCounts CountParameters(const model::ModelConfig& config) {
   return counts;
 }
 
-Result<Buffer> AllocateWeights(Device& device, uint64_t num_bytes) {
-  Result<Buffer> buffer = Buffer::Allocate(device, "weights", num_bytes);
-  if (buffer.ok() || buffer.status().reason() != Reason::kOutOfMemory) return buffer;
+namespace {
+
+// `taken` with what helps, where there is not so much memory.
+Status WithRemedy(const Status& taken, Device& device, uint64_t num_bytes) {
+  if (taken.reason() != Reason::kOutOfMemory) return taken;
   const bool is_cuda = device.kind() == DeviceKind::kCuda;
   return OutOfMemory(
       fmt::format("{}{}: the weights take {:.2f} GiB, {:.2f} GiB are free; free memory{}, or store "
@@ -82,6 +85,21 @@ Result<Buffer> AllocateWeights(Device& device, uint64_t num_bytes) {
                   static_cast<double>(device.FreeBytes()) / (1 << 30),
                   is_cuda ? ", choose another GPU (--device cuda:N)" : "",
                   is_cuda ? ", --use-fp8-rowwise" : ""));
+}
+
+}  // namespace
+
+Result<Buffer> AllocateWeights(Device& device, uint64_t num_bytes) {
+  Result<Buffer> buffer = Buffer::Allocate(device, "weights", num_bytes);
+  if (!buffer.ok()) return WithRemedy(buffer.status(), device, num_bytes);
+  return buffer;
+}
+
+Result<std::shared_ptr<ReleasableMemory>> AllocateReleasableWeights(Device& device,
+                                                                    uint64_t num_bytes) {
+  auto memory = ReleasableMemory::Allocate(device, "weights", num_bytes);
+  if (!memory.ok()) return WithRemedy(memory.status(), device, num_bytes);
+  return memory;
 }
 
 Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device& device,
@@ -101,9 +119,10 @@ Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device&
     engine->weight_bytes += artifact::EngineAlignUp(num_bytes);
     slots.push_back({.slot = std::move(slot), .num_bytes = num_bytes});
   }
-  ASSIGN_OR_RETURN(WeightMemory memory,
-                   WeightMemory::Allocate(device, engine->weight_bytes,
-                                          RangesOf(slots, offsets, head.streamed_layers)));
+  ASSIGN_OR_RETURN(
+      WeightMemory memory,
+      WeightMemory::Allocate(device, engine->weight_bytes,
+                             RangesOf(slots, offsets, head.streamed_layers), head.place));
   for (size_t i = 0; i < slots.size(); ++i) {
     slots[i].target = memory.At(offsets[i]);
     slots[i].is_on_host = memory.PartOf(offsets[i]).is_on_host;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "builder/builder.h"
+#include "builder/weight_memory.h"
 #include "builder/weight_source.h"
 
 namespace inflight::builder {
@@ -18,6 +19,7 @@ struct EngineHead {
   std::filesystem::path tokenizer_dir;
   std::string kernel_tuning;         // model::Engine's
   std::vector<int> streamed_layers;  // as of OpenOptions
+  WeightPlace place;
 };
 
 // A slot and its place in memory of the device, or of a GPU's layers that are streamed in pinned
@@ -38,6 +40,10 @@ Result<std::shared_ptr<const model::Engine>> MakeEngine(EngineHead head, Device&
 // Memory of the device for weights; kResourceExhausted says how much they take, what is free and
 // what helps.
 Result<Buffer> AllocateWeights(Device& device, uint64_t num_bytes);
+
+// The same of memory that can be given back.
+Result<std::shared_ptr<ReleasableMemory>> AllocateReleasableWeights(Device& device,
+                                                                    uint64_t num_bytes);
 
 // "cpu" or "cuda": what an engine file says of the device whose layouts it has.
 std::string_view TargetName(DeviceKind device);

@@ -162,7 +162,8 @@ class RandomWeights {
 Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& config,
                                                     const model::EngineLimits& limits,
                                                     uint64_t seed, Device& device, bool tune,
-                                                    std::vector<int> streamed_layers) {
+                                                    std::vector<int> streamed_layers,
+                                                    bool can_release) {
   RETURN_IF_ERROR(model::Validate(config));
   RETURN_IF_ERROR(model::CheckRuns(config, device));
   ASSIGN_OR_RETURN(const model::EngineLimits resolved, model::ResolveLimits(config, limits));
@@ -174,7 +175,8 @@ Result<std::shared_ptr<const model::Engine>> Random(const model::ModelConfig& co
   EngineHead head = {.config = config,
                      .limits = resolved,
                      .tokenizer_dir = {},
-                     .streamed_layers = std::move(streamed_layers)};
+                     .streamed_layers = std::move(streamed_layers),
+                     .place = {.can_release = can_release}};
   if (tune && device.kind() == DeviceKind::kCuda) {
     ASSIGN_OR_RETURN(head.kernel_tuning, TuneProducts(config, resolved, device));
   }

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "builder/engine_memory.h"
+#include "tensor/releasable_memory.h"
 
 namespace inflight::builder {
 namespace {
@@ -30,14 +31,35 @@ Status CheckHostMemory(uint64_t needed) {
 
 }  // namespace
 
+Result<std::byte*> WeightMemory::TakeDeviceMemory(Device& device, uint64_t num_bytes,
+                                                  const WeightPlace& place) {
+  if (place.into != nullptr) {
+    const auto& memory = place.into->releasable;
+    if (memory.size() != 1 || memory.front()->size() != num_bytes)
+      return FailedPrecondition(fmt::format(
+          "the model's directory has {} bytes of weights, {} were loaded from it; unload "
+          "the model and load it again",
+          num_bytes, memory.empty() ? 0 : memory.front()->size()));
+    releasable_ = memory.front();
+    return releasable_->data();
+  }
+  if (place.can_release) {
+    ASSIGN_OR_RETURN(releasable_, AllocateReleasableWeights(device, num_bytes));
+    return releasable_->data();
+  }
+  ASSIGN_OR_RETURN(device_, AllocateWeights(device, num_bytes));
+  return device_.data();
+}
+
 Result<WeightMemory> WeightMemory::Allocate(Device& device, uint64_t num_bytes,
-                                            std::span<const LayerRange> host) {
+                                            std::span<const LayerRange> host,
+                                            const WeightPlace& place) {
   WeightMemory memory;
   uint64_t host_bytes = 0;
   for (const LayerRange& range : host) host_bytes += range.num_bytes;
   RETURN_IF_ERROR(CheckHostMemory(host_bytes));
-  ASSIGN_OR_RETURN(memory.device_, AllocateWeights(device, num_bytes - host_bytes));
-  std::byte* next = memory.device_.data();
+  ASSIGN_OR_RETURN(std::byte * next,
+                   memory.TakeDeviceMemory(device, num_bytes - host_bytes, place));
   uint64_t end = 0;
   const auto stay_until = [&](uint64_t until) {
     if (until == end) return;
@@ -80,7 +102,11 @@ std::byte* WeightMemory::At(uint64_t offset_bytes) const {
 
 void WeightMemory::GiveTo(model::Engine* engine) {
   engine->host_layers = std::move(host_layers_);
-  engine->buffers.push_back(std::move(device_));
+  if (releasable_ != nullptr) {
+    engine->releasable.push_back(std::move(releasable_));
+  } else {
+    engine->buffers.push_back(std::move(device_));
+  }
   std::ranges::move(host_, std::back_inserter(engine->pinned));
 }
 

@@ -4,10 +4,12 @@
 // pinned host memory, and what is left moves together in the device's.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "artifact/engine_load.h"
+#include "builder/builder.h"
 #include "model/engine.h"
 #include "tensor/buffer.h"
 #include "tensor/device.h"
@@ -21,12 +23,22 @@ struct LayerRange {
   uint64_t num_bytes = 0;
 };
 
+// What kind of memory, as of OpenOptions.
+struct WeightPlace {
+  bool can_release = false;
+  const model::Engine* into = nullptr;
+};
+inline WeightPlace WeightPlaceOf(const OpenOptions& options) {
+  return {.can_release = options.can_release, .into = options.into};
+}
+
 class WeightMemory {
  public:
   // `num_bytes` in all, of which `host` lies in pinned memory: ascending, apart from each other.
   // kResourceExhausted says how much is needed where, what is free and what helps.
   static Result<WeightMemory> Allocate(Device& device, uint64_t num_bytes,
-                                       std::span<const LayerRange> host);
+                                       std::span<const LayerRange> host,
+                                       const WeightPlace& place = {});
 
   // Parts of the layout, ascending, without gaps, and where each lies.
   std::span<const artifact::LoadTarget> parts() const { return parts_; }
@@ -37,9 +49,11 @@ class WeightMemory {
   void GiveTo(model::Engine* engine);
 
  private:
+  Result<std::byte*> TakeDeviceMemory(Device& device, uint64_t num_bytes, const WeightPlace& place);
   void Place(uint64_t end, std::byte* data, bool is_on_host);
 
   Buffer device_;
+  std::shared_ptr<ReleasableMemory> releasable_;  // in its place, or null
   std::vector<PinnedBuffer> host_;
   std::vector<model::HostLayer> host_layers_;
   std::vector<artifact::LoadTarget> parts_;

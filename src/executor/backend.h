@@ -32,6 +32,10 @@
 #include "inflight/request.h"
 #include "scheduler/step_plan.h"
 
+namespace inflight {
+class ReleasableMemory;
+}
+
 namespace inflight::model {
 struct Adapter;
 }
@@ -160,6 +164,14 @@ struct StepResult {
   RowLogits& LogitsOf(int row);  // made when first asked for
 };
 
+// Memory that can be given back while no step is in flight and no slot is set up (sleeper.h).
+struct ReleasableParts {
+  using Memories = std::vector<std::shared_ptr<ReleasableMemory>>;
+  Memories weights;        // of the model, or of each rank
+  Memories draft_weights;  // of a draft model
+  Memories kv_cache;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -172,6 +184,11 @@ class Backend {
   // Why no step can be computed any more; OK while one can. Asked while none is in flight, so that
   // what a launched step would say is known before a request comes.
   virtual Status status() const { return Status::Ok(); }
+
+  // kUnimplemented says why nothing can be given back.
+  virtual Result<ReleasableParts> releasable() const {
+    return Status(StatusCode::kUnimplemented, "sleep: this model's backend gives nothing back");
+  }
 
   // Takes effect for steps launched afterwards. Overwrites whatever the slot held.
   virtual Status SetupSlot(const SlotSetup& setup) = 0;

@@ -58,9 +58,9 @@ class CpuBackend : public Backend {
     ASSIGN_OR_RETURN(adapters_, AdapterCache::Create(engine_, device,
                                                      {.num_bytes = plan.adapter_bytes,
                                                       .is_booked = plan.books_adapters}));
-    ASSIGN_OR_RETURN(kv_,
-                     KvStorage::Create(KvShape(engine_->config, plan.block_size, DeviceKind::kCpu),
-                                       plan.num_blocks + plan.num_host_blocks, device));
+    ASSIGN_OR_RETURN(
+        kv_, KvStorage::Create(KvShape(engine_->config, plan.block_size, DeviceKind::kCpu),
+                               plan.num_blocks + plan.num_host_blocks, device, plan.can_release));
     if (!steps_in_flight_.empty())
       RETURN_IF_ERROR(LoadStages(plan.max_stage_logits(info_.max_beam_width), device));
     return Status::Ok();
@@ -68,6 +68,17 @@ class CpuBackend : public Backend {
 
   const BackendInfo& info() const override { return info_; }
   AdapterCache* adapters() override { return adapters_.get(); }
+
+  Result<ReleasableParts> releasable() const override {
+    if (leader_ != nullptr)
+      return Unimplemented("sleep",
+                           "ranks of a model on CPUs do not sleep; serve it on one rank "
+                           "(--tensor-parallel-size 1 --pipeline-parallel-size 1)");
+    ReleasableParts parts;
+    parts.weights = engine_->releasable;
+    if (kv_.releasable() != nullptr) parts.kv_cache.push_back(kv_.releasable());
+    return parts;
+  }
 
   Status SetupSlot(const SlotSetup& setup) override {
     rows_.Clear(setup.slot);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -128,8 +129,9 @@ Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions
 
 namespace {
 
-StepLoopOptions Watched(StepLoopOptions options, LoopWatcher* watcher) {
+StepLoopOptions Watched(StepLoopOptions options, LoopWatcher* watcher, RestGate* rest) {
   options.watcher = watcher;
+  options.rest = rest;
   return options;
 }
 
@@ -139,7 +141,7 @@ class ExecutorImpl : public SteppedExecutor {
 
   ExecutorImpl(std::unique_ptr<Backend> backend, const ExecutorOptions& options,
                const ExecutorLimits& limits, Clock& clock, Threads threads,
-               std::unique_ptr<LoopWatcher> watcher)
+               std::unique_ptr<LoopWatcher> watcher, std::unique_ptr<Sleeper> sleeper)
       : backend_(std::move(backend)),
         limits_(limits),
         clock_(clock),
@@ -147,8 +149,9 @@ class ExecutorImpl : public SteppedExecutor {
         inbox_(options.max_queue_size > 0 ? options.max_queue_size : kDefaultQueueSize),
         streams_(threads == Threads::kItsOwn ? StreamThreads(options.num_stream_threads) : 0),
         watcher_(std::move(watcher)),
-        loop_(Watched(LoopOptionsOf(options, limits), watcher_.get()), *backend_, inbox_, streams_,
-              clock) {
+        sleeper_(std::move(sleeper)),
+        loop_(Watched(LoopOptionsOf(options, limits), watcher_.get(), &rest_), *backend_, inbox_,
+              streams_, clock) {
     if (threads == Threads::kItsOwn) thread_ = std::thread([this] { Run(); });
   }
 
@@ -166,7 +169,7 @@ class ExecutorImpl : public SteppedExecutor {
   Result<RequestId> Enqueue(Request request, std::shared_ptr<ResponseSink> sink) override;
   void Cancel(RequestId id) override { inbox_.Cancel(id); }
   const ExecutorLimits& limits() const override { return limits_; }
-  ExecutorStats stats() const override { return loop_.stats(); }
+  ExecutorStats stats() const override;
   AdapterStats adapter_stats() const override {
     const AdapterCache* const cache = backend_->adapters();
     return cache == nullptr ? AdapterStats() : cache->stats();
@@ -178,12 +181,17 @@ class ExecutorImpl : public SteppedExecutor {
     loop_.TakeRequestStats(records);
   }
   std::shared_ptr<StepProfiler> step_profiler() const override { return loop_.step_profiler(); }
+  Status Sleep(const SleepOptions& options) override;
+  Status WakeUp(const WakeOptions& options) override;
+  SleepState sleep_state() const override;
   bool healthy() const override;
   void Shutdown(int64_t drain_ms) override;
   bool Step() override { return loop_.Step(); }
   size_t Deliver() override { return streams_.Pump(); }
 
  private:
+  Status FallAsleep(const SleepOptions& options);
+  void GoOn();
   Result<std::shared_ptr<const model::Adapter>> AdapterOf(const Request& request);
   bool has_threads() const { return thread_.joinable(); }
   void Run();
@@ -199,6 +207,11 @@ class ExecutorImpl : public SteppedExecutor {
   Inbox inbox_;
   StreamHub streams_;
   const std::unique_ptr<LoopWatcher> watcher_;
+  const std::unique_ptr<Sleeper> sleeper_;  // null: it cannot sleep
+  RestGate rest_;
+  std::mutex sleep_mutex_;  // of is_changing_
+  std::condition_variable sleep_changed_;
+  bool is_changing_ = false;  // a Sleep or a WakeUp is under way
   StepLoop loop_;
   std::atomic<bool> is_accepting_{true};
   std::atomic<bool> is_stopping_{false};
@@ -266,7 +279,88 @@ bool ExecutorImpl::healthy() const {
   return clock_.NowNs() - stats.heartbeat_ns <= limit;
 }
 
+ExecutorStats ExecutorImpl::stats() const {
+  ExecutorStats stats = loop_.stats();
+  if (sleeper_ == nullptr) return stats;
+  const SleepState state = sleeper_->state();
+  const auto given = static_cast<int64_t>(state.weight_bytes + state.kv_cache_bytes);
+  (stats.gpu_memory_bytes > 0 ? stats.gpu_memory_bytes : stats.cpu_memory_bytes) -= given;
+  stats.pinned_memory_bytes += static_cast<int64_t>(state.host_copy_bytes);
+  stats.sleep_level = state.level;
+  return stats;
+}
+
+SleepState ExecutorImpl::sleep_state() const {
+  SleepState state = sleeper_ == nullptr ? SleepState() : sleeper_->state();
+  state.is_awake = !rest_.is_asked();
+  return state;
+}
+
+Status CannotSleep() {
+  return FailedPrecondition(
+      "sleep: the model was not loaded so that it can sleep; start the server with "
+      "--enable-sleep-mode");
+}
+
+Status ExecutorImpl::Sleep(const SleepOptions& options) {
+  if (sleeper_ == nullptr) return CannotSleep();
+  RETURN_IF_ERROR(sleeper_->Check(options.level));
+  {
+    const std::lock_guard lock(sleep_mutex_);
+    if (is_changing_)
+      return FailedPrecondition(
+          "sleep: another call puts the model to sleep or wakes it; ask "
+          "again when that has ended");
+    is_changing_ = true;
+  }
+  const Status slept = FallAsleep(options);
+  const std::lock_guard lock(sleep_mutex_);
+  is_changing_ = false;
+  sleep_changed_.notify_all();
+  return slept;
+}
+
+Status ExecutorImpl::FallAsleep(const SleepOptions& options) {
+  const bool was_awake = !rest_.is_asked();
+  if (was_awake) {
+    rest_.Ask(options.mode);
+    inbox_.Wake();
+    if (!rest_.Wait([this] { return loop_.has_fault(); })) {
+      GoOn();
+      if (loop_.has_fault()) return Unavailable("the executor stopped: " + loop_.fault().message());
+      return Status(StatusCode::kAborted, "sleep: wake_up came before the model slept");
+    }
+  }
+  Status slept = sleeper_->Sleep(options.level);
+  if (!slept.ok() && was_awake) GoOn();
+  return slept;
+}
+
+void ExecutorImpl::GoOn() {
+  rest_.GoOn();
+  inbox_.Wake();
+}
+
+Status ExecutorImpl::WakeUp(const WakeOptions& options) {
+  if (sleeper_ == nullptr) return CannotSleep();
+  {
+    std::unique_lock lock(sleep_mutex_);
+    if (is_changing_ && rest_.is_asked()) rest_.Cancel();
+    sleep_changed_.wait(lock, [this] { return !is_changing_; });
+    if (!rest_.is_asked()) return Status::Ok();
+    is_changing_ = true;
+  }
+  const Status woken = sleeper_->Wake(options);
+  if (woken.ok() && sleeper_->state().level == 0) GoOn();
+  const std::lock_guard lock(sleep_mutex_);
+  is_changing_ = false;
+  sleep_changed_.notify_all();
+  return woken;
+}
+
+// Nobody who waits for a sleeping model would be answered while there is time for it.
 void ExecutorImpl::Shutdown(int64_t drain_ms) {
+  if (rest_.is_asked()) drain_ms = 0;
   is_accepting_.store(false);
   const int64_t now_ns = clock_.NowNs();
   drain_ms = std::clamp<int64_t>(drain_ms, 0, (kNever - now_ns) / 1'000'000 - 1);
@@ -295,7 +389,8 @@ void ExecutorImpl::Run() {
 Result<std::unique_ptr<ExecutorImpl>> MakeExecutor(std::unique_ptr<Backend> backend,
                                                    const ExecutorOptions& options, Clock& clock,
                                                    ExecutorImpl::Threads threads,
-                                                   std::unique_ptr<LoopWatcher> watcher) {
+                                                   std::unique_ptr<LoopWatcher> watcher,
+                                                   std::unique_ptr<Sleeper> sleeper) {
   if (options.max_queue_size < 0 || options.max_queue_size > kMaxQueueSize) {
     return InvalidArgument(
         "max_queue_size", fmt::format("got {}, must be in [0, {}] (0 = {})", options.max_queue_size,
@@ -311,16 +406,18 @@ Result<std::unique_ptr<ExecutorImpl>> MakeExecutor(std::unique_ptr<Backend> back
       ValidateRecords("request_stats_max_iterations", options.request_stats_max_iterations));
   ASSIGN_OR_RETURN(const ExecutorLimits limits, MakeLimits(backend->info(), options));
   return std::make_unique<ExecutorImpl>(std::move(backend), options, limits, clock, threads,
-                                        std::move(watcher));
+                                        std::move(watcher), std::move(sleeper));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backend,
                                                  const ExecutorOptions& options, Clock& clock,
-                                                 std::unique_ptr<LoopWatcher> watcher) {
-  ASSIGN_OR_RETURN(auto made, MakeExecutor(std::move(backend), options, clock,
-                                           ExecutorImpl::Threads::kItsOwn, std::move(watcher)));
+                                                 std::unique_ptr<LoopWatcher> watcher,
+                                                 std::unique_ptr<Sleeper> sleeper) {
+  ASSIGN_OR_RETURN(auto made,
+                   MakeExecutor(std::move(backend), options, clock, ExecutorImpl::Threads::kItsOwn,
+                                std::move(watcher), std::move(sleeper)));
   return std::unique_ptr<Executor>(std::move(made));
 }
 
@@ -328,7 +425,8 @@ Result<std::unique_ptr<SteppedExecutor>> CreateSteppedExecutor(
     std::unique_ptr<Backend> backend, const ExecutorOptions& options, Clock& clock,
     std::unique_ptr<LoopWatcher> watcher) {
   ASSIGN_OR_RETURN(auto made, MakeExecutor(std::move(backend), options, clock,
-                                           ExecutorImpl::Threads::kCallers, std::move(watcher)));
+                                           ExecutorImpl::Threads::kCallers, std::move(watcher),
+                                           /*sleeper=*/nullptr));
   return std::unique_ptr<SteppedExecutor>(std::move(made));
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "executor/backend.h"
 #include "executor/loop_watcher.h"
+#include "executor/sleeper.h"
 #include "inflight/executor.h"
 
 namespace inflight::executor {
@@ -16,10 +17,12 @@ namespace inflight::executor {
 // kInvalidArgument where an option is beyond what the backend allows.
 Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions& options);
 
+// Without a `sleeper` it cannot sleep.
 Result<std::unique_ptr<Executor>> CreateExecutor(std::unique_ptr<Backend> backend,
                                                  const ExecutorOptions& options,
                                                  Clock& clock = Clock::System(),
-                                                 std::unique_ptr<LoopWatcher> watcher = nullptr);
+                                                 std::unique_ptr<LoopWatcher> watcher = nullptr,
+                                                 std::unique_ptr<Sleeper> sleeper = nullptr);
 
 // An executor without threads, for simulations: whoever calls it decides when the step loop takes a
 // turn and when sinks get their responses. Its Shutdown does both itself and cancels at once.

@@ -20,13 +20,18 @@ uint64_t KvBytesPerBlock(const ops::KvCacheView& shape) {
   return shape.block_bytes() * static_cast<uint64_t>(shape.num_layers);
 }
 
-Result<KvStorage> KvStorage::Create(ops::KvCacheView shape, int64_t num_blocks, Device& device) {
+Result<KvStorage> KvStorage::Create(ops::KvCacheView shape, int64_t num_blocks, Device& device,
+                                    bool can_release) {
   KvStorage storage;
   shape.num_blocks = num_blocks;
-  ASSIGN_OR_RETURN(storage.buffer_,
-                   Buffer::Allocate(device, "kv cache",
-                                    KvBytesPerBlock(shape) * static_cast<uint64_t>(num_blocks)));
-  shape.data = storage.buffer_.data();
+  const uint64_t bytes = KvBytesPerBlock(shape) * static_cast<uint64_t>(num_blocks);
+  if (can_release) {
+    ASSIGN_OR_RETURN(storage.releasable_, ReleasableMemory::Allocate(device, "kv cache", bytes));
+    shape.data = storage.releasable_->data();
+  } else {
+    ASSIGN_OR_RETURN(storage.buffer_, Buffer::Allocate(device, "kv cache", bytes));
+    shape.data = storage.buffer_.data();
+  }
   storage.view_ = shape;
   return storage;
 }

@@ -3,6 +3,7 @@
 // kv_cache/.
 #pragma once
 
+#include <memory>
 #include <span>
 
 #include "inflight/executor.h"
@@ -12,6 +13,7 @@
 #include "scheduler/step_plan.h"
 #include "tensor/buffer.h"
 #include "tensor/cpu_pool.h"
+#include "tensor/releasable_memory.h"
 
 namespace inflight::executor {
 
@@ -30,10 +32,14 @@ struct TokenMove {
 
 class KvStorage {
  public:
-  // `num_blocks` blocks of `shape`; booked in the device's ledger as "kv cache".
-  static Result<KvStorage> Create(ops::KvCacheView shape, int64_t num_blocks, Device& device);
+  // `num_blocks` blocks of `shape`; booked in the device's ledger as "kv cache". `can_release`: in
+  // memory that can be given back.
+  static Result<KvStorage> Create(ops::KvCacheView shape, int64_t num_blocks, Device& device,
+                                  bool can_release = false);
 
   const ops::KvCacheView& view() const { return view_; }
+  // Null where it cannot be given back.
+  const std::shared_ptr<ReleasableMemory>& releasable() const { return releasable_; }
 
   // On the CPU: whole blocks in all layers, one copy after the other.
   void CopyBlocks(std::span<const scheduler::HostBlockCopy> copies, CpuPool& pool);
@@ -46,6 +52,7 @@ class KvStorage {
 
  private:
   Buffer buffer_;
+  std::shared_ptr<ReleasableMemory> releasable_;  // in its place, or null
   ops::KvCacheView view_;
 };
 

@@ -386,6 +386,7 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   RETURN_IF_ERROR(CheckOptions(options));
   MemoryPlan plan;
   plan.device = device;
+  plan.can_release = options.enable_sleep;
   plan.weight_bytes = weight_bytes;
   plan.ring_bytes = beside.ring_bytes;
   plan.host_weight_bytes = beside.host_bytes;

@@ -38,6 +38,7 @@ struct MemoryPlan {
   static constexpr int kKeptOutputTokens = 1 << 18;  // of DraftSource::kSuffix
 
   DeviceKind device = DeviceKind::kCpu;
+  bool can_release = false;        // the KV cache lies in memory that can be given back
   uint64_t weight_bytes = 0;       // of the device's memory
   uint64_t ring_bytes = 0;         // CUDA: where streamed weights are copied to
   uint64_t host_weight_bytes = 0;  // CUDA: of those, in pinned host memory

@@ -50,6 +50,12 @@ class FollowerRanks {
   virtual Status status() = 0;
   virtual int64_t gpu_memory_bytes() const = 0;  // of all of them
   virtual int size() const = 0;
+  // As Backend's, of ranks that are threads.
+  virtual Result<ReleasableParts> releasable() const {
+    return Status(StatusCode::kUnimplemented,
+                  "sleep: ranks that are processes do not sleep; run them as threads of one "
+                  "process, on GPUs of one host");
+  }
   // Beside what the steps' thread tells, from any thread; returns when it is done.
   virtual Status DoNow(const RankCall& call) = 0;
 };

@@ -119,7 +119,8 @@ bool StepLoop::Turn() {
   bool progressed = Admit();
   recorder_->Mark(TurnPhase::kAdmit);
   bool launched = false;
-  const bool has_plan = !has_fault() && !AwaitsLateInputs() && Plan();
+  const bool has_plan = !has_fault() && !AwaitsLateInputs() && PlanOrRest();
+  progressed |= has_come_to_rest_;
   recorder_->Mark(TurnPhase::kPlan);
   if (has_plan) {
     Prepare();
@@ -138,6 +139,7 @@ bool StepLoop::Turn() {
   if (!progressed) progressed = FindLoss();
   // Before clients are woken, so that whoever has its last response finds it counted.
   if (progressed) PublishStats();
+  if (std::exchange(has_come_to_rest_, false)) options_.rest->NoteRest();
   recorder_->Mark(TurnPhase::kStatistics);
   streams_.Flush();
   recorder_->Mark(TurnPhase::kDeliver);
@@ -151,11 +153,15 @@ bool StepLoop::Turn() {
   return progressed;
 }
 
+bool StepLoop::MayStart() {
+  if (is_coming_to_rest_) return false;
+  const int num_places = options_.limits.max_batch_size - scheduler_.num_running_rows();
+  return queue_delay_.MayStart(turn_start_ns_, scheduler_.num_waiting(), num_places);
+}
+
 // False when there is nothing to launch.
 bool StepLoop::Plan() {
-  const int num_places = options_.limits.max_batch_size - scheduler_.num_running_rows();
-  const bool may_start =
-      queue_delay_.MayStart(turn_start_ns_, scheduler_.num_waiting(), num_places);
+  const bool may_start = MayStart();
   scheduler_.Plan(pace_.share(), &step_, may_start);
   if (step_.plan.num_rows > 0) return true;
   if (num_in_flight_ > 0) return false;
@@ -471,6 +477,7 @@ void StepLoop::Retire() {
 int64_t StepLoop::next_turn_ns() const {
   if (is_broken_) return kNever;
   const int64_t deadline_ns = deadlines_.empty() ? kNever : deadlines_.begin()->first;
+  if (rests_) return deadline_ns;
   return scheduler_.num_waiting() > 0 ? std::min(deadline_ns, queue_delay_.opens_ns())
                                       : deadline_ns;
 }

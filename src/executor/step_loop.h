@@ -28,6 +28,7 @@
 #include "executor/loop_watcher.h"
 #include "executor/queue_delay.h"
 #include "executor/request_stats_ring.h"
+#include "executor/rest_gate.h"
 #include "executor/seqlock.h"
 #include "executor/sequence.h"
 #include "executor/streams.h"
@@ -54,6 +55,7 @@ struct StepLoopOptions {
   std::shared_ptr<KvObserver> kv_observer = nullptr;
   LateInputSource* late_inputs = nullptr;  // not owned; in place of the masks of guides
   LoopWatcher* watcher = nullptr;          // not owned
+  RestGate* rest = nullptr;                // not owned; null: nobody brings it to rest
 };
 // The part of it that ExecutorOptions say.
 StepLoopOptions LoopOptionsOf(const ExecutorOptions& options, const ExecutorLimits& limits);
@@ -104,6 +106,7 @@ class StepLoop {
   int64_t ReadTime() const;
   // The phases, in order.
   bool Admit();
+  bool PlanOrRest();
   bool Plan();
   void Prepare();
   bool Launch();
@@ -114,6 +117,8 @@ class StepLoop {
   bool ApplyCancels();
   bool ExpireDeadlines(int64_t now_ns);
   void FailHeadOfLine();
+  void BeginRest(SleepMode mode);
+  bool MayStart();
   void SetUp(Sequence& sequence);
   void ProvideLateInputs();
   Status FillLateInputs(const StepInFlight& step);
@@ -190,6 +195,12 @@ class StepLoop {
   Status fault_;
 
   int num_retired_ = 0;  // requests given up in this turn
+
+  // Of the rest that is asked for (rest_gate.h).
+  uint64_t rest_number_ = 0;  // of the newest
+  bool is_coming_to_rest_ = false;
+  bool rests_ = false;
+  bool has_come_to_rest_ = false;  // in this turn
 
   // Times of this turn.
   int64_t turn_start_ns_ = 0;

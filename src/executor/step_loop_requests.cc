@@ -102,6 +102,36 @@ void StepLoop::FailHeadOfLine() {
   Retire();
 }
 
+// As Plan; where the loop is asked to rest, until it does. Who waits goes on waiting.
+bool StepLoop::PlanOrRest() {
+  const auto asked = options_.rest == nullptr ? std::nullopt : options_.rest->asked();
+  if (!asked) {
+    is_coming_to_rest_ = rests_ = false;
+    return Plan();
+  }
+  if (std::exchange(rest_number_, asked->number) != asked->number)
+    is_coming_to_rest_ = rests_ = false;
+  if (rests_) return false;
+  if (!std::exchange(is_coming_to_rest_, true)) BeginRest(asked->mode);
+  if (asked->mode == SleepMode::kWait && Plan()) return true;
+  if (has_fault()) return false;
+  scheduler_.ParkPaused();
+  if (num_in_flight_ > 0 || scheduler_.holds_blocks()) return false;
+  kv_cache_.Forget();
+  rests_ = has_come_to_rest_ = true;
+  return false;
+}
+
+void StepLoop::BeginRest(SleepMode mode) {
+  if (mode == SleepMode::kAbort) {
+    ForEachUnfinished(
+        [this](ActiveRequest& request) { EndEarly(request, FinishReason::kCancelled); });
+    Retire();
+  } else if (mode == SleepMode::kKeep) {
+    scheduler_.PauseAll();
+  }
+}
+
 // `event` carries the sequence's last token, if any, and why it ended.
 void StepLoop::Finish(Sequence& sequence, StreamEvent event) {
   CHECK(!sequence.is_finished);

@@ -55,6 +55,14 @@ void BlockPool::Release(BlockId block, bool keep_contents) {
   }
 }
 
+void BlockPool::FreeReusable() {
+  while (num_reusable_ > 0) {
+    const BlockId block = blocks_.back().next;
+    Unlink(block);
+    free_.push_back(block);
+  }
+}
+
 void BlockPool::Append(BlockId block) {
   const auto head = static_cast<BlockId>(num_blocks());
   Block& entry = blocks_[static_cast<size_t>(block)];

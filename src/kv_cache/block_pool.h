@@ -34,6 +34,8 @@ class BlockPool {
   // Drops one reference. The last one makes the block free, or reusable if `keep_contents`.
   void Release(BlockId block, bool keep_contents);
 
+  void FreeReusable();  // forgets the contents of all reusable blocks; on_evict is not called
+
   int refs(BlockId block) const { return blocks_[static_cast<size_t>(block)].refs; }
   int64_t num_blocks() const { return static_cast<int64_t>(blocks_.size()) - 1; }
   int64_t num_free() const { return static_cast<int64_t>(free_.size()) + num_reusable_; }

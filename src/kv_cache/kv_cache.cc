@@ -421,6 +421,17 @@ void KvCache::Free(SequenceBlocks* sequence) {
   sequence->groups.clear();
 }
 
+void KvCache::Forget() {
+  host_copies_.clear();
+  for (const auto& group : groups_) {
+    CHECK_EQ(group->pool.num_used(), 0);
+    group->index.Clear();
+    group->pool.FreeReusable();
+    group->host.FreeReusable();
+  }
+  ++version_;
+}
+
 void KvCache::ReleaseAll(Group& group, BlockTable* beam) {
   const auto release = [&group](BlockId block) {
     group.pool.Release(block, /*keep_contents=*/group.index.Contains(block));

@@ -163,6 +163,9 @@ class KvCache {
   // The sequence grows no more: what was set aside for it serves others.
   void EndGrowth(SequenceBlocks* sequence);
 
+  // No contents are known any more, of the host pool neither. Nobody holds a block.
+  void Forget();
+
   // Gives all blocks back, the last one first, so that leaves of the tree are evicted first.
   void Free(SequenceBlocks* sequence);
 

@@ -91,6 +91,13 @@ void PrefixIndex::Move(BlockId from, BlockId to) {
   observer_->OnRemoved(entry.hash, MediumOf(from));
 }
 
+void PrefixIndex::Clear() {
+  KvObserver* const observer = observer_;
+  if (observer != nullptr && observer->OnCleared()) observer_ = nullptr;
+  for (size_t block = 0; block < entries_.size(); ++block) Erase(static_cast<BlockId>(block));
+  observer_ = observer;
+}
+
 void PrefixIndex::Erase(BlockId block) {
   Entry& entry = entries_[static_cast<size_t>(block)];
   if (entry.id == 0) return;

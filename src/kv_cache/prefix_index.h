@@ -52,6 +52,7 @@ class PrefixIndex {
   // Find(parent, tokens) finds nothing.
   Node Insert(const Node& parent, std::span<const TokenId> tokens, BlockId block);
 
+  void Clear();               // all blocks
   void Erase(BlockId block);  // no effect when the block is not in the index
 
   // The node of block `from` is block `to`'s from now on, which is not in the index.

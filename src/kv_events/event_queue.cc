@@ -9,13 +9,13 @@ namespace inflight::kv_events {
 template <typename Fill>
 bool EventQueue::Add(const Fill& fill) noexcept {
   const std::lock_guard lock(mutex_);
-  const bool was_empty = events_.empty() && !were_dropped_;
+  const bool was_empty = events_.empty() && !before_.is_cleared;
   try {
     if (events_.size() >= max_events_) throw std::bad_alloc();
     fill(events_.emplace_back());
   } catch (const std::bad_alloc&) {
     events_.clear();
-    were_dropped_ = true;
+    before_ = {.were_dropped = true, .is_cleared = true};
   }
   return was_empty;
 }
@@ -42,14 +42,22 @@ bool EventQueue::AddRemoved(uint64_t hash, KvMedium medium) noexcept {
 void EventQueue::Drop() noexcept {
   const std::lock_guard lock(mutex_);
   events_.clear();
-  were_dropped_ = true;
+  before_ = {.were_dropped = true, .is_cleared = true};
 }
 
-bool EventQueue::Take(std::vector<Event>* events) {
+bool EventQueue::AddCleared() noexcept {
+  const std::lock_guard lock(mutex_);
+  const bool was_empty = events_.empty() && !before_.is_cleared;
+  events_.clear();
+  before_.is_cleared = true;
+  return was_empty;
+}
+
+EventQueue::Before EventQueue::Take(std::vector<Event>* events) {
   events->clear();
   const std::lock_guard lock(mutex_);
   events->swap(events_);
-  return std::exchange(were_dropped_, false);
+  return std::exchange(before_, {});
 }
 
 }  // namespace inflight::kv_events

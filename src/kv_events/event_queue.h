@@ -21,12 +21,17 @@ class EventQueue {
   // those that wait are dropped, and Take says so.
   bool AddStored(const StoredKvBlock& block) noexcept;
   bool AddRemoved(uint64_t hash, KvMedium medium) noexcept;
+  // All blocks are gone: what waits is told to nobody. True where nothing waited before.
+  bool AddCleared() noexcept;
   // As if events had been dropped.
   void Drop() noexcept;
 
-  // All that wait, in order, in place of what `events` held. True where some before them were
-  // dropped.
-  bool Take(std::vector<Event>* events);
+  // All that wait, in order, in place of what `events` held.
+  struct Before {
+    bool were_dropped = false;  // some before them were
+    bool is_cleared = false;    // no block is held that was told before them
+  };
+  Before Take(std::vector<Event>* events);
 
  private:
   template <typename Fill>
@@ -35,7 +40,7 @@ class EventQueue {
   const size_t max_events_;
   std::mutex mutex_;
   std::vector<Event> events_;
-  bool were_dropped_ = false;
+  Before before_;
 };
 
 }  // namespace inflight::kv_events

@@ -168,6 +168,10 @@ class Publisher : public KvObserver {
   void OnRemoved(uint64_t hash, KvMedium medium) noexcept override {
     if (queue_.AddRemoved(hash, medium)) Wake();
   }
+  bool OnCleared() noexcept override {
+    if (queue_.AddCleared()) Wake();
+    return true;
+  }
 
  private:
   void Wake() const {
@@ -181,11 +185,12 @@ class Publisher : public KvObserver {
     bool has_begun = false;
     while (!is_ending_) {
       try {
-        const bool were_dropped = queue_.Take(&events);
-        if (were_dropped)
+        const EventQueue::Before before = queue_.Take(&events);
+        if (before.were_dropped)
           logging::Warning("KV events were dropped: subscribers are told that no block is held",
                            {{"endpoint", options_.endpoint}});
-        if (were_dropped || !has_begun || !events.empty()) Send(were_dropped || !has_begun, events);
+        const bool is_cleared = before.is_cleared || !has_begun;
+        if (is_cleared || !events.empty()) Send(is_cleared, events);
         has_begun = true;
         if (sockets_->Wait(wakeup_)) Replay();
       } catch (const std::bad_alloc&) {

@@ -101,8 +101,9 @@ Result<OpenedDrafts> OpenDrafts(const model::Engine& engine, Device& device,
   of_draft.quant_algo = "auto";
   of_draft.group_size = std::nullopt;
   of_draft.tensor_parallel_size = of_draft.pipeline_parallel_size = 1;
-  const auto open = BuilderOptions(named.dir, of_draft);
+  auto open = BuilderOptions(named.dir, of_draft);
   if (!open.ok()) return open.status().WithPrefix("draft_model");
+  open->can_release = options.executor.enable_sleep;
   auto draft = builder::Open(named.dir, device, *open);
   if (!draft.ok()) return draft.status().WithPrefix("draft_model");
   opened.source = DraftSource::kModel;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "artifact/hub_cache.h"
@@ -22,6 +23,7 @@
 #include "loader/devices.h"
 #include "loader/draft_model.h"
 #include "loader/rank_processes.h"
+#include "model/config_json.h"
 #include "model/supported.h"
 
 namespace inflight::loader {
@@ -413,12 +415,40 @@ Result<std::unique_ptr<executor::LoopWatcher>> RecorderOf(const Recording& recor
                                  std::move(header));
 }
 
+// What an executor sleeps by; null where it is not to. `reload` reads the weights of all ranks
+// again.
+Result<std::unique_ptr<executor::Sleeper>> SleeperOf(const executor::Backend& backend,
+                                                     const Engines& engines,
+                                                     const OpenOptions& options,
+                                                     std::function<Status()> reload) {
+  if (!options.executor.enable_sleep) return std::unique_ptr<executor::Sleeper>();
+  Result<executor::ReleasableParts> parts = backend.releasable();
+  executor::Sleeper::Options with = {.owner = options.owner,
+                                     .reload = std::move(reload),
+                                     .no_sleep = parts.status(),
+                                     .no_reload = {}};
+  const bool streams =
+      std::ranges::any_of(engines, [](const auto& engine) { return !engine->host_layers.empty(); });
+  if (streams) {
+    with.reload = nullptr;
+    with.no_reload = Unimplemented(
+        "level", "got 2, layers in host memory (gpu_weights_percent) are not read again; use 1");
+  } else if (with.reload == nullptr) {
+    with.no_reload = Unimplemented(
+        "level",
+        "got 2, the model's weights come from no directory that could be read again; use 1");
+  }
+  return std::make_unique<executor::Sleeper>(
+      parts.ok() ? *std::move(parts) : executor::ReleasableParts(), std::move(with));
+}
+
 // Of one rank or several; `others` are those of other processes, `dir` what was opened.
 Result<Loaded> StartOn(const Engines& engines, const RankDevices& devices,
                        const OpenOptions& options,
                        const std::vector<executor::DraftWeights>& drafts,
                        RankProcesses::Load* others = nullptr, const fs::path& dir = {},
-                       const Recording& recording = {}) {
+                       const Recording& recording = {},
+                       const std::function<Status()>& reload = nullptr) {
   const std::shared_ptr<const model::Engine>& engine = engines.front();
   const std::shared_ptr<Device>& device = devices.front();
   ExecutorOptions executor_options = options.executor;
@@ -429,9 +459,10 @@ Result<Loaded> StartOn(const Engines& engines, const RankDevices& devices,
   if (!recording.file.empty()) {
     ASSIGN_OR_RETURN(recorder, RecorderOf(recording, dir, options, *device, local.backend->info()));
   }
-  ASSIGN_OR_RETURN(auto executor,
-                   executor::CreateExecutor(std::move(local.backend), executor_options,
-                                            Clock::System(), std::move(recorder)));
+  ASSIGN_OR_RETURN(auto sleeper, SleeperOf(*local.backend, engines, options, reload));
+  ASSIGN_OR_RETURN(auto executor, executor::CreateExecutor(
+                                      std::move(local.backend), executor_options, Clock::System(),
+                                      std::move(recorder), std::move(sleeper)));
   Loaded loaded{.device = device,
                 .engine = engine,
                 .info = InfoOf(engine->config, *device, local.plans),
@@ -463,6 +494,7 @@ Result<Parts> OpenParts(const fs::path& directory, const OpenOptions& options) {
   Parts parts{.options = options};
   ASSIGN_OR_RETURN(parts.dir, artifact::ResolveModelDir(directory));
   ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(parts.dir, options));
+  open.can_release = options.executor.enable_sleep;
   ASSIGN_OR_RETURN(const std::shared_ptr<Device> device, DeviceFor(parts.dir, options));
   const bool are_processes =
       options.rank_processes != nullptr && open.ranks.num_ranks() > 1 &&
@@ -497,13 +529,40 @@ Result<Parts> OpenParts(const fs::path& directory, const OpenOptions& options) {
   return parts;
 }
 
+// Reads the weights of `engines` again from the directory, into the memory where they lay.
+std::function<Status()> ReloadOf(const Parts& parts) {
+  return [dir = parts.dir, devices = parts.devices, engines = parts.engines,
+          options = parts.options]() -> Status {
+    ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(dir, options));
+    open.can_release = true;
+    for (size_t rank = 0; rank < engines.size(); ++rank) {
+      open.rank = static_cast<int>(rank);
+      open.into = engines[rank].get();
+      ASSIGN_OR_RETURN(const auto read, builder::Open(dir, *devices[rank], open));
+      if (model::ConfigToCheckpoint(read->config) ==
+          model::ConfigToCheckpoint(engines[rank]->config))
+        continue;
+      return FailedPrecondition(fmt::format(
+          "{}: its configuration has changed since the model was loaded; unload the model and load "
+          "it again",
+          dir.string()));
+    }
+    return Status::Ok();
+  };
+}
+
 }  // namespace
 
 Result<Loaded> Load(const fs::path& directory, const OpenOptions& options,
                     const Recording& recording) {
+  if (options.executor.enable_sleep && !recording.file.empty())
+    return Unimplemented(
+        "enable_sleep_mode",
+        "not beside --record, whose journals have no sleep; leave one of both out");
   ASSIGN_OR_RETURN(const Parts parts, OpenParts(directory, options));
+  const auto reload = options.executor.enable_sleep ? ReloadOf(parts) : nullptr;
   ASSIGN_OR_RETURN(Loaded loaded, StartOn(parts.engines, parts.devices, parts.options, parts.drafts,
-                                          parts.others.get(), parts.dir, recording));
+                                          parts.others.get(), parts.dir, recording, reload));
   loaded.info.directory = parts.dir;
   LogShares(options.owner, *loaded.device);
   return loaded;

@@ -15,6 +15,10 @@
 #include "ops/weight.h"
 #include "tensor/buffer.h"
 
+namespace inflight {
+class ReleasableMemory;
+}
+
 namespace inflight::model {
 
 // One decoder layer. Empty views where the model has no such tensor. Norms and biases are float32.
@@ -110,6 +114,9 @@ struct Engine {
   std::vector<MemoryShare> mapping_shares;  // books the mappings in the device's ledger
   std::vector<Buffer> buffers;
   std::vector<PinnedBuffer> pinned;
+  // In place of a buffer, of an engine that can sleep (executor/sleeper.h): what lies there while
+  // it sleeps is lost, and written again before anybody reads it.
+  std::vector<std::shared_ptr<ReleasableMemory>> releasable;
 
   uint64_t host_weight_bytes() const {
     uint64_t sum = 0;

@@ -166,6 +166,10 @@ void Scheduler::Pause(SequenceState* sequence) {
   }
 }
 
+void Scheduler::PauseAll() {
+  while (!running_.empty()) Pause(running_.back());
+}
+
 // Sequences whose last row in flight was collected give back what they hold.
 void Scheduler::ParkPaused() {
   std::erase_if(pausing_, [this](SequenceState* sequence) {

@@ -121,6 +121,13 @@ class Scheduler {
   // does not look ahead one stage's share of `max_rows`.
   static int MaxStepRows(int max_rows, int depth) { return (max_rows + depth - 1) / depth; }
 
+  // Nobody who runs is in the next plan: they are paused, as when others need their blocks, and are
+  // admitted again by later plans.
+  void PauseAll();
+  // What paused sequences hold returns once no step in flight has them; Plan does so, too.
+  void ParkPaused();
+  bool holds_blocks() const { return !running_.empty() || num_leaving() > 0; }
+
   int num_waiting() const { return waiting_.size(); }  // new and paused ones
   int num_running() const { return static_cast<int>(running_.size()); }
   int num_running_rows() const { return num_running_rows_; }  // at most a row for each beam
@@ -179,7 +186,6 @@ class Scheduler {
   int NumSpareBlocks() const;
   bool ReserveRow(SequenceState* sequence, int num_tokens);
   void Pause(SequenceState* sequence);
-  void ParkPaused();
   void Park(SequenceState* sequence);
   int num_leaving() const { return num_removed_ + static_cast<int>(pausing_.size()); }
 

@@ -58,6 +58,7 @@ struct HarnessOptions {
   int iter_stats_max_iterations = 64;
   int request_stats_max_iterations = 0;
   executor::LateInputSource* late_inputs = nullptr;
+  executor::RestGate* rest = nullptr;
 };
 
 struct LoopHarness {
@@ -75,7 +76,8 @@ struct LoopHarness {
               .max_queue_delay_ns = options.max_queue_delay_ns,
               .iter_stats_max_iterations = options.iter_stats_max_iterations,
               .request_stats_max_iterations = options.request_stats_max_iterations,
-              .late_inputs = options.late_inputs},
+              .late_inputs = options.late_inputs,
+              .rest = options.rest},
              backend, inbox, streams, clock) {}
 
   ~LoopHarness() {  // end what a failed test left behind

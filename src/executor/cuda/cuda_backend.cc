@@ -82,6 +82,7 @@ class CudaBackend : public CudaRank {
 
   const BackendInfo& info() const override { return info_; }
   AdapterCache* adapters() override { return &held_->adapters->cache(); }
+  Result<ReleasableParts> releasable() const override { return held_->releasable(); }
   Status SetupSlot(const SlotSetup& setup) override;
   void ReleaseSlot(SlotId slot) override { held_->to_host->rows().Release(slot); }
   Result<Ticket> Launch(const StepPlan& plan) override;

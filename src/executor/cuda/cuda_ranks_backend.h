@@ -128,6 +128,20 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
   // Which writes what all ranks have of an adapter.
   AdapterCache* adapters() override { return leader_->adapters(); }
 
+  Result<ReleasableParts> releasable() const override {
+    ASSIGN_OR_RETURN(ReleasableParts all, leader_->releasable());
+    for (const auto& follower : followers_) {
+      ASSIGN_OR_RETURN(const ReleasableParts parts, follower->releasable());
+      const auto add = [](const ReleasableParts::Memories& of, ReleasableParts::Memories* to) {
+        to->insert(to->end(), of.begin(), of.end());
+      };
+      add(parts.weights, &all.weights);
+      add(parts.draft_weights, &all.draft_weights);
+      add(parts.kv_cache, &all.kv_cache);
+    }
+    return all;
+  }
+
   // Where host memory is pinned or given back for it, no step is in flight (idle_turn.h).
   Status SetupSlot(const SlotSetup& setup) override {
     if (is_remote_) RETURN_IF_ERROR(CheckIsSent(*setup.request));

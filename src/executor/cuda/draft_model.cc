@@ -75,7 +75,8 @@ Result<std::unique_ptr<DraftModel>> DraftModel::Create(std::shared_ptr<const mod
   ASSIGN_OR_RETURN(made->decoder_, model::Decoder::Create(engine, ops, device, plan.max_num_tokens,
                                                           made->max_rows_, windows));
   ASSIGN_OR_RETURN(made->kv_, KvStorage::Create(KvShape(config, plan.block_size, DeviceKind::kCuda),
-                                                plan.num_blocks + plan.num_scratch_blocks, device));
+                                                plan.num_blocks + plan.num_scratch_blocks, device,
+                                                plan.can_release));
   const auto lay_out = [&](std::byte* base) {
     return LayOutPass(plan.max_num_tokens, made->max_rows_, base, made->tensors_, made->num_passes_,
                       made->prompt_ids_);

@@ -44,6 +44,8 @@ class DraftModel {
                         int max_rows);
 
   const ops::KvCacheView& kv() const { return kv_.view(); }
+  const KvStorage& kv_storage() const { return kv_; }
+  const model::Engine& engine() const { return *engine_; }
   uint64_t pinned_bytes() const { return arenas_.size(); }
 
   // Runs every kind of pass once, and records graphs as steps do.

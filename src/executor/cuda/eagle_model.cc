@@ -144,7 +144,8 @@ Result<std::unique_ptr<EagleModel>> EagleModel::Create(std::shared_ptr<const mod
                                                  plan.max_num_tokens, plan.max_logits() + kFillRows,
                                                  choice, &ops::cuda::AsCuda(beside)));
   ASSIGN_OR_RETURN(made->kv_, KvStorage::Create(KvShape(layer, plan.block_size, DeviceKind::kCuda),
-                                                plan.num_blocks + plan.num_scratch_blocks, device));
+                                                plan.num_blocks + plan.num_scratch_blocks, device,
+                                                plan.can_release));
   RETURN_IF_ERROR(model::FillRopeTable(layer, a.cos_sin, device));
   made->rope_ = {ops::RopeStyle::kNeox, model::RotaryDim(layer), a.cos_sin};
   made->attention_scale_ = 1.0F / std::sqrt(static_cast<float>(layer.head_dim));

@@ -48,6 +48,7 @@ class EagleModel : public TreeModel {
   static uint64_t Bytes(const model::EagleConfig& config, const MemoryPlan& plan);
   uint64_t pinned_bytes() const override { return arenas_.size() + best_sampler_->pinned_bytes(); }
   const ops::KvCacheView* kv() const override { return &kv_.view(); }
+  std::shared_ptr<ReleasableMemory> kv_memory() const override { return kv_.releasable(); }
   const model::KeptResiduals* residuals() const override {
     return kept_.layers.empty() ? nullptr : &kept_;
   }

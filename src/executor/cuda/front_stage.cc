@@ -91,6 +91,7 @@ class FrontStage : public CudaRank {
 
   const BackendInfo& info() const override { return info_; }
   AdapterCache* adapters() override { return &held_->adapters->cache(); }
+  Result<ReleasableParts> releasable() const override { return held_->releasable(); }
 
   Status SetupSlot(const SlotSetup& setup) override {
     cudaSetDevice(device_index_);

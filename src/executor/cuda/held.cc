@@ -31,7 +31,8 @@ Status LoadLayers(const LayersToLoad& with, const BackendInfo& info, Device& dev
                              plan.windows, held.weight_ring.get(), with.groups));
   ASSIGN_OR_RETURN(held.state, StepState::Create(plan, device, with.forced_acceptance));
   ASSIGN_OR_RETURN(held.kv, KvStorage::Create(KvShape(config, plan.block_size, DeviceKind::kCuda),
-                                              plan.num_blocks + plan.num_scratch_blocks, device));
+                                              plan.num_blocks + plan.num_scratch_blocks, device,
+                                              plan.can_release));
   ASSIGN_OR_RETURN(held.adapters, StepAdapters::Create(held.engine, device, plan));
   ASSIGN_OR_RETURN(held.host_blocks, HostBlocks::Create(plan, device));
   held.host_blocks.Add(held.kv.view());
@@ -42,6 +43,19 @@ Status LoadLayers(const LayersToLoad& with, const BackendInfo& info, Device& dev
   held.graphs = std::make_unique<StepGraphs>(
       std::move(shapes), ops::cuda::AsCuda(*held.stream).handle(), std::move(enqueue));
   return Status::Ok();
+}
+
+ReleasableParts Held::releasable() const {
+  ReleasableParts parts;
+  parts.weights = engine->releasable;
+  parts.kv_cache.push_back(kv.releasable());
+  if (drafts != nullptr) {
+    parts.draft_weights = drafts->engine().releasable;
+    parts.kv_cache.push_back(drafts->kv_storage().releasable());
+  }
+  if (trees != nullptr) parts.kv_cache.push_back(trees->kv_memory());
+  std::erase(parts.kv_cache, nullptr);
+  return parts;
 }
 
 Status PlaceBeams(const Held& held, const BeamMove& move, bool with_tokens,

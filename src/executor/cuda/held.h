@@ -47,6 +47,7 @@ struct Held {
   std::unique_ptr<TextDrafts> texts;   // null: none, or out of each sequence's own text
   std::unique_ptr<TreeModel> trees;    // null: drafts are no trees
 
+  ReleasableParts releasable() const;
   int64_t pinned_bytes() const {
     const auto of = [](const auto& part) {
       return part == nullptr ? uint64_t{0} : uint64_t{part->pinned_bytes()};

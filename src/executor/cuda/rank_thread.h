@@ -26,6 +26,7 @@ class RankThread : public FollowerRanks {
   Status DoNow(const RankCall& call) override { return Do(call, *rank_); }
   int64_t gpu_memory_bytes() const override { return gpu_memory_bytes_; }
   int size() const override { return 1; }
+  Result<ReleasableParts> releasable() const override { return rank_->releasable(); }
 
  private:
   void Run(int number);

@@ -18,6 +18,7 @@
 #include "ops/backend.h"
 #include "ops/kv_cache_view.h"
 #include "scheduler/step_plan.h"
+#include "tensor/releasable_memory.h"
 
 namespace inflight::executor::cuda {
 
@@ -29,6 +30,9 @@ class TreeModel {
 
   // Its own keys and values, of the blocks of the model's; null: it has none.
   virtual const ops::KvCacheView* kv() const { return nullptr; }
+
+  // Where those lie; null where they cannot be given back, or there are none.
+  virtual std::shared_ptr<ReleasableMemory> kv_memory() const { return nullptr; }
 
   // What the decoder keeps of each step; null: nothing.
   virtual const model::KeptResiduals* residuals() const { return nullptr; }
