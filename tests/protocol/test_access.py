@@ -74,6 +74,8 @@ def test_health_is_open_and_inference_needs_a_key(server):
     [
         ("/v2/repository/models/identity/load", "control"),
         ("/v2/debug/profile", "control"),
+        ("/sleep", "control"),
+        ("/wake_up", "control"),
         ("/v2/logging", "settings"),
         ("/v2/trace/setting", "settings"),
         ("/v2/systemsharedmemory/unregister", "shared_memory"),

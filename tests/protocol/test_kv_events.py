@@ -159,6 +159,25 @@ def test_a_prompts_blocks_are_told_once_with_its_tokens(tmp_path, context):
     assert [type(event) for event in last.events] == [AllBlocksCleared], "a server that ends holds nothing"
 
 
+def test_a_model_that_sleeps_holds_no_block(tmp_path, context):
+    server = serve(tmp_path, "--enable-sleep-mode")
+    ask(server, PROMPT)
+    count = len(prompt_ids(PROMPT)) // BLOCK_TOKENS
+    for call in ("sleep", "wake_up"):
+        assert requests.post(f"http://{server.http}/{call}", timeout=60).ok
+    ask(server, PROMPT)
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while True:
+        events = events_of(replay(context, tmp_path, 0).values())
+        cleared = [i for i, event in enumerate(events) if isinstance(event, AllBlocksCleared)]
+        again = [e for e in events[cleared[-1] :] if isinstance(e, BlockStored)]
+        if len(cleared) == 2 and sum(len(e.block_hashes) for e in again) == count:
+            break
+        assert time.monotonic() < deadline, events
+        time.sleep(0.1)
+    server.stop()
+
+
 def test_blocks_that_are_taken_for_others_are_told_to_be_removed(tmp_path, context):
     server = serve(tmp_path, tokens=20 * BLOCK_TOKENS)
     for start in range(0, 400, 40):

@@ -42,6 +42,8 @@ HTTP = {
     "model-repository": [
         ("POST", "/v2/repository/index", None, 200), ("POST", "/v2/repository/models/simple/load", {}, 200),
         ("POST", "/v2/repository/models/simple/unload", {}, 200),
+        # These models are no LLMs.
+        ("POST", "/sleep", {}, 400), ("POST", "/wake_up", {}, 400), ("GET", "/is_sleeping", None, 400),
     ],
     "statistics": [("GET", "/v2/models/stats", None, 200), ("GET", f"{MODEL}/stats", None, 200)],
     "trace": [

@@ -12,7 +12,7 @@ from test_vertex_ai import ENVIRONMENT
 
 # Names that no thread bears while these servers wait: they end with a load, belong to models that are not served here, or
 # begin with a profile.
-PASSING = {"load", "background", "mock_llm", "profile"}
+PASSING = {"load", "background", "mock_llm", "profile", "sleep"}
 # They need a GPU, NVIDIA's server, or a launcher.
 OTHERS_OWN = {"the GPU driver's", "in Triton's server", "rank watch", "workers", "shadow"}
 

@@ -284,6 +284,7 @@ int BenchMain(Args args) {
   if (!args.empty() && std::string_view(args[0]) == "latency")
     return BenchLatencyMain(args.subspan(1));
   if (!args.empty() && std::string_view(args[0]) == "mixes") return BenchMixesMain(args.subspan(1));
+  if (!args.empty() && std::string_view(args[0]) == "sleep") return BenchSleepMain(args.subspan(1));
   return RunCommand(args, kUsage, MakeSchema(), Run);
 }
 

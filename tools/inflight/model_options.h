@@ -58,6 +58,16 @@ void AddDeterministic(config::Schema<Options>& schema, const Field& field) {
       config::Switch());
 }
 
+// Declares --enable-sleep-mode in `schema`; `field` gives the ExecutorOptions.
+template <typename Options, typename Field>
+void AddSleepMode(config::Schema<Options>& schema, const Field& field) {
+  schema.Add(
+      "enable_sleep_mode", [field](Options& o) -> auto& { return field(o).enable_sleep; },
+      "POST /sleep gives the memory of weights and KV cache back until POST /wake_up takes it "
+      "again; requests wait meanwhile.",
+      config::Switch());
+}
+
 // Declares --gpu-weights-percent and --gpu-weights-auto in `schema`; `field` gives the
 // ExecutorOptions.
 template <typename Options, typename Field>

@@ -4,24 +4,20 @@
 
 #include <cstdio>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
-#include "base/file.h"
+#include "asked_server.h"
 #include "base/status_macros.h"
 #include "command_line.h"
 #include "commands.h"
-#include "environment.h"
 #include "metrics_text.h"
-#include "object_store/http_client.h"
 
 namespace inflight::tool {
 namespace {
 
 using nlohmann::json;
-using object_store::HttpClient;
 
 const Usage kPsUsage = {
     "inflight ps [--url URL] [--metrics-url URL] [--json]",
@@ -52,45 +48,6 @@ config::Schema<PsOptions> MakePsSchema() {
   return schema;
 }
 
-// The server that is asked.
-class Asked {
- public:
-  static Result<Asked> Of(const PsOptions& options) {
-    ASSIGN_OR_RETURN(auto http, HttpClient::Make({.slow_s = 10,
-                                                  .ca_file = Environment("SSL_CERT_FILE"),
-                                                  .is_cancelled = {}}));
-    std::string key;
-    if (!options.api_key_file.empty()) {
-      ASSIGN_OR_RETURN(key, FirstLine(options.api_key_file));
-    }
-    return Asked(std::move(http), std::move(key));
-  }
-
-  Result<object_store::HttpResponse> Ask(const std::string& url, const char* method = "GET") {
-    object_store::HttpRequest request = object_store::RequestTo(url);
-    request.method = method;
-    if (!key_.empty()) request.headers = {{"authorization", "Bearer " + key_}};
-    const std::string_view host = object_store::HostOf(request.origin);
-    const bool is_here =
-        host.starts_with("localhost") || host.starts_with("127.") || host.starts_with("[::1]");
-    return http_->Send(
-        request, {.connect_timeout_ms = 3000, .timeout_ms = 10'000, .is_of_this_machine = is_here});
-  }
-
- private:
-  Asked(std::unique_ptr<HttpClient> http, std::string key)
-      : http_(std::move(http)), key_(std::move(key)) {}
-
-  static Result<std::string> FirstLine(const std::string& path) {
-    constexpr uint64_t kMaxKeyBytes = 4096;
-    ASSIGN_OR_RETURN(std::string text, ReadFile(path, kMaxKeyBytes));
-    return text.substr(0, text.find_first_of("\r\n"));
-  }
-
-  std::unique_ptr<HttpClient> http_;
-  std::string key_;
-};
-
 std::string Member(const json& object, const char* name) {
   const auto found = object.is_object() ? object.find(name) : object.end();
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -98,7 +55,7 @@ std::string Member(const json& object, const char* name) {
 
 // {name, version, state, reason} of each model: the index of the repository, or where that is
 // closed to us the models of OpenAI's API.
-Result<json> AskModels(Asked& asked, const std::string& url) {
+Result<json> AskModels(AskedServer& asked, const std::string& url) {
   ASSIGN_OR_RETURN(auto response, asked.Ask(url + "/v2/repository/index", "POST"));
   json models = json::array();
   if (response.status == 200) {
@@ -157,7 +114,7 @@ std::string MetricsUrl(const PsOptions& options) {
 
 Status RunPs(const PsOptions& options, std::span<const std::string> positionals) {
   RETURN_IF_ERROR(NoPositionals(kPsUsage, positionals));
-  ASSIGN_OR_RETURN(Asked asked, Asked::Of(options));
+  ASSIGN_OR_RETURN(AskedServer asked, AskedServer::Of(options.api_key_file, /*patience_s=*/10));
   std::string url = options.url;
   while (url.ends_with('/')) url.pop_back();
   ASSIGN_OR_RETURN(const json models, AskModels(asked, url));

@@ -19,7 +19,7 @@ namespace {
 Result<std::shared_ptr<const model::Engine>> RandomDraft(const std::string& shape,
                                                          const model::ModelConfig& of_model,
                                                          const model::EngineLimits& limits,
-                                                         Device& device) {
+                                                         Device& device, bool can_release) {
   const std::vector<std::string> names = ShapeNames();
   if (shape.empty() || std::ranges::count(names, shape) == 0)
     return InvalidArgument(fmt::format(
@@ -27,7 +27,8 @@ Result<std::shared_ptr<const model::Engine>> RandomDraft(const std::string& shap
         shape));
   ASSIGN_OR_RETURN(model::ModelConfig config, ShapeByName(shape));
   config.dtype = of_model.dtype;
-  return builder::Random(config, limits, /*seed=*/2, device, /*tune=*/false);
+  return builder::Random(config, limits, /*seed=*/2, device, /*tune=*/false,
+                         /*streamed_layers=*/{}, can_release);
 }
 
 // Ranks of random weights, which are no parts of one model.
@@ -52,7 +53,8 @@ Result<loader::Loaded> OpenRandomRanks(const std::shared_ptr<Device>& device,
     ASSIGN_OR_RETURN(
         engines.emplace_back(),
         builder::Random(builder::ConfigOfRank(config, sharding, rank, device->kind()), limits,
-                        /*seed=*/static_cast<uint64_t>(rank) + 1, *devices.back(), tune));
+                        /*seed=*/static_cast<uint64_t>(rank) + 1, *devices.back(), tune,
+                        /*streamed_layers=*/{}, open.executor.enable_sleep));
   }
   return loader::StartRanks(engines, devices, open);
 }
@@ -96,7 +98,8 @@ Result<loader::Loaded> OpenRandom(const std::shared_ptr<Device>& device,
   std::shared_ptr<const model::Engine> draft;
   executor::DraftModelCost draft_cost;  // beside its weights, which are taken first
   if (!options.draft_model.empty()) {
-    ASSIGN_OR_RETURN(draft, RandomDraft(options.draft_model.string(), config, limits, *device));
+    ASSIGN_OR_RETURN(draft, RandomDraft(options.draft_model.string(), config, limits, *device,
+                                        open.executor.enable_sleep));
     draft_cost = executor::CostOfDraftModel(draft->config, draft->limits, resolved, device->kind(),
                                             open.executor);
     open.executor.drafts = DraftSource::kModel;
@@ -108,7 +111,7 @@ Result<loader::Loaded> OpenRandom(const std::shared_ptr<Device>& device,
       const loader::StreamingPlan plan,
       loader::PlanStreaming(config, resolved, *device, sizes, open.executor, draft_cost));
   ASSIGN_OR_RETURN(auto engine, builder::Random(config, limits, /*seed=*/1, *device, tune,
-                                                plan.weights.streamed));
+                                                plan.weights.streamed, open.executor.enable_sleep));
   if (!plan.weights.streamed.empty()) fmt::print("# {}", plan.ToString());
   return loader::Start(engine, device, open, {.model = draft});
 }

@@ -193,6 +193,7 @@ void AddEngine(Schema& schema) {
   AddSpeculation(
       schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; },
       [](ServeOptions& o) -> auto& { return o.server.open.draft_model; });
+  AddSleepMode(schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; });
   schema.Add(
       "stop_words", [](ServeOptions& o) -> auto& { return o.server.stop_words; },
       "What stop words of ensembles and BLS match: the text, or the tokens that they are cut into; "

@@ -356,6 +356,14 @@ void WriteCounters(const std::vector<ExecutorGauges>& executors, TextWriter& out
   }
 }
 
+void WriteSleep(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
+  if (executors.empty()) return;
+  out.Family("inflight_sleep_level", "0 while the model is awake, else how much it gave back",
+             "gauge");
+  for (const ExecutorGauges& executor : executors)
+    out.Sample(LabelsOf(executor), static_cast<uint64_t>(executor.stats.sleep_level));
+}
+
 void WriteRequestMemory(const MemoryAccount& memory, TextWriter& out) {
   out.Family("inflight_request_memory_bytes", "Bytes that clients make the server hold", "gauge");
   out.Sample({}, uint64_t{memory.used_bytes()});
@@ -397,6 +405,7 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
   WriteGauges(executors, out);
   WriteLengths(executors, models, out);
   WriteCounters(executors, out);
+  WriteSleep(executors, out);
   WriteIterationGauges(executors, out);
   if (options.with_vllm_names) {
     std::vector<RouterModel> known;

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/percent_encoding.h"
 #include "base/status_macros.h"
 #include "json/json_reader.h"
 #include "json/json_writer.h"
+#include "protocol/http_listener/query.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/openai/endpoints.h"
 #include "protocol/openai/error.h"
@@ -36,8 +36,8 @@ constexpr size_t kMostItems = 100;  // of a page
 
 Result<Page> ReadPage(std::string_view target) {
   Page page;
-  RETURN_IF_ERROR(
-      ForEachInQuery(target, [&](const std::string& name, const std::string& value) -> Status {
+  RETURN_IF_ERROR(http_listener::ForEachInQuery(
+      target, [&](const std::string& name, const std::string& value) -> Status {
         if (name == "limit") {
           const char* const end = value.data() + value.size();
           const auto [rest, error] = std::from_chars(value.data(), end, page.limit);
@@ -126,24 +126,6 @@ std::string ItemsBehind(const StoredResponse& before, std::string_view input) {
   items.push_back(']');
   items.shrink_to_fit();
   return items;
-}
-
-Status ForEachInQuery(
-    std::string_view target,
-    const std::function<Status(const std::string& name, const std::string& value)>& visit) {
-  const size_t begin = target.find('?');
-  if (begin == std::string_view::npos) return Status::Ok();
-  std::string_view left = target.substr(begin + 1);
-  while (!left.empty()) {
-    const std::string_view one = left.substr(0, left.find('&'));
-    left.remove_prefix(std::min(one.size() + 1, left.size()));
-    if (one.empty()) continue;
-    const size_t equals = std::min(one.find('='), one.size());
-    const std::string_view value = one.substr(std::min(equals + 1, one.size()));
-    RETURN_IF_ERROR(visit(PercentDecode(one.substr(0, equals), /*plus_is_blank=*/true),
-                          PercentDecode(value, /*plus_is_blank=*/true)));
-  }
-  return Status::Ok();
 }
 
 // NOLINTBEGIN(performance-unnecessary-value-param): endpoints have one signature

@@ -3,7 +3,6 @@
 // on from, with what these said, and its own input.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -18,11 +17,5 @@ Status NoSuchResponse(std::string_view field, const std::string& id);
 // An array. `before`: the answer that is gone on from, empty where there is none; `input`: items,
 // joined by commas.
 std::string ItemsBehind(const StoredResponse& before, std::string_view input);
-
-// The names and values of a target's query, decoded, in turn; a status that is not OK ends the walk
-// and is returned.
-Status ForEachInQuery(
-    std::string_view target,
-    const std::function<Status(const std::string& name, const std::string& value)>& visit);
 
 }  // namespace inflight::openai

@@ -8,6 +8,7 @@
 
 #include "base/status_macros.h"
 #include "json/json_writer.h"
+#include "protocol/http_listener/query.h"
 #include "protocol/kserve/http/response.h"
 #include "protocol/openai/chat_document.h"
 #include "protocol/openai/chat_question.h"
@@ -27,12 +28,13 @@ using http_listener::HttpResponder;
 
 // Of a kept answer: it is told whole, with what its request included.
 Status CheckQuery(const HttpRequest& request) {
-  return ForEachInQuery(request.target, [](const std::string& name, const std::string& value) {
-    if (name == "stream" && value == "false") return Status::Ok();
-    return Unimplemented(
-        Shortened(name),
-        "is not supported: an answer that is kept is told as it was; leave it out");
-  });
+  return http_listener::ForEachInQuery(
+      request.target, [](const std::string& name, const std::string& value) {
+        if (name == "stream" && value == "false") return Status::Ok();
+        return Unimplemented(
+            Shortened(name),
+            "is not supported: an answer that is kept is told as it was; leave it out");
+      });
 }
 
 // Whether the answer is to be kept.

@@ -90,6 +90,8 @@ class Model {
   virtual bool OnlyStops(const Request&) const { return false; }
 
   virtual bool ready() const { return true; }
+  // Of a model that is not; empty where there is nothing to say.
+  virtual std::string_view why_not_ready() const { return {}; }
   // Null: it takes no request by Request::generation.
   virtual std::shared_ptr<const TextModel> text() const { return nullptr; }
   virtual std::vector<MemoryUsage> memory_usage() const { return {}; }

@@ -188,6 +188,14 @@ LlmModel::~LlmModel() {
   if (backend_.steps) backend_.steps->Bind(nullptr);
 }
 
+std::string_view LlmModel::why_not_ready() const {
+  return is_sleeping() ? "it sleeps; POST /wake_up wakes it" : "";
+}
+
+void LlmModel::EndSleep() {
+  if (is_sleeping()) backend_.executor->Shutdown(/*drain_ms=*/0);
+}
+
 bool LlmModel::OnlyStops(const Request& request) const {
   const Tensor* stop = request.FindInput("stop");
   return stop != nullptr && !stop->data.empty() &&

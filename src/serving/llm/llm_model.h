@@ -82,7 +82,11 @@ class LlmModel : public Model {
            Clock& clock = Clock::System());
   ~LlmModel() override;
 
-  bool ready() const override { return backend_.executor->healthy(); }
+  bool ready() const override { return backend_.executor->healthy() && !is_sleeping(); }
+  std::string_view why_not_ready() const override;
+  bool is_sleeping() const { return !backend_.executor->sleep_state().is_awake; }
+  // Nobody wakes a model that leaves: where it sleeps, what waits for it ends.
+  void EndSleep();
   bool allows_single_response_calls() const override { return true; }
   bool OnlyStops(const Request& request) const override;
   void Infer(Request request, ResponseHandler handler) override;

@@ -316,6 +316,11 @@ bool PipelineModel::ready() const {
   return !members.ok() || members->llm->ready();
 }
 
+std::string_view PipelineModel::why_not_ready() const {
+  const auto members = find_members_();
+  return members.ok() ? members->llm->why_not_ready() : std::string_view();
+}
+
 std::shared_ptr<const TextModel> PipelineModel::text() const {
   if (text_ != nullptr || kind_ != Kind::kBls) return text_;
   const auto members = find_members_();

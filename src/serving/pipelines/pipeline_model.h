@@ -44,6 +44,7 @@ class PipelineModel : public Model {
 
   // Of a BLS, whose members come and go: unless its LLM is there and has failed.
   bool ready() const override;
+  std::string_view why_not_ready() const override;
   std::shared_ptr<const TextModel> text() const override;
   bool allows_single_response_calls() const override { return true; }
   bool OnlyStops(const Request& request) const override;  // of the LLM API

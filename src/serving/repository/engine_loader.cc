@@ -34,6 +34,10 @@ Result<std::shared_ptr<receipts::Issuer>> MakeIssuer(const loader::Loaded& model
 Result<LoadedEngine> LoadEngine(const std::filesystem::path& dir, OpenOptions options,
                                 const loader::Recording& recording,
                                 const receipts::IssueOptions& issuing) {
+  if (issuing.issues && options.executor.enable_sleep)
+    return Unimplemented("enable_sleep_mode",
+                         "not beside --receipts, which vouch for the weights of the start; leave "
+                         "one of both out");
   auto steps = std::make_shared<StepRecorder>();
   options.executor.step_observer = steps.get();
   ASSIGN_OR_RETURN(loader::Loaded model, loader::Load(dir, options, recording));

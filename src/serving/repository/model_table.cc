@@ -66,7 +66,7 @@ std::string_view StateOf(const ModelEntry& entry) {
 }
 
 std::string ReasonOf(const ModelEntry& entry) {
-  if (entry.model != nullptr) return "";
+  if (entry.model != nullptr) return std::string(entry.model->why_not_ready());
   return entry.is_unloaded ? "unloaded" : ReasonText(entry.status);
 }
 

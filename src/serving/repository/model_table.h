@@ -38,7 +38,8 @@ struct ModelEntry {
 
 // "READY", "UNLOADING" or "UNAVAILABLE".
 std::string_view StateOf(const ModelEntry& entry);
-// Why it is not ready: "unloaded", "Invalid argument: ..."; empty when it is.
+// Why it is not ready: "unloaded", "Invalid argument: ...", of a loaded one that it sleeps; empty
+// when it is.
 std::string ReasonOf(const ModelEntry& entry);
 // "Invalid argument: ...": how the index prints a status.
 std::string ReasonText(const Status& status);

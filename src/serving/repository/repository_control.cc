@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "serving/ensemble/ensemble_graph.h"
+#include "serving/llm/llm_model.h"
 #include "serving/repository/repository.h"
 #include "serving/repository/repository_layout.h"
 
@@ -50,6 +51,11 @@ std::string VersionFailed(const std::string& version, const Status& why) {
 // for.
 Reason LoadReason(Reason so_far, const Status& failure) {
   return failure.code() == StatusCode::kResourceExhausted ? Reason::kOutOfMemory : so_far;
+}
+
+// Of a version that leaves.
+void EndSleepOf(const ModelEntry& entry) {
+  if (auto* const llm = dynamic_cast<LlmModel*>(entry.model.get())) llm->EndSleep();
 }
 
 }  // namespace
@@ -196,6 +202,7 @@ Status Repository::Install(const std::string& name, std::vector<ModelEntry> entr
   }
   std::erase_if(entries_, [&](ModelEntry& old) {
     if (old.name != name) return false;
+    EndSleepOf(old);
     const bool is_replaced = std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
       return entry.version == old.version;
     });
@@ -271,6 +278,7 @@ void Repository::UnloadOne(const std::string& name) {
   }
   for (ModelEntry& entry : entries_) {
     if (entry.name != name || entry.model == nullptr) continue;
+    EndSleepOf(entry);
     entry.model = nullptr;
     entry.is_unloaded = true;
     logging::Info("model unloaded", {{"model", name}, {"version", entry.version}});

@@ -272,17 +272,36 @@ class ServerImpl final : public LoadableServer {
     is_exiting_ = true;
     repositories_->BeginExit();
     profiles_.Stop();
+    if (is_loading()) return;
+    const HeldTable table = repositories_->table();
+    for (const auto& llm : table->llms()) llm->EndSleep();
   }
   bool exiting() const override { return is_exiting_; }
   SharedMemory& shared_memory() override { return shared_memory_; }
   Tracer& tracer() override { return tracer_; }
   void CaptureProfile(const ProfileRequest& request, const ProfileHandler& handler) override;
+  Status Sleep(const std::string& model, const SleepOptions& options) override {
+    ASSIGN_OR_RETURN(const auto llms, SleepersOf(model));
+    return PutToSleep(llms, options);
+  }
+  Status WakeUp(const std::string& model, const WakeOptions& options) override {
+    ASSIGN_OR_RETURN(const auto llms, SleepersOf(model));
+    return Wake(llms, options);
+  }
+  Result<std::vector<SleepingModel>> SleepStates(const std::string& model) const override {
+    ASSIGN_OR_RETURN(const auto llms, SleepersOf(model));
+    return StatesOf(llms);
+  }
   void Shutdown(int64_t drain_ms) override;
 
  private:
   bool is_loading() const { return is_loading_.load(std::memory_order_acquire); }
   Status CheckControl() const;
   Result<std::vector<ProfiledLoop>> LoopsOf(const std::string& model) const;
+  Result<std::vector<std::shared_ptr<LlmModel>>> SleepersOf(const std::string& model) const {
+    RETURN_IF_ERROR(CheckUsable());
+    return LlmsOf(repositories_->table(), model);
+  }
   bool WaitForRequests(int64_t deadline_ns);
   void StartPolling();
 

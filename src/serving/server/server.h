@@ -15,6 +15,7 @@
 #include "serving/memory/shared_memory.h"
 #include "serving/repository/model_control.h"
 #include "serving/server/profile_capture.h"
+#include "serving/server/sleeping_models.h"
 #include "serving/statistics/iteration_metrics.h"
 #include "serving/trace/tracer.h"
 
@@ -95,6 +96,17 @@ class Server {
   // kInvalidArgument for one without a step loop; else profile_capture.h.
   virtual void CaptureProfile(const ProfileRequest& /*request*/, const ProfileHandler& handler) {
     handler(Unimplemented("this server takes no profiles"));
+  }
+
+  // --- sleep (sleeping_models.h), of the LLMs that `model` is or runs; empty: all ---
+  virtual Status Sleep(const std::string& /*model*/, const SleepOptions& /*options*/) {
+    return Unimplemented("sleep", "this server's models do not sleep");
+  }
+  virtual Status WakeUp(const std::string& /*model*/, const WakeOptions& /*options*/) {
+    return Unimplemented("wake_up", "this server's models do not sleep");
+  }
+  virtual Result<std::vector<SleepingModel>> SleepStates(const std::string& /*model*/) const {
+    return std::vector<SleepingModel>();
   }
 
   // Stops accepting, lets what runs finish for `drain_ms`, cancels the rest. Blocks.

@@ -72,6 +72,7 @@ IterationReporter::Newest IterationReporter::Check() {
     records_.clear();
     executor_->TakeIterationStats(&records_);
     for (const ExecutorStats& record : records_) Report(record);
+    KeepMemory(executor_->stats());
   } else {
     ExecutorStats stats = executor_->stats();
     if (stats.num_active_requests == 0) {
@@ -83,6 +84,13 @@ IterationReporter::Newest IterationReporter::Check() {
   }
   if (has_request_records_) ReportRequests();
   return {newest_, newest_requests_};
+}
+
+// What sleeping gives back is in no record: no step runs.
+void IterationReporter::KeepMemory(const ExecutorStats& now) {
+  newest_.stats.cpu_memory_bytes = now.cpu_memory_bytes;
+  newest_.stats.gpu_memory_bytes = now.gpu_memory_bytes;
+  newest_.stats.pinned_memory_bytes = now.pinned_memory_bytes;
 }
 
 void IterationReporter::Report(const ExecutorStats& record) {

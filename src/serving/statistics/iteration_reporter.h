@@ -44,9 +44,10 @@ class IterationReporter {
 
  private:
   void Run(int period_ms);
-  void Report(const ExecutorStats& record);  // under mutex_
-  void Keep(const ExecutorStats& stats);     // under mutex_
-  void ReportRequests();                     // under mutex_
+  void Report(const ExecutorStats& record);   // under mutex_
+  void Keep(const ExecutorStats& stats);      // under mutex_
+  void KeepMemory(const ExecutorStats& now);  // under mutex_
+  void ReportRequests();                      // under mutex_
 
   const std::shared_ptr<Executor> executor_;
   const IterationProfile profile_;

@@ -46,6 +46,11 @@ const Endpoint kEndpoints[] = {
     {"/v2/trace/setting", kGet | kPost, Api::kTrace, HandleTraceSetting, kNotOnVertexAi},
     {"/v2/models/{model}/trace/setting", kGet | kPost, Api::kTrace, HandleTraceSetting, kNotOnVertexAi},
     {"/v2/logging", kGet | kPost, Api::kLogging, HandleLogging, kNotOnVertexAi},
+
+    {"/sleep", kPost, Api::kModelRepository, HandleSleep, kWaits | kNotOnVertexAi},
+    {"/wake_up", kPost, Api::kModelRepository, HandleWakeUp, kWaits | kNotOnVertexAi},
+    {"/is_sleeping", kGet, Api::kModelRepository, HandleIsSleeping, kNotOnVertexAi},
+
     {"/v2/debug/profile", kPost, Api::kProfile, HandleProfile, kNotOnVertexAi},
 };
 // clang-format on

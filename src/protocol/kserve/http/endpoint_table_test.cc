@@ -22,11 +22,12 @@ std::set<std::string> DocumentedRows() {
   std::set<std::string> rows;
   std::ifstream page(INFLIGHT_HTTP_PAGE);
   for (std::string line; std::getline(page, line);) {
-    const size_t first = line.find(" `/v2");
-    if (!line.starts_with("| ") || first == line.npos) continue;
+    const size_t first = line.find(" `/");
+    if (!line.starts_with("| ") || first == line.npos || line.find("`/metrics`") != line.npos)
+      continue;
     const std::string methods = line.substr(2, first - 2);
     const std::string cell = line.substr(first, line.find(" | ", first) - first);
-    for (size_t at = cell.find("`/v2"); at != cell.npos; at = cell.find("`/v2", at)) {
+    for (size_t at = cell.find("`/"); at != cell.npos; at = cell.find("`/", at + 1)) {
       const size_t end = cell.find('`', at + 1);
       rows.insert(methods + cell.substr(at + 1, end - at - 1).insert(0, " "));
       at = end;

@@ -56,12 +56,15 @@ template <serving::RegionKind kKind>
 Reply HandleSharedMemoryRegister;
 template <serving::RegionKind kKind>
 Reply HandleSharedMemoryUnregister;
+Reply HandleIsSleeping;
 Reply HandleTraceSetting;
 Reply HandleLogging;
 
 // These wait for the models that they load.
 Reply HandleLoad;
 Reply HandleUnload;
+Reply HandleSleep;
+Reply HandleWakeUp;
 
 // Answered when the model responds; a client that disconnects cancels its request.
 Start HandleInfer;

@@ -20,7 +20,11 @@ http_listener::HttpResponse HandleModelReady(const Context& context, const Route
                                              const http_listener::HttpRequest&) {
   const auto model = context.server.FindModel(route.model, route.version);
   if (!model.ok()) return Error(model.status(), kText);
-  if (!(*model)->ready()) return Error(InvalidArgument("Model version not ready"), kText);
+  if (!(*model)->ready()) {
+    const std::string_view why = (*model)->why_not_ready();
+    const std::string text = "Model version not ready";
+    return Error(InvalidArgument(why.empty() ? text : text + ": " + std::string(why)), kText);
+  }
   return Answer(200, kText);
 }
 

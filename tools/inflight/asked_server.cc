@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "asked_server.h"
+
+#include <string_view>
+#include <utility>
+
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "environment.h"
+
+namespace inflight::tool {
+namespace {
+
+Result<std::string> FirstLine(const std::string& path) {
+  constexpr uint64_t kMaxKeyBytes = 4096;
+  ASSIGN_OR_RETURN(std::string text, ReadFile(path, kMaxKeyBytes));
+  return text.substr(0, text.find_first_of("\r\n"));
+}
+
+}  // namespace
+
+Result<AskedServer> AskedServer::Of(const std::string& api_key_file, int patience_s) {
+  ASSIGN_OR_RETURN(
+      auto http,
+      object_store::HttpClient::Make(
+          {.slow_s = patience_s, .ca_file = Environment("SSL_CERT_FILE"), .is_cancelled = {}}));
+  std::string key;
+  if (!api_key_file.empty()) {
+    ASSIGN_OR_RETURN(key, FirstLine(api_key_file));
+  }
+  return AskedServer(std::move(http), std::move(key), patience_s);
+}
+
+Result<object_store::HttpResponse> AskedServer::Ask(const std::string& url, const char* method) {
+  object_store::HttpRequest request = object_store::RequestTo(url);
+  request.method = method;
+  if (!key_.empty()) request.headers = {{"authorization", "Bearer " + key_}};
+  const std::string_view host = object_store::HostOf(request.origin);
+  const bool is_here =
+      host.starts_with("localhost") || host.starts_with("127.") || host.starts_with("[::1]");
+  return http_->Send(request, {.connect_timeout_ms = 3000,
+                               .timeout_ms = patience_s_ * 1000,
+                               .is_of_this_machine = is_here});
+}
+
+}  // namespace inflight::tool
