@@ -25,7 +25,8 @@ import xml.etree.ElementTree as ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUITES = {"simulation_test": "simulation", "server_simulation_test": "simulation", "golden_test": "golden",
           "cuda_backend_test": "cuda", "cuda_calls_test": "cuda", "cuda_golden_test": "cuda", "cuda_ops_test": "cuda",
-          "cuda_ranks_test": "cuda", "cuda_shared_ranks_test": "cuda", "decoding_cuda_test": "cuda"}  # others are `unit`
+          "cuda_ranks_test": "cuda", "cuda_shared_ranks_test": "cuda", "cuda_sleep_test": "cuda", "decoding_cuda_test": "cuda",
+          "sleep_test": "golden"}  # others are `unit`
 TIMEOUT_S = 900
 AT_ONCE = 2
 SHARDED_S = 150  # a binary that takes longer runs in two halves beside each other: no core waits for it at the end

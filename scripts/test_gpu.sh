@@ -16,7 +16,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export INFLIGHT_TEST_GPU=1
-programs=(cuda_ops_test decoding_cuda_test cuda_calls_test cuda_backend_test cuda_golden_test cuda_ranks_test cuda_shared_ranks_test)
+programs=(cuda_ops_test decoding_cuda_test cuda_calls_test cuda_backend_test cuda_golden_test cuda_ranks_test cuda_shared_ranks_test cuda_sleep_test)
 others=(builder_test tensor_test cuda_no_kernel_code_test cuda_old_driver_test)
 checked=(decoding_cuda_test cuda_ops_test)  # the first has the longest
 # Too large for racecheck, which did not end in 350 s for those that were tried: others, of fewer rows or launches, run the same kernels.
