@@ -6,6 +6,9 @@
 // the experts that tokens chose are read.
 #pragma once
 
+#include <optional>
+
+#include "inflight/status.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/weight.h"
@@ -19,11 +22,27 @@ inline constexpr int kExpertPanel = 64;  // rows of an expert's part of a weight
 // Which tokens an expert computes: a list of places, those of one expert together in the order of
 // tokens, the experts in ascending order. num_places = num_tokens * (experts_per_token +
 // num_shared).
+//
+// Where ranks hold different experts (docs/multi-gpu.md, "Experts by rank"), the lists are those of
+// the experts that this rank holds, counted from its first one. They have room for num_places,
+// [0, begins[num_experts]) of which are written; nobody reads the others.
 struct ExpertRoutes {
-  TensorView begins;   // [num_experts + 1] int32: those of expert e are [begins[e], begins[e + 1])
-  TensorView tokens;   // [num_places] int32
-  TensorView weights;  // [num_places] float32: what the expert's output is times
-  TensorView places;   // CUDA only: [num_places] int32: of each token its places, ascending
+  TensorView begins;    // [num_experts + 1] int32: those of expert e are [begins[e], begins[e + 1])
+  TensorView tokens;    // [num_places] int32
+  TensorView weights;   // [num_places] float32: what the expert's output is times
+  TensorView places;    // CUDA only: [num_places] int32: of each token its places, ascending; -1
+                        // for those of experts that other ranks hold
+  int num_holders = 1;  // ranks that hold different experts
+};
+
+// What a rank holds of a layer's experts: [first, first + num_routed) of those that the router
+// chooses among, and so many shared ones.
+struct HeldExperts {
+  int first = 0;
+  int num_routed = 0;
+  int num_shared = 0;
+
+  int size() const { return num_routed + num_shared; }
 };
 
 // The experts of each token: those of its experts_per_token largest logits, of equal ones the
@@ -40,10 +59,30 @@ struct RouteParams {
   int experts_per_token = 1;  // but for those
   int num_shared = 0;
   bool renormalizes = true;
-  ExpertRoutes routes;        // written: of num_experts + num_shared
+  std::optional<HeldExperts> held;  // unset: all; set where routes has several holders
+  ExpertRoutes routes;        // written: of num_experts + num_shared, or of those that are held, of
+                              // which num_places has the shared ones alone
   TensorView chosen;          // [num_places] int32 scratch
   TensorView chosen_weights;  // [num_places] float32 scratch
 };
+
+// The experts that the router chooses among.
+inline int NumRouted(const RouteParams& params) {
+  return static_cast<int>(params.logits.shape[1]) - (params.num_shared > 0 ? 1 : 0);
+}
+
+// Those whose places are written, and of a token how many places there is room for.
+inline HeldExperts HeldOf(const RouteParams& params) {
+  return params.held.value_or(
+      HeldExperts{.num_routed = NumRouted(params), .num_shared = params.num_shared});
+}
+inline int PlacesOfToken(const RouteParams& params) {
+  return params.experts_per_token + HeldOf(params).num_shared;
+}
+
+// Whether the numbers fit each other, of logits of two dimensions: kInvalidArgument names the one
+// that does not.
+Status CheckNumbers(const RouteParams& params);
 
 // At each place the gated half of its expert's feed-forward, of its token:
 //

@@ -252,19 +252,24 @@ Status ExpectRoutes(const ExpertRoutes& routes, int64_t num_places) {
   return Expect("routes.weights", routes.weights, kFloat32, {num_places});
 }
 
-// The places are those of `begins`, their tokens below `num_tokens`.
+// The places are those of `begins`, their tokens below `num_tokens`. All are written where one rank
+// holds all experts.
 Status ExpectPlaces(const ExpertRoutes& routes, int64_t num_places, int64_t num_tokens) {
   RETURN_IF_ERROR(ExpectRoutes(routes, num_places));
   const auto* begins = routes.begins.as<const int32_t>();
   const int64_t num_experts = routes.begins.num_elements() - 1;
-  bool is_ascending = begins[0] == 0 && begins[num_experts] == num_places;
+  const int64_t num_written = begins[num_experts];
+  bool is_ascending = begins[0] == 0 && num_written <= num_places &&
+                      (num_written == num_places || routes.num_holders > 1);
   for (int64_t e = 0; e < num_experts; ++e)
     is_ascending = is_ascending && begins[e] <= begins[e + 1];
   if (!is_ascending)
     return InvalidArgument(
         fmt::format("routes.begins: got numbers from {} to {}, needed ascending ones from 0 to {}",
                     begins[0], begins[num_experts], num_places));
-  return ExpectIndices("routes.tokens", routes.tokens, num_tokens);
+  TensorView written = routes.tokens;
+  written.shape = {num_written};
+  return ExpectIndices("routes.tokens", written, num_tokens);
 }
 
 // `weight` holds rows of all experts, of each a multiple of 64.
@@ -408,18 +413,9 @@ Status Validate(const RouteParams& p) {
     return InvalidArgument("logits: got " + p.logits.ToString() +
                            ", needed [num_tokens, num_experts]");
   RETURN_IF_ERROR(Expect("logits", p.logits, kFloat32, p.logits.shape));
-  const int64_t num_experts = p.logits.shape[1] - (p.num_shared > 0 ? 1 : 0);
-  if (p.num_shared < 0 || p.num_shared > kMaxExperts)
-    return InvalidArgument(
-        fmt::format("num_shared: got {}, needed [0, {}]", p.num_shared, kMaxExperts));
-  if (p.experts_per_token < 1 || p.experts_per_token > num_experts)
-    return InvalidArgument(
-        fmt::format("experts_per_token: got {}, needed [1, {}]", p.experts_per_token, num_experts));
-  const int64_t num_places = p.logits.shape[0] * (p.experts_per_token + p.num_shared);
+  RETURN_IF_ERROR(CheckNumbers(p));
+  const int64_t num_places = p.logits.shape[0] * PlacesOfToken(p);
   RETURN_IF_ERROR(ExpectRoutes(p.routes, num_places));
-  if (p.routes.begins.num_elements() != num_experts + p.num_shared + 1)
-    return InvalidArgument(fmt::format("routes.begins: got {}, needed [{}]",
-                                       p.routes.begins.ToString(), num_experts + p.num_shared + 1));
   RETURN_IF_ERROR(Expect("chosen", p.chosen, kInt32, {num_places}));
   return Expect("chosen_weights", p.chosen_weights, kFloat32, {num_places});
 }

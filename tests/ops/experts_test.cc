@@ -94,6 +94,42 @@ TEST_F(ExpertsTest, SharedExpertsAreEveryTokens) {
   }
 }
 
+TEST_F(ExpertsTest, AHolderOfSomeExpertsHasTheirPlacesByHand) {
+  // Token 0 chooses 3 and 0, token 1 the first two of equals, token 2 3 and 1; of two shared
+  // experts this rank holds one.
+  const float l = std::log(2.0F);
+  const Tensor logits = Tensor::Of(DType::kF32, {3, 5},
+                                   {l, 0, 0, 2 * l, 0,  //
+                                    0, 0, 0, 0, l,      //
+                                    -9, l, -9, l + 0.5F, 0});
+  for (const OpTable& table : AllTables()) {
+    const Lists lists(4, 9);
+    RouteParams params = lists.Params(logits, 2, /*renormalizes=*/true);
+    params.num_shared = 2;
+    params.held = {.first = 1, .num_routed = 3, .num_shared = 1};
+    params.routes.num_holders = 2;
+    ASSERT_EQ(table.route(params, stream_), Status::Ok());
+    EXPECT_THAT(lists.Ints(lists.begins), ElementsAre(0, 2, 2, 4, 7)) << table.name;
+    std::vector<int> tokens = lists.Ints(lists.tokens);
+    tokens.resize(7);
+    EXPECT_THAT(tokens, ElementsAre(1, 2, 0, 2, 0, 1, 2));
+    const float e = std::exp(0.5F);
+    const float want[] = {0.5F, 1 / (1 + e), 2.0F / 3, e / (1 + e), 0.5F, 2.0F / 3, 0.5F};
+    for (size_t i = 0; i < 7; ++i) EXPECT_NEAR(lists.weights.ToFloats()[i], want[i], 1e-6F);
+
+    params.held->num_routed = 4;
+    EXPECT_THAT(table.route(params, stream_).message(),
+                HasSubstr("held: got experts [1, 5), needed some of [0, 4)"));
+    params.held = {.first = 1, .num_routed = 1, .num_shared = 3};
+    EXPECT_THAT(table.route(params, stream_).message(),
+                HasSubstr("held: got 3 shared experts, needed [0, 2]"));
+    params.held = {.first = 1, .num_routed = 2, .num_shared = 2};
+    params.routes.num_holders = 1;
+    EXPECT_THAT(table.route(params, stream_).message(),
+                HasSubstr("routes.num_holders: got 1, needed 2 or more beside held"));
+  }
+}
+
 TEST_F(ExpertsTest, RoutesWhatIsNotANumberToExpertsAllTheSame) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor logits = Tensor::Of(DType::kF32, {2, 3}, {nan, nan, nan, 1, nan, 2});
@@ -217,6 +253,82 @@ TEST_P(ExpertKernelsTest, EveryTableAgreesWithTheReference) {
   }
 }
 
+// What holders of different experts add up to is what one that holds all of them gives; and each
+// gives what the whole layer does where other experts' places weigh nothing.
+TEST_P(ExpertKernelsTest, HoldersOfDifferentExpertsAddUpToTheLayer) {
+  const DType dtype = GetParam();
+  const OpTable reference = ReferenceTable();
+  std::vector<OpTable> tables = VectorTables({.weight_dtype = dtype});
+  tables.push_back(reference);
+  for (const ExpertCase& c : kCases) {
+    if (c.num_experts == 1) continue;
+    const ExpertLayer layer(c, dtype);
+    const int64_t num_places = int64_t{c.num_tokens} * c.experts_per_token;
+    const Lists lists(c.num_experts, num_places);
+    ASSERT_EQ(reference.route(lists.Params(layer.logits, c.experts_per_token, true), stream_),
+              Status::Ok());
+    const std::vector<int> begins = lists.Ints(lists.begins), tokens = lists.Ints(lists.tokens);
+    Tensor inner(layer.input, {num_places, c.inner});
+    ASSERT_EQ(reference.expert_gated_linear(layer.Gated(layer.x, lists.view(), inner), stream_),
+              Status::Ok());
+    double largest = 1;
+    for (const float value : inner.ToFloats())
+      largest = std::max(largest, std::abs(static_cast<double>(value)));
+    // Of inner values that may differ, too.
+    const double bound = 2 * SumBound(c.inner + c.experts_per_token, c.inner * largest + 1) +
+                         c.experts_per_token * c.inner * 2 * GatedBound(c, largest, layer.input);
+    const int cut = (c.num_experts + 2) / 3;
+    for (const auto& [first, count] : {std::pair{0, cut}, {cut, c.num_experts - cut}}) {
+      const int begin = begins[static_cast<size_t>(first)];
+      const int end = begins[static_cast<size_t>(first + count)];
+      Lists only(c.num_experts, num_places);  // the others' places weigh 0
+      std::copy_n(lists.begins.view().as<int32_t>(), c.num_experts + 1,
+                  only.begins.view().as<int32_t>());
+      std::copy_n(lists.tokens.view().as<int32_t>(), num_places, only.tokens.view().as<int32_t>());
+      for (int p = 0; p < num_places; ++p)
+        only.weights.Set(p, p >= begin && p < end ? lists.weights.Get(p) : 0.0F);
+      Tensor want(DType::kF32, {c.num_tokens, c.hidden});
+      ASSERT_EQ(reference.expert_linear(layer.Linear(inner, only.view(), want), stream_),
+                Status::Ok());
+      for (const OpTable& table : tables) {
+        SCOPED_TRACE(table.name + (" " + std::string(c.name)) + " from " + std::to_string(first));
+        const Lists own(count, num_places);
+        RouteParams route = own.Params(layer.logits, c.experts_per_token, true);
+        route.held = {.first = first, .num_routed = count};
+        route.routes.num_holders = 2;
+        ASSERT_EQ(table.route(route, stream_), Status::Ok());
+        std::vector<int> own_tokens = own.Ints(own.tokens);
+        std::vector<float> own_weights = own.weights.ToFloats();
+        own_tokens.resize(static_cast<size_t>(end - begin));
+        own_weights.resize(own_tokens.size());
+        EXPECT_EQ(own.Ints(own.begins).back(), end - begin);
+        EXPECT_EQ(own_tokens, std::vector(tokens.begin() + begin, tokens.begin() + end));
+        const std::vector<float> weights = lists.weights.ToFloats();
+        EXPECT_EQ(own_weights, std::vector(weights.begin() + begin, weights.begin() + end));
+        Tensor own_inner(layer.input, {num_places, c.inner});
+        ExpertGatedLinearParams gated = layer.Gated(layer.x, route.routes, own_inner);
+        gated.weight =
+            RowsOf(gated.weight, int64_t{first} * 2 * c.inner, int64_t{count} * 2 * c.inner);
+        if (c.bias)
+          gated.bias = {layer.fc_bias.view().as<float>() + int64_t{first} * 2 * c.inner,
+                        DType::kF32,
+                        {int64_t{count} * 2 * c.inner}};
+        ASSERT_EQ(table.expert_gated_linear(gated, stream_), Status::Ok());
+        Tensor got(DType::kF32, {c.num_tokens, c.hidden});
+        ExpertLinearParams linear = layer.Linear(own_inner, route.routes, got);
+        linear.weight = RowsOf(linear.weight, int64_t{first} * c.hidden, int64_t{count} * c.hidden);
+        if (c.bias)
+          linear.bias = {layer.proj_bias.view().as<float>() + int64_t{first} * c.hidden,
+                         DType::kF32,
+                         {int64_t{count} * c.hidden}};
+        ASSERT_EQ(table.expert_linear(linear, stream_), Status::Ok());
+        EXPECT_TRUE(Within(got.ToFloats(), want.ToFloats(),
+                           std::vector(static_cast<size_t>(c.num_tokens * c.hidden), bound)));
+      }
+    }
+  }
+}
+
 // Feed-forward of all tokens of x.
 std::vector<float> RunLayer(const OpTable& table, const ExpertLayer& layer, const Tensor& x,
                             const Tensor& logits, Stream& stream) {
@@ -293,6 +405,41 @@ TEST_F(ExpertsTest, IntegerWeightsGiveTheReferencesSums) {
     const std::vector<float> want = run(ReferenceTable());
     for (const OpTable& table : VectorTables({.weight_dtype = form.dtype}))
       EXPECT_TRUE(SameBits(run(table), want))
+          << table.name << " " << DTypeName(form.dtype) << " in groups of " << form.group_size;
+    // A holder of experts 1 and 2 alone: rows of codes, scales and offsets from their first on.
+    const auto run_held = [&](const OpTable& table) {
+      const Lists held(2, 10);
+      RouteParams route = held.Params(logits, 2, true);
+      route.held = {.first = 1, .num_routed = 2};
+      route.routes.num_holders = 2;
+      EXPECT_EQ(table.route(route, stream_), Status::Ok());
+      Tensor inner(DType::kF32, {10, 64});
+      Tensor y(DType::kF32, {5, 128});
+      EXPECT_EQ(table.expert_gated_linear({.x = {.values = x.view()},
+                                           .routes = route.routes,
+                                           .weight = RowsOf(fc.weight, 2 * 64, 2 * 2 * 64),
+                                           .bias = {},
+                                           .activation = ActivationKind::kRelu,
+                                           .y = inner.view(),
+                                           .scratch = scratch.view()},
+                                          stream_),
+                Status::Ok());
+      EXPECT_EQ(table.expert_linear({.x = {.values = inner.view()},
+                                     .routes = route.routes,
+                                     .weight = RowsOf(proj.weight, 128, 2 * 128),
+                                     .bias = {},
+                                     .y = y.view(),
+                                     .scratch = scratch.view()},
+                                    stream_),
+                Status::Ok());
+      return y.ToFloats();
+    };
+    const Lists others(3, 10);
+    ASSERT_EQ(ReferenceTable().route(others.Params(logits, 2, true), stream_), Status::Ok());
+    for (int p = 0; p < others.Ints(others.begins)[1]; ++p) lists.weights.view().as<float>()[p] = 0;
+    const std::vector<float> want_held = run(ReferenceTable());
+    for (const OpTable& table : VectorTables({.weight_dtype = form.dtype}))
+      EXPECT_TRUE(SameBits(run_held(table), want_held))
           << table.name << " " << DTypeName(form.dtype) << " in groups of " << form.group_size;
   }
 }

@@ -26,6 +26,8 @@ struct RouteLists {
         tokens(routes.tokens.as<const int32_t>()),
         weights(routes.weights.as<const float>()) {}
 
+  int64_t num_places() const { return begins[num_experts]; }
+
   int num_experts;
   const int32_t* begins;
   const int32_t* tokens;
@@ -184,16 +186,11 @@ void ChooseLargest(const float* logits, int num_experts, int num_chosen, int32_t
     if (is_taken[static_cast<size_t>(e)]) *chosen++ = e;
 }
 
-// The experts that the router chooses among.
-int RoutedExperts(const RouteParams& p) {
-  return static_cast<int>(p.logits.shape[1]) - (p.num_shared > 0 ? 1 : 0);
-}
-
-// The experts of one token and their weights.
-void RouteToken(const RouteParams& p, int64_t token) {
-  const int num_experts = RoutedExperts(p);
+// The experts of one token, counted as those that are held, -1 of others; and their weights.
+void RouteToken(const RouteParams& p, const HeldExperts& held, int64_t token) {
+  const int num_experts = NumRouted(p);
   const auto num_chosen = static_cast<int64_t>(p.experts_per_token);
-  const int64_t num_places = num_chosen + p.num_shared;
+  const int64_t num_places = num_chosen + held.num_shared;
   const float* const logits = p.logits.as<const float>() + token * p.logits.shape[1];
   int32_t* const chosen = p.chosen.as<int32_t>() + token * num_places;
   float* const weights = p.chosen_weights.as<float>() + token * num_places;
@@ -206,9 +203,13 @@ void RouteToken(const RouteParams& p, int64_t token) {
     sum = 0;
     for (int e = 0; e < num_experts; ++e) sum += std::exp(logits[e] - max);
   }
-  for (int64_t i = 0; i < num_chosen; ++i) weights[i] /= sum;
-  for (int i = 0; i < p.num_shared; ++i) {
-    chosen[num_chosen + i] = num_experts + i;
+  for (int64_t i = 0; i < num_chosen; ++i) {
+    weights[i] /= sum;
+    const int place = chosen[i] - held.first;
+    chosen[i] = place >= 0 && place < held.num_routed ? place : -1;
+  }
+  for (int i = 0; i < held.num_shared; ++i) {
+    chosen[num_chosen + i] = held.num_routed + i;
     weights[num_chosen + i] = 1 / (1 + std::exp(-logits[num_experts]));
   }
 }
@@ -218,22 +219,26 @@ void RouteToken(const RouteParams& p, int64_t token) {
 Status Route(const RouteParams& p, Stream& stream) {
   RETURN_IF_ERROR(Validate(p));
   const int64_t num_tokens = p.logits.shape[0];
-  const int64_t num_experts = RoutedExperts(p) + p.num_shared;
-  const int64_t of_token = p.experts_per_token + p.num_shared;
+  const HeldExperts held = HeldOf(p);
+  const int64_t num_experts = held.size();
+  const int64_t of_token = PlacesOfToken(p);
   const int64_t num_places = num_tokens * of_token;
   stream.cpu_pool().ParallelFor(
-      num_tokens, [&](int64_t t) { RouteToken(p, t); }, ThreadsFor(num_places * num_experts));
+      num_tokens, [&](int64_t t) { RouteToken(p, held, t); },
+      ThreadsFor(num_places * p.logits.shape[1]));
   // By expert, and of one expert by token: counted, then placed in the order of tokens.
   int32_t* const begins = p.routes.begins.as<int32_t>();
   const auto* const chosen = p.chosen.as<const int32_t>();
   std::fill_n(begins, num_experts + 1, 0);
-  for (int64_t i = 0; i < num_places; ++i) ++begins[chosen[i] + 1];
+  for (int64_t i = 0; i < num_places; ++i)
+    if (chosen[i] >= 0) ++begins[chosen[i] + 1];
   std::array<int32_t, kMaxExperts> next;
   for (int64_t e = 0; e < num_experts; ++e) {
     begins[e + 1] += begins[e];
     next[static_cast<size_t>(e)] = begins[e];
   }
   for (int64_t i = 0; i < num_places; ++i) {
+    if (chosen[i] < 0) continue;
     const int32_t place = next[static_cast<size_t>(chosen[i])]++;
     p.routes.tokens.as<int32_t>()[place] = static_cast<int32_t>(i / of_token);
     p.routes.weights.as<float>()[place] = p.chosen_weights.as<const float>()[i];
@@ -245,14 +250,14 @@ Status ExpertGatedLinear(const KernelSet& kernels, const ExpertGatedLinearParams
                          Stream& stream) {
   RETURN_IF_ERROR(Validate(p));
   RETURN_IF_ERROR(ExpectPacked("weight", p.weight));
-  if (p.y.shape[0] == 0) return Status::Ok();
-  CpuPool& pool = stream.cpu_pool();
   const RouteLists lists(p.routes);
+  if (lists.num_places() == 0) return Status::Ok();
+  CpuPool& pool = stream.cpu_pool();
   const ExpertPanels panels(kernels, p.x.values, p.weight, p.scratch, pool);
   const ExpertItems items(lists, p.y.shape[1] / kPanelColumns);
   pool.ParallelFor(
       items.size(), [&](int64_t i) { RunGatedItem(kernels, p, lists, panels, items[i]); },
-      ThreadsFor(2 * p.y.num_elements() * p.weight.in_features));
+      ThreadsFor(2 * lists.num_places() * p.y.shape[1] * p.weight.in_features));
   return Status::Ok();
 }
 
@@ -263,7 +268,9 @@ Status ExpertLinear(const KernelSet& kernels, const ExpertLinearParams& p, Strea
   if (num_tokens == 0) return Status::Ok();
   CpuPool& pool = stream.cpu_pool();
   const RouteLists lists(p.routes);
-  const ExpertPanels panels(kernels, p.x.values, p.weight, p.scratch, pool);
+  TensorView x = p.x.values;  // of the places that there are
+  x.shape = {lists.num_places(), p.weight.in_features};
+  const ExpertPanels panels(kernels, x, p.weight, p.scratch, pool);
   const int64_t num_panels = p.y.shape[1] / kPanelColumns;
   // Few panels and many tokens: cut the tokens too, so that every thread has work.
   const int64_t num_parts =
@@ -285,7 +292,7 @@ Status ExpertLinear(const KernelSet& kernels, const ExpertLinearParams& p, Strea
                     static_cast<int32_t>(until - lists.tokens));
         }
       },
-      ThreadsFor(p.x.values.num_elements() * p.y.shape[1]));
+      ThreadsFor(x.num_elements() * p.y.shape[1]));
   return Status::Ok();
 }
 

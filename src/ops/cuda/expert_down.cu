@@ -9,7 +9,7 @@ namespace {
 constexpr int kSumThreads = 128;
 
 // CTA (t, c): columns [4 * kSumThreads * c, ...) of token t, four of a thread.
-template <typename T>
+template <typename T, bool kHasAll>
 __global__ void __launch_bounds__(kSumThreads) ExpertSumKernel(const ExpertSum p) {
   BeginOverlapped();
   const int column =
@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(kSumThreads) ExpertSumKernel(const ExpertSum p
   float4 sum = {};
 #pragma unroll 8
   for (int j = 0; j < p.per_token; ++j) {
+    if (!kHasAll && places[j] < 0) continue;
     const float4 part =
         *reinterpret_cast<const float4*>(p.parts + int64_t{places[j]} * p.width + column);
     sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
@@ -35,9 +36,9 @@ Status LaunchSumOf(const ExpertSum& sum, CudaStream& stream) {
   constexpr int kColumns = 4 * kSumThreads;
   const dim3 grid(static_cast<unsigned>(sum.num_tokens),
                   static_cast<unsigned>((sum.width + kColumns - 1) / kColumns));
+  const auto kernel = sum.has_all ? ExpertSumKernel<T, true> : ExpertSumKernel<T, false>;
   return inflight::cuda::ToStatus(
-      LaunchOverlapped(ExpertSumKernel<T>, grid, dim3(kSumThreads), 0, stream.handle(), sum),
-      "expert_sum");
+      LaunchOverlapped(kernel, grid, dim3(kSumThreads), 0, stream.handle(), sum), "expert_sum");
 }
 
 }  // namespace

@@ -321,11 +321,12 @@ Status LaunchExpertTiles(void (*kernel)(ExpertProduct), const ExpertProduct& p, 
 // The tokens of a tile for what an expert has on average: routes are uneven, and a tile that is not
 // full costs little, while a further one reads the weights again.
 inline int TokensOfTile(const ExpertProduct& p) {
-  const int chosen = std::min(p.num_experts, p.num_places);
-  if (p.num_places <= 2 * chosen) return 8;
-  if (p.num_places <= 8 * chosen) return 16;
-  if (p.num_places <= 20 * chosen) return 32;
-  return p.num_places <= 96 * chosen ? 64 : 128;
+  const int expected = std::max(p.num_places / p.num_holders, 1);
+  const int chosen = std::min(p.num_experts, expected);
+  if (expected <= 2 * chosen) return 8;
+  if (expected <= 8 * chosen) return 16;
+  if (expected <= 20 * chosen) return 32;
+  return expected <= 96 * chosen ? 64 : 128;
 }
 
 template <typename T, typename Y, bool kIsGated>

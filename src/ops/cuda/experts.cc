@@ -107,7 +107,8 @@ ExpertProduct ProductOf(const Activation& x, const ExpertRoutes& routes, const W
           .group_shift = GroupShift(weight),
           .width = static_cast<int>(width),
           .num_experts = static_cast<int>(routes.begins.num_elements() - 1),
-          .num_places = static_cast<int>(routes.tokens.num_elements())};
+          .num_places = static_cast<int>(routes.tokens.num_elements()),
+          .num_holders = routes.num_holders};
 }
 
 }  // namespace
@@ -115,18 +116,9 @@ ExpertProduct ProductOf(const Activation& x, const ExpertRoutes& routes, const W
 Status Route(const RouteParams& p, Stream& stream) {
   RETURN_IF_ERROR(ExpectMatrix("logits", p.logits, {DType::kF32}));
   const int64_t num_tokens = p.logits.shape[0];
-  const int64_t num_experts = p.logits.shape[1] - (p.num_shared > 0 ? 1 : 0);
-  if (p.num_shared < 0 || p.num_shared > kMaxExperts)
-    return InvalidArgument(
-        fmt::format("num_shared: got {}, needed [0, {}]", p.num_shared, kMaxExperts));
-  if (p.experts_per_token < 1 || p.experts_per_token > num_experts)
-    return InvalidArgument(
-        fmt::format("experts_per_token: got {}, needed [1, {}]", p.experts_per_token, num_experts));
-  const int64_t num_places = num_tokens * (p.experts_per_token + p.num_shared);
+  RETURN_IF_ERROR(CheckNumbers(p));
+  const int64_t num_places = num_tokens * PlacesOfToken(p);
   RETURN_IF_ERROR(ExpectRoutes(p.routes, num_places));
-  if (p.routes.begins.num_elements() != num_experts + p.num_shared + 1)
-    return InvalidArgument(fmt::format("routes.begins: got {}, needed [{}]",
-                                       p.routes.begins.ToString(), num_experts + p.num_shared + 1));
   RETURN_IF_ERROR(Expect("chosen", p.chosen, {DType::kI32}, {num_places}));
   RETURN_IF_ERROR(Expect("chosen_weights", p.chosen_weights, {DType::kF32}, {num_places}));
   return num_tokens == 0 ? Status::Ok() : LaunchRoute(p, AsCuda(stream));
@@ -185,6 +177,7 @@ Status ExpertLinear(const ExpertLinearParams& p, Stream& stream) {
                           .places = p.routes.places.as<const int32_t>(),
                           .num_tokens = static_cast<int>(num_tokens),
                           .per_token = static_cast<int>(num_places / num_tokens),
+                          .has_all = p.routes.num_holders == 1,
                           .width = static_cast<int>(width),
                           .y_dtype = p.y.dtype,
                           .y = p.y.data},

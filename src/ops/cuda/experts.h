@@ -32,7 +32,8 @@ struct ExpertProduct {
   int group_shift = 31;                // groups of integers have 2^group_shift elements, or all
   int width = 0;                       // of y; a multiple of 64
   int num_experts = 0;
-  int num_places = 0;
+  int num_places = 0;              // most that begins[num_experts] may say
+  int num_holders = 1;             // ranks that such places are spread over
   DType y_dtype = DType::kF32;     // of gated ones f16 | bf16, of others f32
   void* y = nullptr;               // [num_places, width]
   const float* weights = nullptr;  // [num_places], what y is times; not of gated ones
@@ -47,13 +48,14 @@ Status LaunchExpertDown(const ExpertProduct& product, CudaStream& stream);
 Status LaunchPackedExpertGated(const ExpertProduct& product, CudaStream& stream);
 Status LaunchPackedExpertDown(const ExpertProduct& product, CudaStream& stream);
 
-// y[t] = sum_j parts[places[t, j]], j ascending
+// y[t] = sum_j parts[places[t, j]], j ascending, of places that are not -1
 struct ExpertSum {
   const float* parts = nullptr;     // [num_places, width]
   const int32_t* places = nullptr;  // [num_tokens, per_token]
   int num_tokens = 0;
   int per_token = 0;
-  int width = 0;  // a multiple of 4
+  bool has_all = true;  // no place is -1
+  int width = 0;        // a multiple of 4
   DType y_dtype = DType::kF32;
   void* y = nullptr;  // [num_tokens, width]
 };

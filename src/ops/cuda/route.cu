@@ -24,14 +24,18 @@ struct RouteArgs {
   int num_logits;
   int num_experts;  // without shared ones
   int num_chosen;
-  int num_shared;
   bool renormalizes;
-  int32_t* begins;   // [num_experts + num_shared + 1]
+  HeldExperts held;
+  int32_t* begins;   // [num_held + 1]
   int32_t* tokens;   // [num_places]
   float* weights;    // [num_places]
-  int32_t* places;   // [num_tokens, num_chosen + num_shared]
-  int32_t* chosen;   // likewise: experts, ascending
+  int32_t* places;   // [num_tokens, num_chosen + held.num_shared]
+  int32_t* chosen;   // likewise: held experts, ascending; num_held stands for those that are not
   float* of_chosen;  // likewise: their weights
+
+  __host__ __device__ int per_token() const { return num_chosen + held.num_shared; }
+  __host__ __device__ int num_held() const { return held.num_routed + held.num_shared; }
+  __host__ __device__ bool has_all() const { return held.num_routed == num_experts; }
 };
 
 // As unsigned numbers these are ordered as the values are; 1 of NaN, which comes behind all.
@@ -41,8 +45,8 @@ __device__ uint32_t OrderOf(float x) {
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
 }
 
-// By a warp: the experts of token `token`, ascending, and their weights. Lane l looks at experts
-// l, l + 32, ...
+// By a warp: the experts of token `token`, in ascending order of all, and their weights. Lane l
+// looks at experts l, l + 32, ...
 template <int kPerLane>
 __device__ void Choose(const RouteArgs& p, int token, int32_t* experts, float* weights) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -93,15 +97,16 @@ __device__ void Choose(const RouteArgs& p, int token, int32_t* experts, float* w
     const unsigned lanes = __ballot_sync(kAllLanes, is_mine);
     if (is_mine) {
       const int at = before + __popc(lanes & ((1U << lane) - 1));
-      experts[at] = i * kWarp + lane;
+      const int held = i * kWarp + lane - p.held.first;
+      experts[at] = held >= 0 && held < p.held.num_routed ? held : p.num_held();
       weights[at] = values[i] / sum;
     }
     before += __popc(lanes);
   }
-  if (p.num_shared == 0) return;
+  if (p.held.num_shared == 0) return;
   const float shared = 1.0F / (1.0F + expf(-logits[p.num_experts]));
-  for (int i = lane; i < p.num_shared; i += kWarp) {
-    experts[p.num_chosen + i] = p.num_experts + i;
+  for (int i = lane; i < p.held.num_shared; i += kWarp) {
+    experts[p.num_chosen + i] = p.held.num_routed + i;
     weights[p.num_chosen + i] = shared;
   }
 }
@@ -111,16 +116,17 @@ __global__ void __launch_bounds__(kChooseThreads) ChooseKernel(const RouteArgs p
   BeginOverlapped();
   const int token = static_cast<int>(blockIdx.x * (kChooseThreads / kWarp) + threadIdx.x / kWarp);
   if (token >= p.num_tokens) return;
-  const int64_t at = int64_t{token} * (p.num_chosen + p.num_shared);
+  const int64_t at = int64_t{token} * p.per_token();
   Choose<kPerLane>(p, token, p.chosen + at, p.of_chosen + at);
 }
 
-// CTA e: the places of expert e. Each thread looks at a part of the choices, in their order.
+// CTA e: the places of expert e. Each thread looks at a part of the choices, in their order. Where
+// not all experts are held, one more CTA has the choices of the others.
 __global__ void __launch_bounds__(kSortThreads) SortKernel(const RouteArgs p) {
   __shared__ int2 of_warps[kSortThreads / kWarp];
   BeginOverlapped();
   const int expert = static_cast<int>(blockIdx.x);
-  const int per_token = p.num_chosen + p.num_shared;
+  const int per_token = p.per_token();
   const int num_places = p.num_tokens * per_token;
   const int part = (num_places + kSortThreads - 1) / kSortThreads;
   const int thread = static_cast<int>(threadIdx.x);
@@ -151,33 +157,37 @@ __global__ void __launch_bounds__(kSortThreads) SortKernel(const RouteArgs p) {
   const int equal_before =
       static_cast<int>(__reduce_add_sync(kAllLanes, lane < thread / kWarp ? of_lane.y : 0));
   if (thread == 0) p.begins[expert] = first;
-  if (thread == 0 && expert == 0) p.begins[p.num_experts + p.num_shared] = num_places;
+  if (thread == 0 && expert == 0 && p.has_all()) p.begins[p.num_held()] = num_places;
   if (equal == 0) return;
   int place = first + equal_before + equal_up_to - equal;
   for (int i = begin; i < end; ++i) {
     if (p.chosen[i] != expert) continue;
+    if (expert == p.num_held()) {
+      p.places[i] = -1;
+      continue;
+    }
     p.tokens[place] = i / per_token;
     p.weights[place] = p.of_chosen[i];
     p.places[i] = place++;
   }
 }
 
-// One CTA: a warp for each token, then a thread for each expert.
+// One CTA: a warp for each token, then a thread for each expert, as a CTA of SortKernel.
 template <int kPerLane>
 __global__ void __launch_bounds__(kSortThreads) RouteFewKernel(const RouteArgs p) {
   __shared__ int32_t chosen[kFewPlaces];
   __shared__ float weights[kFewPlaces];
   BeginOverlapped();
   const int thread = static_cast<int>(threadIdx.x);
-  const int per_token = p.num_chosen + p.num_shared;
+  const int per_token = p.per_token();
   const int num_places = p.num_tokens * per_token;
   const int token = thread / kWarp;
   if (token < p.num_tokens)
     Choose<kPerLane>(p, token, chosen + token * per_token, weights + token * per_token);
   __syncthreads();
-  const int num_experts = p.num_experts + p.num_shared;
-  if (thread == 0) p.begins[num_experts] = num_places;
-  if (thread >= num_experts) return;
+  const int num_held = p.num_held();
+  if (thread == 0 && p.has_all()) p.begins[num_held] = num_places;
+  if (thread >= num_held + (p.has_all() ? 0 : 1)) return;
   int first = 0;
   int equal = 0;
   for (int i = 0; i < num_places; ++i) {
@@ -188,6 +198,10 @@ __global__ void __launch_bounds__(kSortThreads) RouteFewKernel(const RouteArgs p
   if (equal == 0) return;
   for (int i = 0; i < num_places; ++i) {
     if (chosen[i] != thread) continue;
+    if (thread == num_held) {
+      p.places[i] = -1;
+      continue;
+    }
     p.tokens[first] = i / per_token;
     p.weights[first] = weights[i];
     p.places[i] = first++;
@@ -196,7 +210,7 @@ __global__ void __launch_bounds__(kSortThreads) RouteFewKernel(const RouteArgs p
 
 template <int kPerLane>
 Status LaunchRouteOf(const RouteArgs& args, CudaStream& stream) {
-  const int num_places = args.num_tokens * (args.num_chosen + args.num_shared);
+  const int num_places = args.num_tokens * args.per_token();
   if (args.num_tokens <= kFewTokens && num_places <= kFewPlaces)
     return inflight::cuda::ToStatus(LaunchOverlapped(RouteFewKernel<kPerLane>, dim3(1),
                                                      dim3(kSortThreads), 0, stream.handle(), args),
@@ -208,7 +222,8 @@ Status LaunchRouteOf(const RouteArgs& args, CudaStream& stream) {
                        dim3(kChooseThreads), 0, stream.handle(), args),
       "route_choose"));
   return inflight::cuda::ToStatus(
-      LaunchOverlapped(SortKernel, dim3(static_cast<unsigned>(args.num_experts + args.num_shared)),
+      LaunchOverlapped(SortKernel,
+                       dim3(static_cast<unsigned>(args.num_held() + (args.has_all() ? 0 : 1))),
                        dim3(kSortThreads), 0, stream.handle(), args),
       "route_sort");
 }
@@ -220,10 +235,10 @@ Status LaunchRoute(const RouteParams& params, CudaStream& stream) {
   const RouteArgs args = {.logits = params.logits.as<const float>(),
                           .num_tokens = static_cast<int>(params.logits.shape[0]),
                           .num_logits = num_logits,
-                          .num_experts = num_logits - (params.num_shared > 0 ? 1 : 0),
+                          .num_experts = NumRouted(params),
                           .num_chosen = params.experts_per_token,
-                          .num_shared = params.num_shared,
                           .renormalizes = params.renormalizes,
+                          .held = HeldOf(params),
                           .begins = params.routes.begins.as<int32_t>(),
                           .tokens = params.routes.tokens.as<int32_t>(),
                           .weights = params.routes.weights.as<float>(),

@@ -82,18 +82,21 @@ Status Route(const RouteParams& p, Stream&) {
   RETURN_IF_ERROR(Validate(p));
   const int64_t num_tokens = p.logits.shape[0];
   const auto num_logits = static_cast<int>(p.logits.shape[1]);
-  const int num_routed = num_logits - (p.num_shared > 0 ? 1 : 0);
-  const int num_experts = num_routed + p.num_shared;
+  const int num_routed = NumRouted(p);
+  const HeldExperts held = HeldOf(p);
   std::vector<std::vector<Choice>> of_tokens;
   for (int64_t t = 0; t < num_tokens; ++t) {
     const float* const logits = p.logits.as<const float>() + t * num_logits;
-    std::vector<Choice> chosen = Choose(logits, num_routed, p.experts_per_token, p.renormalizes);
-    for (int e = num_routed; e < num_experts; ++e)
+    std::vector<Choice> chosen;  // of those that are held
+    for (const Choice& choice : Choose(logits, num_routed, p.experts_per_token, p.renormalizes))
+      if (choice.expert >= held.first && choice.expert < held.first + held.num_routed)
+        chosen.push_back({choice.expert - held.first, choice.weight});
+    for (int e = held.num_routed; e < held.size(); ++e)
       chosen.push_back({e, 1 / (1 + std::exp(-logits[num_routed]))});
     of_tokens.push_back(std::move(chosen));
   }
   int place = 0;
-  for (int e = 0; e < num_experts; ++e) {
+  for (int e = 0; e < held.size(); ++e) {
     p.routes.begins.as<int32_t>()[e] = place;
     for (int64_t t = 0; t < num_tokens; ++t)
       for (const Choice& choice : of_tokens[static_cast<size_t>(t)]) {
@@ -103,7 +106,7 @@ Status Route(const RouteParams& p, Stream&) {
         ++place;
       }
   }
-  p.routes.begins.as<int32_t>()[num_experts] = place;
+  p.routes.begins.as<int32_t>()[held.size()] = place;
   return Status::Ok();
 }
 

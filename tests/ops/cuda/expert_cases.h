@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,22 @@ inline std::vector<int> Ints(const Tensor& tensor) {
   return {values, values + tensor.view().num_elements()};
 }
 
+// Two ranks that hold a case's experts, the second one the shared ones too.
+inline constexpr int kHolders = 2;
+inline HeldExperts HeldBy(int holder, const ExpertCase& c) {
+  const int cut = (c.num_experts + 2) / 3;
+  return holder == 0
+             ? HeldExperts{.num_routed = cut}
+             : HeldExperts{
+                   .first = cut, .num_routed = c.num_experts - cut, .num_shared = c.num_shared};
+}
+// What lists and outputs of a holder are made for.
+inline ExpertCase CaseOf(const HeldExperts& held, ExpertCase c) {
+  c.num_experts = held.num_routed;
+  c.num_shared = held.num_shared;
+  return c;
+}
+
 class ExpertsTest : public AgainstReference {
  protected:
   struct DeviceLists {
@@ -101,14 +118,33 @@ class ExpertsTest : public AgainstReference {
       logits.Set(t * width + favourite, logits.Get(t * width + favourite) + c.skew);
     return logits;
   }
-  void Route(const ExpertCase& c, const Tensor& logits, const DeviceLists& lists) {
+  void Route(const ExpertCase& c, const Tensor& logits, const DeviceLists& lists,
+             std::optional<HeldExperts> held = std::nullopt) {
     const DeviceTensor device_logits = ToDevice(logits);
     RouteParams params = Params(c, device_logits.view());
+    params.held = held;
     params.routes = lists.view();
+    params.routes.num_holders = held ? kHolders : 1;
     params.chosen = lists.chosen.view();
     params.chosen_weights = lists.chosen_weights.view();
     ASSERT_EQ(cuda::Route(params, stream()), Status::Ok()) << c.name;
     Synchronize();
+  }
+  // Routes to all experts of which the places of those that are not held weigh nothing.
+  ExpertRoutes WithoutOthers(const HeldExperts& held, const ExpertCase& c, const DeviceLists& all,
+                             DeviceTensor& weights) {
+    const std::vector<int> begins = Ints(all.begins.ToHost());
+    Tensor only = all.weights.ToHost();
+    const int first = begins[static_cast<size_t>(held.first)];
+    const int end = begins[static_cast<size_t>(held.first + held.num_routed)];
+    const int shared = held.num_shared > 0 ? begins[static_cast<size_t>(c.num_experts)]
+                                           : begins[static_cast<size_t>(c.NumExperts())];
+    for (int p = 0; p < c.NumPlaces(); ++p)
+      if ((p < first || p >= end) && p < shared) only.Set(p, 0);
+    weights = ToDevice(only);
+    ExpertRoutes routes = all.view();
+    routes.weights = weights.view();
+    return routes;
   }
 };
 

@@ -232,6 +232,102 @@ TEST_F(CudaExpertsTest, Fp8AgreesWithTheReferenceOfWhatCodesStandFor) {
     }
 }
 
+TEST_F(CudaExpertsTest, AHolderOfSomeExpertsHasTheirPlaces) {
+  for (const ExpertCase& c : kExpertCases) {
+    if (c.num_experts == 1 || c.num_tokens == 0) continue;
+    const Tensor logits = LogitsOf(c);
+    for (int holder = 0; holder < kHolders; ++holder) {
+      SCOPED_TRACE(std::string(c.name) + " " + std::to_string(holder));
+      const HeldExperts held = HeldBy(holder, c);
+      const ExpertCase own = CaseOf(held, c);
+      const Lists want(own);
+      RouteParams params = Params(c, logits.view());
+      params.held = held;
+      params.routes = want.view();
+      params.routes.num_holders = kHolders;
+      params.chosen = want.chosen.view();
+      params.chosen_weights = want.chosen_weights.view();
+      ASSERT_EQ(ReferenceTable().route(params, host()), Status::Ok());
+      const DeviceLists got(device(), own);
+      Route(c, logits, got, held);
+      EXPECT_EQ(Ints(got.begins.ToHost()), Ints(want.begins));
+      const auto num_written = static_cast<size_t>(Ints(want.begins).back());
+      std::vector<int> tokens = Ints(want.tokens), got_tokens = Ints(got.tokens.ToHost());
+      std::vector<float> weights = want.weights.ToFloats();
+      std::vector<float> got_weights = got.weights.ToHost().ToFloats();
+      tokens.resize(num_written), got_tokens.resize(num_written);
+      weights.resize(num_written), got_weights.resize(num_written);
+      EXPECT_EQ(got_tokens, tokens);
+      std::vector<double> bound;
+      for (const float weight : weights) bound.push_back(1e-5 * weight + 1e-30);
+      EXPECT_TRUE(Within(got_weights, weights, bound));
+      // Of a token its places, ascending, among those of experts that others hold.
+      const std::vector<int> places = Ints(got.places.ToHost());
+      const auto per_token = static_cast<size_t>(own.experts_per_token + own.num_shared);
+      for (int t = 0; t < c.num_tokens; ++t) {
+        std::vector<int> of_token;
+        for (size_t j = 0; j < per_token; ++j)
+          if (const int place = places[static_cast<size_t>(t) * per_token + j]; place != -1)
+            of_token.push_back(place);
+        std::vector<int> expected;
+        for (size_t p = 0; p < num_written; ++p)
+          if (tokens[p] == t) expected.push_back(static_cast<int>(p));
+        EXPECT_EQ(of_token, expected) << t;
+      }
+      EXPECT_TRUE(got.IsIntact());
+    }
+  }
+}
+
+// A holder's sum has the bits of all experts' where the places of the others weigh nothing.
+TEST_F(CudaExpertsTest, AHolderOfSomeExpertsGivesTheirPartOfTheSum) {
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const ExpertCase& c : kExpertCases) {
+      if (c.num_experts == 1 || c.num_tokens == 0) continue;
+      const ExpertLayer layer(device(), c, dtype);
+      const DeviceTensor x = ToDevice(layer.x);
+      const DeviceLists all(device(), c);
+      Route(c, LogitsOf(c), all);
+      const auto run = [&](const ExpertCase& of, const ExpertRoutes& routes, int first_expert) {
+        const DeviceTensor inner = Output(dtype, {of.NumPlaces(), c.inner});
+        const DeviceTensor parts = Output(DType::kF32, {of.NumPlaces(), c.hidden});
+        const DeviceTensor y = Output(DType::kF32, {c.num_tokens, c.hidden});
+        const auto rows = [&](const DeviceTensor& of_all, int64_t rows_of_expert) {
+          TensorView view = of_all.view();
+          const int64_t width = view.shape.rank() == 2 ? view.shape[1] : 1;
+          view.data = static_cast<std::byte*>(view.data) +
+                      BytesOf(view.dtype, first_expert * rows_of_expert * width);
+          const int64_t num_rows = of.NumExperts() * rows_of_expert;
+          view.shape = view.shape.rank() == 2 ? Shape{num_rows, width} : Shape{num_rows};
+          return view;
+        };
+        EXPECT_EQ(
+            cuda::ExpertGatedLinear(Gated(of, x.view(), routes, rows(layer.device_fc, 2 * c.inner),
+                                          rows(layer.device_fc_bias, 2 * c.inner), inner.view()),
+                                    stream()),
+            Status::Ok());
+        ExpertLinearParams down = Down(of, inner.view(), routes, rows(layer.device_proj, c.hidden),
+                                       rows(layer.device_proj_bias, c.hidden), y.view());
+        down.workspace = parts.view();
+        EXPECT_EQ(cuda::ExpertLinear(down, stream()), Status::Ok());
+        for (const DeviceTensor* out : {&y, &inner, &parts}) EXPECT_TRUE(Intact(*out));
+        return y.ToHost().ToFloats();
+      };
+      for (int holder = 0; holder < kHolders; ++holder) {
+        SCOPED_TRACE(std::string(c.name) + " " + std::to_string(holder));
+        const HeldExperts held = HeldBy(holder, c);
+        const ExpertCase own = CaseOf(held, c);
+        const DeviceLists lists(device(), own);
+        Route(c, LogitsOf(c), lists, held);
+        ExpertRoutes routes = lists.view();
+        routes.num_holders = kHolders;
+        DeviceTensor weights;
+        const std::vector<float> want = run(c, WithoutOthers(held, c, all, weights), 0);
+        EXPECT_TRUE(SameBits(run(own, routes, held.first), want));
+      }
+    }
+}
+
 TEST_F(CudaExpertsTest, ATokenHasTheSameBitsAloneAndInBatches) {
   const DType dtype = DType::kBF16;
   const ExpertCase all = {"", 700, 5, 2, 128, 64, 1, true, 0, 1};

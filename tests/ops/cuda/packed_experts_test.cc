@@ -130,19 +130,35 @@ class PackedExpertsTest : public ExpertsTest {
   // reads; null: what the first one wrote.
   Outputs Run(const ExpertCase& c, const PackedLayer& layer, const DeviceLists& lists, DType dtype,
               bool is_packed, const DeviceTensor* inner = nullptr) {
+    return Run(c, layer, lists.view(), dtype, is_packed, inner);
+  }
+  // With as many of the layer's first experts as the case has.
+  Outputs Run(const ExpertCase& c, const PackedLayer& layer, const ExpertRoutes& routes,
+              DType dtype, bool is_packed, const DeviceTensor* inner = nullptr) {
+    const auto first_rows = [&](TensorView view, int64_t rows_of_expert) {
+      const int64_t num_rows = c.NumExperts() * rows_of_expert;
+      view.shape = view.shape.rank() == 1 ? Shape{num_rows} : Shape{num_rows, view.shape[1]};
+      return view;
+    };
     Outputs out = {.inner = Output(dtype, {c.NumPlaces(), c.inner}),
                    .parts = Output(DType::kF32, {c.NumPlaces(), c.hidden}),
                    .y = Output(DType::kF32, {c.num_tokens, c.hidden})};
     ExpertGatedLinearParams gated =
-        Gated(c, layer.device_x.view(), lists.view(), layer.fc.device_wide.view(),
-              layer.device_fc_bias.view(), out.inner.view());
+        Gated(c, layer.device_x.view(), routes,
+              first_rows(layer.fc.device_wide.view(), int64_t{2} * c.inner),
+              first_rows(layer.device_fc_bias.view(), int64_t{2} * c.inner), out.inner.view());
+    const int64_t fc_rows = gated.weight.out_features;
     if (is_packed) gated.weight = layer.fc.ordered;
+    gated.weight.out_features = fc_rows;
     EXPECT_EQ(cuda::ExpertGatedLinear(gated, stream()), Status::Ok());
     const DeviceTensor& read = inner == nullptr ? out.inner : *inner;
-    ExpertLinearParams down = Down(c, read.view(), lists.view(), layer.proj.device_wide.view(),
-                                   layer.device_proj_bias.view(), out.y.view());
+    ExpertLinearParams down =
+        Down(c, read.view(), routes, first_rows(layer.proj.device_wide.view(), c.hidden),
+             first_rows(layer.device_proj_bias.view(), c.hidden), out.y.view());
     down.workspace = out.parts.view();
+    const int64_t proj_rows = down.weight.out_features;
     if (is_packed) down.weight = layer.proj.ordered;
+    down.weight.out_features = proj_rows;
     EXPECT_EQ(cuda::ExpertLinear(down, stream()), Status::Ok());
     return out;
   }
@@ -222,6 +238,28 @@ TEST_P(PackedFormsTest, BitsAreThoseOfTheWidenedWeights) {
       EXPECT_TRUE(Intact(layer.fc.device_scales));
       EXPECT_TRUE(Intact(layer.fc.device_offsets));
     }
+}
+
+// As of 16 bits, experts_test.cc.
+TEST_P(PackedFormsTest, AHolderOfTheFirstExpertsGivesTheirPartOfTheSum) {
+  for (const ExpertCase& c : CasesOf(GetParam())) {
+    if (c.num_experts == 1 || c.num_tokens == 0) continue;
+    SCOPED_TRACE(c.name);
+    const PackedLayer layer(device(), GetParam(), c, DType::kBF16);
+    const DeviceLists all(device(), c);
+    Route(c, LogitsOf(c), all);
+    const HeldExperts held = HeldBy(0, c);
+    const ExpertCase own = CaseOf(held, c);
+    const DeviceLists lists(device(), own);
+    Route(c, LogitsOf(c), lists, held);
+    ExpertRoutes routes = lists.view();
+    routes.num_holders = kHolders;
+    DeviceTensor weights;
+    const Outputs want = Run(c, layer, WithoutOthers(held, c, all, weights), DType::kBF16, true);
+    const Outputs got = Run(own, layer, routes, DType::kBF16, true);
+    EXPECT_TRUE(SameBits(got.y.ToHost().ToFloats(), want.y.ToHost().ToFloats()));
+    for (const DeviceTensor* out : {&got.inner, &got.parts, &got.y}) EXPECT_TRUE(Intact(*out));
+  }
 }
 
 // Below the normal numbers of either dtype, above what one step of widening takes, and up to the
