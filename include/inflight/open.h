@@ -81,6 +81,11 @@ struct OpenOptions {
   // of others. An engine runs on the ranks that it was built for alone.
   std::optional<int> tensor_parallel_size = std::nullopt;
   std::optional<int> pipeline_parallel_size = std::nullopt;
+  // Of the ranks that share a layer with experts, so many hold different ones, and so many a part
+  // of the same ones each. Their product is tensor_parallel_size: one follows from the other, and
+  // without both each rank holds a part of every expert. -1 is as unset.
+  std::optional<int> moe_ep_size = std::nullopt;
+  std::optional<int> moe_tp_size = std::nullopt;
   // Gives the processes that are a model's ranks, this one the first of them, where there are
   // several; null: threads of this process are. On GPUs they are too, unless the second says so.
   std::function<Result<std::shared_ptr<RankProcesses>>(int num_ranks)> rank_processes = nullptr;

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,19 +20,39 @@ inline constexpr char kTuningFile[] = "rank0.tuning";  // hints for one kind of 
 struct RankMapping {
   int tp_size = 1;
   int pp_size = 1;
+  int moe_ep_size = 1;  // divides tp_size: so many of the ranks of a stage hold different experts
 
+  int moe_tp_size() const { return tp_size / moe_ep_size; }  // each a part of the same ones
   int num_ranks() const { return tp_size * pp_size; }
   int rank(int pp_rank, int tp_rank) const { return pp_rank * tp_size + tp_rank; }
   bool operator==(const RankMapping&) const = default;
-  // "2 ranks (tp_size 2 * pp_size 1)"
+  // "2 ranks (tp_size 2 * pp_size 1)"; with moe_ep_size 2 "2 ranks (tp_size 2 * pp_size 1,
+  // moe_ep_size 2)"
   std::string ToString() const;
 };
+
+// What is asked of a mapping. Of the sizes of experts, whose product is tp_size, the one that is
+// not given follows from the other; without both moe_tp_size is tp_size. -1 is as not given.
+struct RankSizes {
+  std::optional<int> tp_size = std::nullopt;
+  std::optional<int> pp_size = std::nullopt;
+  std::optional<int> moe_tp_size = std::nullopt;
+  std::optional<int> moe_ep_size = std::nullopt;
+
+  bool says_experts() const {
+    return moe_tp_size.value_or(-1) != -1 || moe_ep_size.value_or(-1) != -1;
+  }
+};
+// 1 where tp_size and pp_size are not given. kInvalidArgument names the size of experts that does
+// not fit, and tp_size.
+Result<RankMapping> MakeMapping(const RankSizes& sizes);
 
 std::string RankFileName(int rank);    // "rank3.safetensors"
 std::string EngineFileName(int rank);  // "rank3.engine"
 
 // "mapping" of a checkpoint's config.json, one rank where it is absent. kInvalidArgument if
-// world_size is not their product; context parallelism (cp_size) is kUnimplemented.
+// world_size is not their product, and as of MakeMapping; context parallelism (cp_size) and
+// clusters of experts (moe_cluster_size) are kUnimplemented.
 Result<RankMapping> ReadMapping(const nlohmann::json& config, const std::string& where);
 nlohmann::json MappingToJson(const RankMapping& mapping);
 

@@ -38,7 +38,13 @@ Status CheckMapping(const WeightSource& source, const BuildOptions& options) {
                     name, *asked, source.where, found, parallelism, name, *asked));
   };
   RETURN_IF_ERROR(check("tp_size", options.tp_size, source.ranks.tp_size, "tensor"));
-  return check("pp_size", options.pp_size, source.ranks.pp_size, "pipeline");
+  RETURN_IF_ERROR(check("pp_size", options.pp_size, source.ranks.pp_size, "pipeline"));
+  const artifact::RankSizes sizes = {.tp_size = source.ranks.tp_size,
+                                     .moe_tp_size = options.moe_tp_size,
+                                     .moe_ep_size = options.moe_ep_size};
+  if (!sizes.says_experts()) return Status::Ok();
+  ASSIGN_OR_RETURN(const artifact::RankMapping asked, artifact::MakeMapping(sizes));
+  return check("moe_ep_size", asked.moe_ep_size, source.ranks.moe_ep_size, "expert");
 }
 
 // Those of the engine.
@@ -46,10 +52,14 @@ Result<artifact::RankMapping> RanksToBuild(const WeightSource& source,
                                            const BuildOptions& options) {
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(options.checkpoint_dir));
   artifact::RankMapping ranks = source.ranks;
-  if (kind == SourceKind::kHuggingFace)
-    ranks = {.tp_size = options.tp_size.value_or(1), .pp_size = options.pp_size.value_or(1)};
-  else
+  if (kind == SourceKind::kHuggingFace) {
+    ASSIGN_OR_RETURN(ranks, artifact::MakeMapping({.tp_size = options.tp_size,
+                                                   .pp_size = options.pp_size,
+                                                   .moe_tp_size = options.moe_tp_size,
+                                                   .moe_ep_size = options.moe_ep_size}));
+  } else {
     RETURN_IF_ERROR(CheckMapping(source, options));
+  }
   if (options.merge_ranks || ranks.num_ranks() == 1) return artifact::RankMapping{};
   const char* why = nullptr;
   if (options.target == DeviceKind::kCuda && ranks.pp_size > 1 &&
@@ -240,11 +250,11 @@ Result<std::shared_ptr<const model::Engine>> Open(const std::filesystem::path& d
   return engine;
 }
 
-Result<artifact::RankMapping> RanksOf(const std::filesystem::path& dir, std::optional<int> tp_size,
-                                      std::optional<int> pp_size) {
+Result<artifact::RankMapping> RanksOf(const std::filesystem::path& dir,
+                                      const artifact::RankSizes& sizes) {
   ASSIGN_OR_RETURN(const SourceKind kind, Detect(dir));
-  if (kind == SourceKind::kEngine) return EngineRanks(dir, tp_size, pp_size);
-  return artifact::RankMapping{.tp_size = tp_size.value_or(1), .pp_size = pp_size.value_or(1)};
+  if (kind == SourceKind::kEngine) return EngineRanks(dir, sizes);
+  return artifact::MakeMapping(sizes);
 }
 
 Result<Description> Describe(const std::filesystem::path& dir, const OpenOptions& options) {

@@ -52,6 +52,8 @@ struct ConvertOptions {
   bool quantize_lm_head = false;
   int tp_size = 1;  // tensor-parallel ranks
   int pp_size = 1;  // pipeline stages; layers that are left over go to the first ones
+  std::optional<int> moe_tp_size;  // as of artifact::RankSizes
+  std::optional<int> moe_ep_size;
   bool use_parallel_embedding = false;  // split the embedding table over the tensor-parallel ranks
   int embedding_sharding_dim = 0;       // along the vocabulary (0) or the hidden size (1)
   std::optional<bool> use_embedding_sharing;  // store a tied table once; default: where it can be
@@ -70,9 +72,11 @@ struct BuildOptions {
   std::optional<bool> fp8_kv_cache;            // likewise
   std::optional<bool> quantize_lm_head;        // likewise
   model::EngineLimits limits;
-  std::filesystem::path tokenizer_dir;   // of the tokenizer's files; empty = checkpoint_dir
-  std::optional<int> tp_size;            // that a checkpoint is expected to have; that a Hugging
-  std::optional<int> pp_size;            // Face model is split for
+  std::filesystem::path tokenizer_dir;  // of the tokenizer's files; empty = checkpoint_dir
+  std::optional<int> tp_size;           // that a checkpoint is expected to have; that a Hugging
+  std::optional<int> pp_size;           // Face model is split for
+  std::optional<int> moe_tp_size;       // the same, as of artifact::RankSizes
+  std::optional<int> moe_ep_size;
   bool merge_ranks = false;              // one engine, whatever ranks there are
   DeviceKind target = DeviceKind::kCpu;  // whose kernels will read the engine
   bool tune = true;                      // time products on this machine's GPU, for target cuda
@@ -133,9 +137,9 @@ Result<Description> DescribeConfig(const std::filesystem::path& dir,
 bool HasConfigAlone(const std::filesystem::path& dir);
 
 // The ranks that `dir` is opened on: an engine's own, with which the sizes that are given have to
-// agree (kFailedPrecondition names both numbers); of others the sizes, 1 where none is given.
-Result<artifact::RankMapping> RanksOf(const std::filesystem::path& dir, std::optional<int> tp_size,
-                                      std::optional<int> pp_size);
+// agree (kFailedPrecondition names both numbers); of others what MakeMapping makes of the sizes.
+Result<artifact::RankMapping> RanksOf(const std::filesystem::path& dir,
+                                      const artifact::RankSizes& sizes);
 
 // What ranks that read `dir`, each on its host, have to have alike: all files of a checkpoint or a
 // Hugging Face directory (artifact/fingerprint.h). Of an engine it is config.json, which says what

@@ -64,8 +64,13 @@ struct Layout {
 };
 
 Result<Layout> ChooseLayout(const ConvertOptions& options, const model::ModelConfig& config) {
+  ASSIGN_OR_RETURN(const artifact::RankMapping ranks,
+                   artifact::MakeMapping({.tp_size = options.tp_size,
+                                          .pp_size = options.pp_size,
+                                          .moe_tp_size = options.moe_tp_size,
+                                          .moe_ep_size = options.moe_ep_size}));
   Layout layout{.config = config,
-                .sharding = {.ranks = {.tp_size = options.tp_size, .pp_size = options.pp_size},
+                .sharding = {.ranks = ranks,
                              .use_parallel_embedding = options.use_parallel_embedding,
                              .embedding_sharding_dim = options.embedding_sharding_dim}};
   if (options.use_embedding_sharing.value_or(false) && !config.tied_embeddings)
@@ -138,7 +143,7 @@ Status WriteRank(const WeightSource& source, const std::vector<RankTensor>& tens
   std::vector<artifact::TensorSpec> specs;
   for (const RankTensor& tensor : tensors)
     specs.push_back(FileSpec(tensor.shard.name, CheckpointDType(source.config, tensor.slot),
-                             FileShape(tensor.slot, tensor.shard.shape)));
+                             model::FileShape(tensor.shard.num_experts, tensor.shard.shape)));
   ASSIGN_OR_RETURN(artifact::SafetensorsWriter writer,
                    artifact::SafetensorsWriter::Create(path, specs));
   std::vector<std::byte> piece;

@@ -152,10 +152,29 @@ Status CheckRankSize(const char* name, std::optional<int> asked, int own, const 
 
 Result<artifact::RankMapping> CheckRanks(const std::filesystem::path& dir,
                                          const artifact::RankMapping& own,
-                                         std::optional<int> tp_size, std::optional<int> pp_size) {
-  RETURN_IF_ERROR(CheckRankSize("tensor_parallel_size", tp_size, own.tp_size, "--tp-size", dir));
-  RETURN_IF_ERROR(CheckRankSize("pipeline_parallel_size", pp_size, own.pp_size, "--pp-size", dir));
+                                         const artifact::RankSizes& sizes) {
+  RETURN_IF_ERROR(
+      CheckRankSize("tensor_parallel_size", sizes.tp_size, own.tp_size, "--tp-size", dir));
+  RETURN_IF_ERROR(
+      CheckRankSize("pipeline_parallel_size", sizes.pp_size, own.pp_size, "--pp-size", dir));
+  if (!sizes.says_experts()) return own;
+  ASSIGN_OR_RETURN(const artifact::RankMapping asked,
+                   artifact::MakeMapping({.tp_size = own.tp_size,
+                                          .moe_tp_size = sizes.moe_tp_size,
+                                          .moe_ep_size = sizes.moe_ep_size}));
+  RETURN_IF_ERROR(
+      CheckRankSize("moe_ep_size", asked.moe_ep_size, own.moe_ep_size, "--moe-ep-size", dir));
   return own;
+}
+
+// Of ranks that an engine is opened on.
+Status CheckAreRanks(const std::filesystem::path& dir, const artifact::RankMapping& own,
+                     const artifact::RankMapping& ranks) {
+  return CheckRanks(dir, own,
+                    {.tp_size = ranks.tp_size,
+                     .pp_size = ranks.pp_size,
+                     .moe_ep_size = ranks.tp_size == own.tp_size ? ranks.moe_ep_size : -1})
+      .status();
 }
 
 // The bytes of each of `layers` in the file, whose tensors have to lie side by side.
@@ -240,7 +259,7 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
   ASSIGN_OR_RETURN(EngineConfig config, ReadEngineConfig(dir));
   RETURN_IF_ERROR(CheckOptions(dir, config.model, options));
   const artifact::RankMapping& ranks = config.sharding.ranks;
-  RETURN_IF_ERROR(CheckRanks(dir, ranks, options.ranks.tp_size, options.ranks.pp_size).status());
+  RETURN_IF_ERROR(CheckAreRanks(dir, ranks, options.ranks));
   config.model.fp8_kv_cache = options.fp8_kv_cache.value_or(config.model.fp8_kv_cache);
   const std::filesystem::path path = dir / artifact::EngineFileName(options.rank);
   ASSIGN_OR_RETURN(const EngineTable table, ReadTable(dir, config, options.rank));
@@ -287,9 +306,9 @@ Status CheckOpensOn(DeviceKind device, const std::filesystem::path& dir,
 }
 
 Result<artifact::RankMapping> EngineRanks(const std::filesystem::path& dir,
-                                          std::optional<int> tp_size, std::optional<int> pp_size) {
+                                          const artifact::RankSizes& sizes) {
   ASSIGN_OR_RETURN(const EngineConfig config, ReadEngineConfig(dir));
-  return CheckRanks(dir, config.sharding.ranks, tp_size, pp_size);
+  return CheckRanks(dir, config.sharding.ranks, sizes);
 }
 
 Result<DeviceKind> EngineTarget(const std::filesystem::path& dir, int rank) {
@@ -317,8 +336,7 @@ Result<Description> DescribeEngine(const std::filesystem::path& dir, const OpenO
                           .limits = config.limits,
                           .ranks = ranks,
                           .tokenizer_dir = TokenizerDir(dir)};
-  if (!is_whole)
-    RETURN_IF_ERROR(CheckRanks(dir, ranks, options.ranks.tp_size, options.ranks.pp_size).status());
+  if (!is_whole) RETURN_IF_ERROR(CheckAreRanks(dir, ranks, options.ranks));
   const int first = is_whole ? 0 : options.rank;
   const int end = is_whole ? ranks.num_ranks() : options.rank + 1;
   for (int rank = first; rank < end; ++rank) {

@@ -57,7 +57,7 @@ Result<std::shared_ptr<const model::Engine>> OpenEngine(const std::filesystem::p
 Result<DeviceKind> EngineTarget(const std::filesystem::path& dir, int rank);
 // RanksOf of builder.h, of engines.
 Result<artifact::RankMapping> EngineRanks(const std::filesystem::path& dir,
-                                          std::optional<int> tp_size, std::optional<int> pp_size);
+                                          const artifact::RankSizes& sizes);
 
 // kFailedPrecondition where `dir` is an engine for another kind of device.
 Status CheckOpensOn(DeviceKind device, const std::filesystem::path& dir,

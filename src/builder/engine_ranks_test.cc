@@ -188,10 +188,10 @@ TEST_F(EngineRanksTest, OtherRanksThanTheEnginesAreRefusedWithBothNumbers) {
   EXPECT_THAT(
       OpenRank(0, {.tp_size = 2, .pp_size = 2}).message(),
       HasSubstr("pipeline_parallel_size: got 2, " + engine().string() + " is an engine for 1"));
-  EXPECT_EQ(*RanksOf(engine(), std::nullopt, std::nullopt), kTwo);
-  EXPECT_EQ(*RanksOf(engine(), 2, std::nullopt), kTwo);
-  EXPECT_EQ(*RanksOf(hf(), std::nullopt, 3), (RankMapping{.pp_size = 3}));
-  EXPECT_EQ(RanksOf(engine(), 1, std::nullopt).status(), OpenRank(0, {}));
+  EXPECT_EQ(*RanksOf(engine(), {}), kTwo);
+  EXPECT_EQ(*RanksOf(engine(), {.tp_size = 2}), kTwo);
+  EXPECT_EQ(*RanksOf(hf(), {.pp_size = 3}), (RankMapping{.pp_size = 3}));
+  EXPECT_EQ(RanksOf(engine(), {.tp_size = 1}).status(), OpenRank(0, {}));
 }
 
 TEST_F(EngineRanksTest, FilesThatDoNotBelongTogetherAreRefused) {

@@ -148,7 +148,7 @@ TEST_F(ExpertFilesTest, ReadsQwen2Moe) {
   const model::ModelConfig& m = hf->config;
   EXPECT_EQ(m.num_experts, 60);
   EXPECT_EQ(m.num_shared_experts, 4);
-  EXPECT_EQ(model::StoredExperts(m), 64);
+  EXPECT_EQ(model::ExpertsOfRank(m).size(), 64);
   EXPECT_EQ(model::ExpertsOfToken(m), 8);
   EXPECT_EQ(model::RouterRows(m), 61);
   constexpr int64_t kOfExpert = int64_t{3} * 1408 * 2048;

@@ -84,6 +84,7 @@ model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& shard
           .tp_size = ranks.tp_size,
           .pp_rank = rank / ranks.tp_size,
           .pp_size = ranks.pp_size,
+          .moe_ep_size = ranks.moe_ep_size,
           .num_layers = config.num_layers,
           .num_kv_heads = config.num_kv_heads,
           .stage_layers = sharding.num_layers};
@@ -93,7 +94,7 @@ model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& shard
   config.num_heads /= ranks.tp_size;
   config.num_kv_heads = std::max(config.num_kv_heads / ranks.tp_size, 1);
   config.intermediate_size /= ranks.tp_size;
-  config.expert_intermediate_size /= ranks.tp_size;
+  config.expert_intermediate_size /= ranks.moe_tp_size();
   if (!HasHeads(rank, target)) config.num_medusa_heads = 0;
   return config;
 }

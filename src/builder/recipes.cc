@@ -393,7 +393,8 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
     for (const Shard& shard : shards) {
       const auto file = static_cast<size_t>(shard.rank);
       ASSIGN_OR_RETURN(const StoredTensor* tensor,
-                       finder.Find(file, shard.name, FileShape(slot, shard.shape), quantized));
+                       finder.Find(file, shard.name,
+                                   model::FileShape(shard.num_experts, shard.shape), quantized));
       if (tensor == nullptr) continue;
       tensor = finder.Flat(*tensor, shard.shape);
       int64_t stored_row = 0;

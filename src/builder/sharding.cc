@@ -62,29 +62,56 @@ std::string NameOfColumns(const model::LinearForm& form) {
                      form.has_offsets ? " with a zero point for each row" : "");
 }
 
-Status CheckColumns(const ModelConfig& config, int tp_size) {
+Status CheckColumns(const ModelConfig& config, const artifact::RankMapping& ranks) {
   const auto is_any = [](const model::LinearForm& form) { return ColumnsTogether(form) == 1; };
-  if (tp_size == 1 || std::ranges::all_of(FormsOf(config), is_any)) return Status::Ok();
+  if (ranks.tp_size == 1 || std::ranges::all_of(FormsOf(config), is_any)) return Status::Ok();
   model::DecoderWeights unused;
   for (const model::WeightSlot& slot : model::WeightSlots(config, unused)) {
     const bool is_cut =
         slot.name.ends_with(".attention.dense.weight") || slot.name.ends_with(".mlp.proj.weight");
-    if (!slot.is_quantized || !is_cut) continue;
+    const bool is_of_experts = slot.num_experts > 0 && ranks.moe_ep_size > 1;
+    const int tp_size = is_of_experts ? ranks.moe_tp_size() : ranks.tp_size;
+    const char* const name = is_of_experts ? "moe_tp_size" : "tp_size";
+    if (!slot.is_quantized || !is_cut || tp_size == 1) continue;
     if (slot.form.has_order)
       return Unimplemented(fmt::format(
-          "tp_size: got {}, which cuts the columns of {}, whose order mixes those of all ranks "
+          "{}: got {}, which cuts the columns of {}, whose order mixes those of all ranks "
           "(desc_act); take one, or widen the weights (--quant-algo none)",
-          tp_size, slot.name));
+          name, tp_size, slot.name));
     const int64_t part = slot.shape[1] / tp_size;
     if (part % ColumnsTogether(slot.form) != 0)
-      return Unimplemented(fmt::format(
-          "tp_size: got {}, which cuts the {} columns of {} into parts of {}; with {} only "
-          "multiples of {} are supported; take fewer ranks, or widen the weights "
-          "(--quant-algo none)",
-          tp_size, slot.shape[1], slot.name, part, NameOfColumns(slot.form),
-          ColumnsTogether(slot.form)));
+      return Unimplemented(
+          fmt::format("{}: got {}, which cuts the {} columns of {} into parts of {}; with {} only "
+                      "multiples of {} are supported; take fewer ranks, or widen the weights "
+                      "(--quant-algo none)",
+                      name, tp_size, slot.shape[1], slot.name, part, NameOfColumns(slot.form),
+                      ColumnsTogether(slot.form)));
   }
   return Status::Ok();
+}
+
+// What is said of one rank's part of an expert, and of its experts.
+Status CheckExperts(const ModelConfig& config, const artifact::RankMapping& ranks) {
+  if (config.num_experts == 0 && ranks.moe_ep_size > 1)
+    return InvalidArgument(fmt::format("moe_ep_size: got {}, {} has no experts; leave it out",
+                                       ranks.moe_ep_size, config.architecture));
+  if (config.num_experts == 0) return Status::Ok();
+  if (config.num_experts % ranks.moe_ep_size != 0)
+    return InvalidArgument(fmt::format(
+        "moe_ep_size: got {}, the model has {} experts, which is no multiple of it; give a number "
+        "that divides them, and moe_tp_size for the ranks that are left",
+        ranks.moe_ep_size, config.num_experts));
+  const int width = config.expert_intermediate_size;
+  const int num_parts = ranks.moe_tp_size();
+  const char* const name = ranks.moe_ep_size > 1 ? "moe_tp_size" : "tp_size";
+  if (width % num_parts != 0)
+    return InvalidArgument(fmt::format("{}: got {}, moe_intermediate_size {} is no multiple of it",
+                                       name, num_parts, width));
+  if (width / num_parts % ops::kExpertPanel == 0) return Status::Ok();
+  return Unimplemented(fmt::format(
+      "{}: got {}, which cuts moe_intermediate_size {} into parts of {}; only multiples of {} are "
+      "supported; give a larger moe_ep_size, whose ranks hold whole experts",
+      name, num_parts, width, width / num_parts, ops::kExpertPanel));
 }
 
 enum class Rule : uint8_t { kWhole, kRows, kHeads, kColumns };
@@ -114,15 +141,41 @@ std::vector<RowRange> HeadRows(const ModelConfig& config, int tp_size, int tp_ra
           {values + first_kv_head * head, num_kv_heads * head}};
 }
 
-// One rank's rows of both branches of each expert.
-std::vector<RowRange> ExpertRows(const model::WeightSlot& slot, int tp_size, int tp_rank) {
-  const int64_t num_branches = int64_t{2} * slot.num_experts;
-  const int64_t branch_rows = slot.shape[0] / num_branches;
-  const int64_t num_rows = branch_rows / tp_size;
-  std::vector<RowRange> rows;
-  for (int64_t i = 0; i < num_branches; ++i)
-    rows.push_back({i * branch_rows + tp_rank * num_rows, num_rows});
-  return rows;
+// Behind the others, of which the last may go on in it.
+void Add(const RowRange& range, std::vector<RowRange>& rows) {
+  if (range.num_rows == 0) return;
+  if (!rows.empty() && rows.back().row + rows.back().num_rows == range.row)
+    rows.back().num_rows += range.num_rows;
+  else
+    rows.push_back(range);
+}
+
+// What one rank holds of the experts' tensor: of experts [first, first + count), and of those that
+// are shared.
+void CutExperts(const ModelConfig& config, const artifact::RankMapping& ranks, int tp_rank,
+                const model::WeightSlot& slot, Rule rule, Shard& shard) {
+  const int ep_rank = tp_rank % ranks.moe_ep_size;
+  const int part = tp_rank / ranks.moe_ep_size;  // of each expert
+  const int num_parts = ranks.moe_tp_size();
+  const ops::HeldExperts held = model::ExpertsOfRank(config.num_experts, config.num_shared_experts,
+                                                     ranks.moe_ep_size, ep_rank);
+  // Of each of them as many pieces, rows of both branches or the expert's own, and their part.
+  const int64_t pieces = rule == Rule::kRows ? 2 : 1;
+  const int64_t piece_rows = slot.shape[0] / slot.num_experts / pieces;
+  const int64_t num_rows = rule == Rule::kRows ? piece_rows / num_parts : piece_rows;
+  const int64_t skipped = rule == Rule::kRows ? part * num_rows : 0;
+  const auto add = [&](int64_t first, int64_t count) {
+    for (int64_t i = first * pieces; i < (first + count) * pieces; ++i)
+      Add({i * piece_rows + skipped, num_rows}, shard.rows);
+  };
+  shard.num_experts = held.size();
+  shard.rows.clear();
+  add(held.first, held.num_routed);
+  add(config.num_experts + config.num_shared_experts * ep_rank / ranks.moe_ep_size,
+      held.num_shared);
+  if (rule != Rule::kColumns) return;
+  shard.num_columns /= num_parts;
+  shard.column = part * shard.num_columns;
 }
 
 // The lengths of half-open ranges that tile [0, num_layers); empty if they do not.
@@ -171,23 +224,16 @@ Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
     return Unimplemented(
         "tp_size: norms of all heads of q and k together are supported on one rank of tensor "
         "parallelism; give 1, and pp_size for more ranks");
-  RETURN_IF_ERROR(CheckDivides("intermediate_size", config.intermediate_size, tp_size));
-  if (config.num_experts > 0) {
-    RETURN_IF_ERROR(
-        CheckDivides("moe_intermediate_size", config.expert_intermediate_size, tp_size));
-    if (config.expert_intermediate_size / tp_size % ops::kExpertPanel != 0)
-      return Unimplemented(fmt::format(
-          "tp_size: got {}, which cuts moe_intermediate_size {} into parts of {}; only multiples "
-          "of {} are supported",
-          tp_size, config.expert_intermediate_size, config.expert_intermediate_size / tp_size,
-          ops::kExpertPanel));
-  }
-  if (config.quant_algo == model::QuantAlgo::kW4A16 && config.intermediate_size / tp_size % 2 != 0)
+  if (HasDenseLayers(config))
+    RETURN_IF_ERROR(CheckDivides("intermediate_size", config.intermediate_size, tp_size));
+  RETURN_IF_ERROR(CheckExperts(config, sharding.ranks));
+  if (config.quant_algo == model::QuantAlgo::kW4A16 && HasDenseLayers(config) &&
+      config.intermediate_size / tp_size % 2 != 0)
     return Unimplemented(fmt::format(
         "tp_size: got {}, which cuts intermediate_size {} into parts of {} columns; with int4 "
         "weights only even ones are supported, use int8",
         tp_size, config.intermediate_size, config.intermediate_size / tp_size));
-  RETURN_IF_ERROR(CheckColumns(config, tp_size));
+  RETURN_IF_ERROR(CheckColumns(config, sharding.ranks));
   if (sharding.use_parallel_embedding && sharding.embedding_sharding_dim == 1) {
     if (FormOfTable(config, model::kEmbeddingStem).is_quantized())
       return Unimplemented(
@@ -265,14 +311,14 @@ std::vector<Shard> ShardsOf(const ModelConfig& config, const Sharding& sharding,
                 .rows = {{0, whole_rows}},
                 .column = 0,
                 .num_columns = whole_columns};
+    const bool is_of_experts = slot.num_experts > 0 && slot.kind != model::WeightSlot::Kind::kOrder;
+    if (is_of_experts) CutExperts(config, sharding.ranks, tp_rank, slot, rule, shard);
     if (rule == Rule::kHeads) shard.rows = HeadRows(config, tp_size, tp_rank);
-    if (rule == Rule::kRows && slot.num_experts > 0) {
-      shard.rows = ExpertRows(slot, tp_size, tp_rank);
-    } else if (rule == Rule::kRows) {
+    if (rule == Rule::kRows && !is_of_experts) {
       const int64_t num_rows = (whole_rows + tp_size - 1) / tp_size;
       shard.rows = {{tp_rank * num_rows, num_rows}};
     }
-    if (rule == Rule::kColumns) {
+    if (rule == Rule::kColumns && !is_of_experts) {
       shard.num_columns = whole_columns / tp_size;
       shard.column = tp_rank * shard.num_columns;
     }

@@ -5,9 +5,10 @@
 //   qkv                 rows: the rank's query heads, then its key heads, then its value heads;
 //                       with fewer kv heads than ranks, consecutive ranks hold the same head
 //   mlp.fc, mlp.gate    rows / tp_size, their biases too
-//                       of experts those of both branches of each
 //   dense, mlp.proj     columns / tp_size, between groups, whose scales and offsets are cut alike;
 //                       scales of whole rows, and biases, whole on every rank, biases added once
+//   experts             of those that the rank holds (model::ExpertsOfRank) the same / moe_tp_size,
+//                       rows of both branches of each
 //   norms, positions    whole on every rank of their stage
 //   vocab_embedding     whole, or with use_parallel_embedding rows (dim 0) or columns (dim 1)
 //                       / tp_size
@@ -63,6 +64,7 @@ struct Shard {
   int rank = 0;
   std::string name;            // in the rank's file
   Shape shape;                 // there
+  int num_experts = 0;         // that it holds, as of WeightSlot
   std::vector<RowRange> rows;  // in the order of the stored rows
   int64_t column = 0;          // of the whole tensor; a vector has one column
   int64_t num_columns = 1;

@@ -180,8 +180,9 @@ Result<LocalBackend> CreateRankedBackend(
   };
   ASSIGN_OR_RETURN(LocalBackend local, CreateLocalBackend(engines.front(), device, for_each,
                                                           force_ops, draft, make_followers));
-  logging::Info("the model runs on several ranks",
-                {{"tensor_parallel_size", part.tp_size}, {"pipeline_parallel_size", part.pp_size}});
+  logging::Info("the model runs on several ranks", {{"tensor_parallel_size", part.tp_size},
+                                                    {"pipeline_parallel_size", part.pp_size},
+                                                    {"moe_ep_size", part.moe_ep_size}});
   local.plans = std::move(plans);
   return local;
 }

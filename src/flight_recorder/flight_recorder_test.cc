@@ -377,9 +377,12 @@ TEST_F(FlightRecorderTest, AHeaderIsReadAsItWasWritten) {
   header.open.executor.medusa_choices = {{0}, {0, 1}};
   header.open.fp8_kv_cache = true;
   header.open.draft_model = "draft";
+  header.open.moe_ep_size = 2;
   const auto read = ParseHeader(HeaderText(header));
   ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_EQ(HeaderText(*read), HeaderText(header));
+  EXPECT_EQ(read->open.moe_ep_size, 2);
+  EXPECT_EQ(read->open.moe_tp_size, std::nullopt);
   EXPECT_EQ(read->open.executor.max_seq_len, 77);
   EXPECT_EQ(read->open.executor.scheduler_policy, SchedulerPolicy::kMaxUtilization);
 }

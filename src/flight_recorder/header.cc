@@ -39,6 +39,8 @@ void VisitHeader(Fields& fields, H& h) {
   fields("ops", open.ops);
   fields("tensor_parallel_size", open.tensor_parallel_size);
   fields("pipeline_parallel_size", open.pipeline_parallel_size);
+  fields.WhereSet("moe_ep_size", open.moe_ep_size);
+  fields.WhereSet("moe_tp_size", open.moe_tp_size);
   fields("draft_model", open.draft_model);
   auto& executor = open.executor;
   fields("max_batch_size", executor.max_batch_size);
@@ -73,6 +75,10 @@ class FieldWriter {
   void operator()(const char* name, const T& value) {
     writer_.Key(name);
     Put(value);
+  }
+  template <typename T>
+  void WhereSet(const char* name, const std::optional<T>& value) {
+    if (value) (*this)(name, value);
   }
 
  private:
@@ -135,6 +141,12 @@ class FieldReader {
     const Status got = Get(found->second, value);
     if (!got.ok())
       status_ = DataLoss(fmt::format("a journal's header: '{}': {}", name, got.message()));
+  }
+  // Left out where it is unset.
+  template <typename T>
+  void WhereSet(const char* name, std::optional<T>& value) {
+    value.reset();
+    if (members_.contains(name)) (*this)(name, value);
   }
   const Status& status() const { return status_; }
 

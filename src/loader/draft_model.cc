@@ -101,6 +101,7 @@ Result<OpenedDrafts> OpenDrafts(const model::Engine& engine, Device& device,
   of_draft.quant_algo = "auto";
   of_draft.group_size = std::nullopt;
   of_draft.tensor_parallel_size = of_draft.pipeline_parallel_size = 1;
+  of_draft.moe_ep_size = of_draft.moe_tp_size = std::nullopt;
   auto open = BuilderOptions(named.dir, of_draft);
   if (!open.ok()) return open.status().WithPrefix("draft_model");
   open->can_release = options.executor.enable_sleep;

@@ -141,12 +141,18 @@ Result<std::shared_ptr<Devices>> DevicesOf(const OpenOptions& options) {
 
 }  // namespace
 
+artifact::RankSizes RankSizesOf(const OpenOptions& options) {
+  return {.tp_size = options.tensor_parallel_size,
+          .pp_size = options.pipeline_parallel_size,
+          .moe_tp_size = options.moe_tp_size,
+          .moe_ep_size = options.moe_ep_size};
+}
+
 Result<builder::OpenOptions> BuilderOptions(const fs::path& directory, const OpenOptions& options) {
   builder::OpenOptions open{.group_size = options.group_size,
                             .fp8_kv_cache = options.fp8_kv_cache,
                             .quantize_lm_head = options.quantize_lm_head};
-  ASSIGN_OR_RETURN(open.ranks, builder::RanksOf(directory, options.tensor_parallel_size,
-                                                options.pipeline_parallel_size));
+  ASSIGN_OR_RETURN(open.ranks, builder::RanksOf(directory, RankSizesOf(options)));
   RETURN_IF_ERROR(CheckRanks(open.ranks));
   if (options.dtype != "auto") {
     open.dtype = DTypeFromName(options.dtype);

@@ -82,6 +82,9 @@ Result<ExecutorLimits> LimitsOf(const executor::MemoryPlan& memory,
                                 const model::ModelConfig& config, const model::EngineLimits& limits,
                                 const ExecutorOptions& options);
 
+// The sizes of ranks that are asked for.
+artifact::RankSizes RankSizesOf(const OpenOptions& options);
+
 // As the builder takes them for `directory`, with the ranks that it runs on. kInvalidArgument names
 // the field; errors as of builder::RanksOf.
 Result<builder::OpenOptions> BuilderOptions(const std::filesystem::path& directory,

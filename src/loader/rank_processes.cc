@@ -62,6 +62,7 @@ json ToJson(const std::filesystem::path& dir, const OpenOptions& options,
   return {{"directory", dir.string()},
           {"tensor_parallel_size", ranks.tp_size},
           {"pipeline_parallel_size", ranks.pp_size},
+          {"moe_ep_size", ranks.moe_ep_size},
           {"dtype", options.dtype},
           {"quant_algo", options.quant_algo},
           {"draft_model", options.draft_model.string()},
@@ -318,6 +319,8 @@ class RankProcesses::Follower {
     directory_ = order.at("directory").get<std::string>();
     options.tensor_parallel_size = order.at("tensor_parallel_size").get<int>();
     options.pipeline_parallel_size = order.at("pipeline_parallel_size").get<int>();
+    options.moe_ep_size = order.at("moe_ep_size").get<int>();
+    options.moe_tp_size = std::nullopt;
     options.dtype = order.at("dtype");
     options.quant_algo = order.at("quant_algo");
     options.group_size = Optional<int>(order.at("group_size"));

@@ -224,8 +224,9 @@ bool HasDenseLayers(const ModelConfig& config) {
   return config.num_experts == 0 || std::ranges::count(config.dense_layers, true) > 0;
 }
 
-int StoredExperts(const ModelConfig& config) {
-  return config.num_experts + config.num_shared_experts;
+ops::HeldExperts ExpertsOfRank(const ModelConfig& config) {
+  return ExpertsOfRank(config.num_experts, config.num_shared_experts, config.part.moe_ep_size,
+                       config.part.moe_ep_rank());
 }
 
 int RouterRows(const ModelConfig& config) {
@@ -233,7 +234,7 @@ int RouterRows(const ModelConfig& config) {
 }
 
 int ExpertsOfToken(const ModelConfig& config) {
-  return config.experts_per_token + config.num_shared_experts;
+  return config.experts_per_token + ExpertsOfRank(config).num_shared;
 }
 
 int WindowOf(const ModelConfig& config, int layer) {

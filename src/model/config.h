@@ -56,11 +56,12 @@ constexpr int kMaxMedusaHeads = 16;
 constexpr int kMaxMedusaLayers = 16;
 
 // Which part of a model a rank holds, of tp_size x pp_size ones (docs/multi-gpu.md). What a config
-// with a part says of num_layers, heads and intermediate_size is the rank's own; the rest is the
-// model's.
+// with a part says of num_layers, heads, intermediate_size and expert_intermediate_size is the
+// rank's own; the rest is the model's.
 struct RankPart {
   int tp_rank = 0, tp_size = 1;
   int pp_rank = 0, pp_size = 1;
+  int moe_ep_size = 1;  // of the tp_size ranks, so many hold different experts
   int first_layer = 0;  // of the num_layers that all stages have
   int num_layers = 0;
   int num_kv_heads = 0;                // of the model
@@ -73,6 +74,10 @@ struct RankPart {
       layer -= stage_layers[static_cast<size_t>(stage)];
     return stage;
   }
+  // Ranks are numbered as by NVIDIA/TensorRT-LLM/tensorrt_llm/mapping.py: those beside each other
+  // hold different experts, and those moe_ep_size apart a part of the same ones each.
+  int moe_ep_rank() const { return tp_rank % moe_ep_size; }
+  int moe_tp_rank() const { return tp_rank / moe_ep_size; }
   bool is_whole() const { return tp_size == 1 && pp_size == 1; }
   bool is_first_stage() const { return pp_rank == 0; }
   bool is_last_stage() const { return pp_rank == pp_size - 1; }
@@ -207,9 +212,17 @@ bool HasRope(const ModelConfig& config, int layer);
 bool HasExperts(const ModelConfig& config, int layer);
 bool HasDenseLayers(const ModelConfig& config);
 
-// Experts that a layer with such holds, what its router gives, and the experts of a token.
-int StoredExperts(const ModelConfig& config);
+// The experts of a layer that a rank holds, equally many of those that are routed; of shared ones,
+// which no number has to divide, the last ranks may have one more.
+constexpr ops::HeldExperts ExpertsOfRank(int num_routed, int num_shared, int ep_size, int ep_rank) {
+  const int first_shared = num_shared * ep_rank / ep_size;
+  return {.first = num_routed / ep_size * ep_rank,
+          .num_routed = num_routed / ep_size,
+          .num_shared = num_shared * (ep_rank + 1) / ep_size - first_shared};
+}
+ops::HeldExperts ExpertsOfRank(const ModelConfig& config);
 int RouterRows(const ModelConfig& config);  // logits of a router, that of shared experts the last
+// Of a token, those that this rank may have to compute.
 int ExpertsOfToken(const ModelConfig& config);
 
 // Tokens that layer `layer` of the model sees; 0 = all.

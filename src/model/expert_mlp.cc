@@ -19,9 +19,10 @@ void LayOutExperts(const ModelConfig& config, DeviceKind device, int64_t max_num
   if (config.num_experts == 0) return;
   const int64_t num_places = max_num_tokens * ExpertsOfToken(config);
   out.logits = layout.Place(DType::kF32, {max_num_tokens, RouterRows(config)});
-  out.routes.begins = layout.Place(DType::kI32, {StoredExperts(config) + 1});
+  out.routes.begins = layout.Place(DType::kI32, {ExpertsOfRank(config).size() + 1});
   out.routes.tokens = layout.Place(DType::kI32, {num_places});
   out.routes.weights = layout.Place(DType::kF32, {num_places});
+  out.routes.num_holders = config.part.moe_ep_size;
   out.chosen = layout.Place(DType::kI32, {num_places});
   out.chosen_weights = layout.Place(DType::kF32, {num_places});
   out.inner =
@@ -49,7 +50,9 @@ ExpertWorkspace ForTokens(const ExpertWorkspace& workspace, int64_t num_tokens) 
 Status RunExpertMlp(const ModelConfig& config, const ops::OpTable& ops, const ExpertMlpParams& p,
                     Stream& stream) {
   const ExpertWorkspace& w = p.workspace;
-  const bool is_added = config.part.tp_rank == 0;  // once, where ranks add up their parts
+  const bool is_added = config.part.moe_tp_rank() == 0;  // once, where ranks add up their parts
+  std::optional<ops::HeldExperts> held;
+  if (config.part.moe_ep_size > 1) held = ExpertsOfRank(config);
   if (!p.wide_x.empty())
     RETURN_IF_ERROR(ops.quantize({.x = p.wide_x, .y = p.x.values, .scales = p.x.scales}, stream));
   RETURN_IF_ERROR(ops.linear({.x = {.values = p.wide_x.empty() ? p.x.values : p.wide_x},
@@ -61,6 +64,7 @@ Status RunExpertMlp(const ModelConfig& config, const ops::OpTable& ops, const Ex
                              .experts_per_token = config.experts_per_token,
                              .num_shared = config.num_shared_experts,
                              .renormalizes = config.has_renormalized_experts,
+                             .held = held,
                              .routes = w.routes,
                              .chosen = w.chosen,
                              .chosen_weights = w.chosen_weights},

@@ -137,7 +137,8 @@ class SlotList {
 void AddExperts(const ModelConfig& config, const std::string& prefix, LayerWeights& layer,
                 SlotList& list) {
   const int64_t hidden = config.hidden_size;
-  const int64_t num_experts = StoredExperts(config);
+  const ops::HeldExperts held = ExpertsOfRank(config);
+  const int64_t num_experts = held.size();
   const int64_t num_logits = RouterRows(config);
   const int64_t inner = config.expert_intermediate_size;
   const bool has_biases = config.has_expert_biases;
@@ -148,7 +149,7 @@ void AddExperts(const ModelConfig& config, const std::string& prefix, LayerWeigh
   if (has_biases) list.Vector(prefix + "mlp.fc.bias", num_experts * 2 * inner, layer.fc_bias);
   list.Linear(prefix + "mlp.proj", num_experts * hidden, inner, layer.proj);
   if (has_biases) list.Vector(prefix + "mlp.proj.bias", num_experts * hidden, layer.proj_bias);
-  list.SetExperts(first, static_cast<int>(num_experts), config.num_shared_experts);
+  list.SetExperts(first, held.size(), held.num_shared);
 }
 
 void AddMlp(const ModelConfig& config, const std::string& prefix, LayerWeights& layer,
@@ -280,11 +281,10 @@ std::string MatrixOfScales(const WeightSlot& scales) {
   return scales.name.substr(0, scales.name.rfind('.') + 1) + "weight";
 }
 
-Shape FileShape(const WeightSlot& slot, const Shape& shape) {
-  if (slot.num_experts == 0) return shape;
-  const int64_t rows = shape[0] / slot.num_experts;
-  return shape.rank() == 1 ? Shape{slot.num_experts, rows}
-                           : Shape{slot.num_experts, rows, shape[1]};
+Shape FileShape(int num_experts, const Shape& shape) {
+  if (num_experts == 0) return shape;
+  const int64_t rows = shape[0] / num_experts;
+  return shape.rank() == 1 ? Shape{num_experts, rows} : Shape{num_experts, rows, shape[1]};
 }
 
 DType StoredDType(const ModelConfig& config, const WeightSlot& slot) {

@@ -42,9 +42,9 @@ struct WeightSlot {
   int layer = -1;              // whose it is; -1 = none's
 };
 
-// The shape in checkpoints of `shape`, a part of the slot's: experts have a dimension of their own,
-// the first.
-Shape FileShape(const WeightSlot& slot, const Shape& shape);
+// The shape in checkpoints of `shape`, which holds so many experts: they have a dimension of their
+// own, the first.
+Shape FileShape(int num_experts, const Shape& shape);
 
 // Whether the slot belongs to a quantised matrix: its scales, offsets or order.
 bool IsOfMatrix(const WeightSlot& slot);

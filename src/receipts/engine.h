@@ -27,6 +27,14 @@ struct EngineRecord {
   OpenOptions open;  // of which those of ForEachOption count
 };
 
+inline constexpr std::string_view kMoeEpSize = "moe_ep_size";
+inline constexpr std::string_view kMoeTpSize = "moe_tp_size";
+
+// Of an option of that name: a receipt leaves it out where it is unset.
+constexpr bool IsLeftOutUnset(std::string_view name) {
+  return name == kMoeEpSize || name == kMoeTpSize;
+}
+
 // The options that decide what is computed, in the order of receipts: visit(name, of), where
 // of(options) is the option's place in an OpenOptions.
 template <typename Visit>
@@ -38,6 +46,8 @@ void ForEachOption(const Visit& visit) {
   visit("quantize_lm_head", [](auto& open) -> auto& { return open.quantize_lm_head; });
   visit("tensor_parallel_size", [](auto& open) -> auto& { return open.tensor_parallel_size; });
   visit("pipeline_parallel_size", [](auto& open) -> auto& { return open.pipeline_parallel_size; });
+  visit(kMoeEpSize, [](auto& open) -> auto& { return open.moe_ep_size; });
+  visit(kMoeTpSize, [](auto& open) -> auto& { return open.moe_tp_size; });
   visit("block_size", [](auto& open) -> auto& { return open.executor.block_size; });
   visit("attention_windows", [](auto& open) -> auto& { return open.executor.attention_windows; });
   visit("sink_tokens", [](auto& open) -> auto& { return open.executor.sink_tokens; });

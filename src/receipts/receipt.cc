@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -41,6 +42,8 @@ std::string ModelText(const Receipt& receipt) {
   receipt.adapter.empty() ? out.Null() : out.String(receipt.adapter);
   out.Key("options").BeginObject();
   ForEachOption([&](std::string_view name, const auto& of) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(of(engine.open))>, std::optional<int>>)
+      if (IsLeftOutUnset(name) && !of(engine.open)) return;
     out.Key(name);
     WriteOption(of(engine.open), out);
   });
@@ -138,7 +141,8 @@ Status ReadModel(const json::Value& object, Receipt& receipt) {
   ASSIGN_OR_RETURN(Members options, Members::Of(asked, "a receipt's options"));
   Status status;
   ForEachOption([&](std::string_view name, const auto& of) {
-    if (status.ok()) status = options.Get(name, of(engine.open));
+    if (status.ok() && (!IsLeftOutUnset(name) || options.Has(name)))
+      status = options.Get(name, of(engine.open));
   });
   RETURN_IF_ERROR(status);
   return options.End();

@@ -87,6 +87,19 @@ TEST(ReceiptTest, ReadsBackEqual) {
   EXPECT_EQ(read->outputs, Example().outputs);
 }
 
+TEST(ReceiptTest, SizesOfExpertsStandThereWhereTheyAreSet) {
+  Receipt receipt = Example();
+  receipt.engine.open.moe_ep_size = 2;
+  const std::string text = ReceiptText(receipt);
+  EXPECT_THAT(
+      text, testing::HasSubstr(R"("pipeline_parallel_size":null,"moe_ep_size":2,"block_size":64)"));
+  const auto read = ParseReceipt(text);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(ReceiptText(*read), text);
+  EXPECT_EQ(read->engine.open.moe_ep_size, 2);
+  EXPECT_EQ(read->engine.open.moe_tp_size, std::nullopt);
+}
+
 TEST(ReceiptTest, OtherOrderAndSpacingAreTheSameReceipt) {
   const std::string text = ReceiptText(Example());
   const std::string prompt = std::string(R"("prompt":)") + kPrompt + ",";

@@ -27,6 +27,7 @@ class Members {
  public:
   static Result<Members> Of(const json::Value& object, std::string whole);
 
+  bool Has(std::string_view name) const { return members_.contains(name); }
   Result<json::Value> Take(std::string_view name);
   std::optional<json::Value> TakeIfThere(std::string_view name);
   Status Get(std::string_view name, std::string& value);

@@ -24,10 +24,12 @@ using executor::RankEngines;
 using RankDrafts = std::vector<executor::DraftWeights>;
 using Gpus = std::vector<Device*>;
 
-// A part of the model in `dir` on each GPU, as many of which are of each stage.
+// A part of the model in `dir` on each GPU, as many of which are of each stage. Experts are dealt
+// as `with` says.
 inline RankEngines OpenRanks(const std::filesystem::path& dir, const Gpus& gpus,
                              builder::OpenOptions with, int num_stages = 1) {
-  with.ranks = {.tp_size = static_cast<int>(gpus.size()) / num_stages, .pp_size = num_stages};
+  with.ranks.tp_size = static_cast<int>(gpus.size()) / num_stages;
+  with.ranks.pp_size = num_stages;
   RankEngines engines;
   for (; with.rank < with.ranks.num_ranks(); ++with.rank) {
     auto engine = builder::Open(dir, *gpus[static_cast<size_t>(with.rank)], with);

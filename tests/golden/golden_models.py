@@ -456,4 +456,18 @@ MODELS = {
         2, 1, 64, vocab=112, layers=1, experts=4, chosen=2, width=128, shared=128, renormalized=True, form="old"
     ),
     "gpt_neox_parallel64": lambda: gpt_neox(2, 64, vocab=112, inner=48, rope={"partial_rotary_factor": 0.25}),
+    # Experts that two and four ranks may hold different ones of.
+    "mixtral_experts": lambda: llama(
+        4, 2, 64, family="Mixtral", hidden=64, vocab=112, inner=128, layers=1, num_local_experts=4, num_experts_per_tok=2
+    ),
+    "qwen3_moe_experts": lambda: qwen3_moe(
+        4, 2, 16, vocab=112, layers=2, experts=8, chosen=3, width=64, renormalized=True, mlp_only_layers=[0]
+    ),
+    # Of three shared experts ranks have different numbers.
+    "qwen2_moe_experts": lambda: qwen2_moe(
+        4, 2, 16, vocab=112, layers=2, experts=4, chosen=2, width=128, shared=384, renormalized=False, decoder_sparse_step=2
+    ),
+    "gpt_oss_experts": lambda: gpt_oss(
+        4, 2, 64, vocab=112, layers=1, experts=4, chosen=2, packed=True, sliding_window=24, swiglu_limit=0.9, rope=YARN
+    ),
 }

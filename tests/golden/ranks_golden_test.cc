@@ -29,6 +29,8 @@ using Engines = std::vector<std::shared_ptr<const model::Engine>>;
 
 constexpr RankMapping kOfEngines[] = {{2, 1}, {1, 2}, {2, 2}};
 constexpr RankMapping kOfModels[] = {{4, 1}, {4, 2}};
+// Ranks that hold different experts, all of them or each two, whole ones or halves.
+constexpr RankMapping kOfExperts[] = {{2, 1, 2}, {4, 1, 4}, {4, 1, 2}, {2, 2, 2}};
 
 Engines OpenRanks(const std::filesystem::path& dir, Device& device, const RankMapping& ranks,
                   const builder::OpenOptions& options = {.dtype = DType::kF32}) {
@@ -57,7 +59,8 @@ Engines BuildRanks(const std::filesystem::path& dir, Device& device, const RankM
                                        .group_size = group_size,
                                        .limits = {.max_seq_len = max_seq_len},
                                        .tp_size = ranks.tp_size,
-                                       .pp_size = ranks.pp_size});
+                                       .pp_size = ranks.pp_size,
+                                       .moe_ep_size = ranks.moe_ep_size});
   EXPECT_TRUE(built.ok()) << built.ToString();
   CHECK(built.ok());
   Engines engines = OpenRanks(engine, device, ranks);
@@ -86,7 +89,8 @@ bool Divides(const std::filesystem::path& dir, const RankMapping& ranks) {
 }
 
 std::string NameOf(const RankMapping& ranks) {
-  return "tp " + std::to_string(ranks.tp_size) + ", pp " + std::to_string(ranks.pp_size);
+  return "tp " + std::to_string(ranks.tp_size) + ", pp " + std::to_string(ranks.pp_size) + ", ep " +
+         std::to_string(ranks.moe_ep_size);
 }
 
 class RanksGoldenTest : public testing::TestWithParam<std::string> {};
@@ -143,7 +147,25 @@ TEST_P(RanksGoldenTest, IdsAndLogitsAreThoseOfTransformers) {
     if (Divides(dir, ranks))
       expect_reference(BuildRanks(dir, *device, ranks, {}, open.limits->max_seq_len));
   }
+  for (const RankMapping& ranks : kOfExperts) {
+    if (!Divides(dir, ranks)) continue;
+    SCOPED_TRACE(NameOf(ranks));
+    expect_reference(OpenRanks(dir, *device, ranks, open));
+    SCOPED_TRACE("an engine");
+    expect_reference(BuildRanks(dir, *device, ranks, {}, open.limits->max_seq_len));
+  }
   EXPECT_GT(num_tried, 0);
+}
+
+// Which numbers of ranks models take, of those whose experts two and four ranks divide.
+TEST(RanksOfExpertsTest, ModelsOfEachFamilyAreDivided) {
+  for (const char* model : {"mixtral_experts", "qwen2_moe_experts", "gpt_oss_experts",
+                            "gpt_oss_sinks", "granitemoe_factors"})
+    for (const RankMapping& ranks : kOfExperts)
+      EXPECT_TRUE(ranks.pp_size > 1 || Divides(DataDir() / model, ranks))
+          << model << ", " << NameOf(ranks);
+  for (const RankMapping& ranks : {RankMapping{2, 1, 2}, {4, 1, 4}, {2, 2, 2}})
+    EXPECT_TRUE(Divides(DataDir() / "qwen3_moe_experts", ranks)) << NameOf(ranks);
 }
 
 struct RanksDemoTest : testing::TestWithParam<RankMapping> {

@@ -66,7 +66,7 @@ def write_model(directory, config, shapes):
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory):
     """A Qwen2-MoE whose rows are whole blocks of every type, with a shared expert of twice the others' width."""
-    hidden, width, experts, vocab = 256, 256, 3, 40
+    hidden, width, experts, vocab = 256, 256, 4, 40
     config = {
         "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "hidden_size": hidden, "intermediate_size": width,
         "moe_intermediate_size": width, "shared_expert_intermediate_size": 2 * width, "num_experts": experts,
@@ -129,6 +129,8 @@ def test_blocks_of_experts_are_kept(type_name, wide, tmp_path):
         numbers, bound = numbers_of(of_rows, stem, bits, group)
         assert (abs(numbers - package.reshape(numbers.shape).astype(np.float64)) <= bound).all(), stem
     assert "11 weights, kept as they are stored" in run("inspect", path).stdout
+    cases = [{"prompt": [1, 5, 9, 30], "greedy": [0] * 12}]
+    assert greedy(path, cases, "--tensor-parallel-size", "2", "--moe-ep-size", "2") == greedy(path, cases)
 
 
 def test_experts_of_mixed_blocks_answer_alike_on_every_road(wide, tmp_path):
@@ -140,12 +142,13 @@ def test_experts_of_mixed_blocks_answer_alike_on_every_road(wide, tmp_path):
     tensors, quantization = kept_checkpoint(path, tmp_path / "out")
     assert quantization["quantized_layers"][LAYER + "mlp.fc"]["quant_algo"] == "W4A16_GPTQ"
     assert quantization["quantized_layers"][LAYER + "mlp.proj"]["quant_algo"] == "W8A16_GPTQ"
-    assert tensors[LAYER + "mlp.fc.weight"].shape == (5, 512, 128)
+    assert tensors[LAYER + "mlp.fc.weight"].shape == (6, 512, 128)
     run("build", "--checkpoint-dir", tmp_path / "out", "--output-dir", tmp_path / "engine")
     cases = [{"prompt": [1, 5, 9, 30], "greedy": [0] * 12}]
     answers = [greedy(model, cases) for model in (path, tmp_path / "out", tmp_path / "engine")]
     assert answers[0] == answers[1] == answers[2]
-    assert greedy(path, cases, "--tensor-parallel-size", "2") == greedy(tmp_path / "out", cases, "--tensor-parallel-size", "2")
+    for ranks in (["--tensor-parallel-size", "2"], ["--tensor-parallel-size", "4", "--moe-ep-size", "4"]):
+        assert greedy(path, cases, *ranks) == greedy(tmp_path / "out", cases, *ranks)
 
 
 @pytest.mark.parametrize("name", ["smollm3_layers"])
@@ -179,7 +182,7 @@ def test_experts_that_do_not_fit_are_named(wide, tmp_path):
 
     assert "expert_used_count" in refused(num_experts_per_tok=0) or "expert_used_count" in refused(num_experts_per_tok=9)
     assert "expert_shared_feed_forward_length: got 384" in refused(shared_expert_intermediate_size=384)
-    assert "blk.0.ffn_gate_inp.weight: expected shape [4, 256], found [3, 256]" in refused(num_experts=4)
+    assert "blk.0.ffn_gate_inp.weight: expected shape [5, 256], found [4, 256]" in refused(num_experts=5)
     # No experts at all: the architecture has none without them.
     assert "expert_count" in refused(num_experts=0)
     half = refused(lambda name, values: (values[:, : values.shape[1] // 2] if "experts.up" in name else values, None))

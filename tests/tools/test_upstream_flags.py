@@ -14,14 +14,14 @@ LLAMA = ROOT / "tests/golden/data/llama_gqa2"  # vocabulary 211, 512 positions
 GPT2 = ROOT / "tests/golden/data/gpt2_tied"
 
 CONVERT = """
-model_dir meta_ckpt_dir tp_size pp_size moe_tp_size moe_ep_size dtype vocab_size n_positions n_layer n_head n_kv_head n_embd
-inter_size rms_norm_eps hidden_act rotary_base use_weight_only weight_only_precision disable_weight_only_quant_plugin
-smoothquant per_channel per_token int8_kv_cache calib_dataset quant_ckpt_path per_group group_size load_by_shard
-load_model_on_cpu use_parallel_embedding embedding_sharding_dim use_embedding_sharing output_dir workers moe_num_experts
-moe_top_k moe_renorm_mode save_config_only nemo_ckpt_path load_nemo_on_gpu gpt_variant dataset_cache_dir log_level
-nemo_rename_key out_dir in_file tensor_parallelism processes calibrate_kv_cache model storage_type convert_model_on_cpu
-load_checkpoints_on_gpu verbose medusa_model_dir num_medusa_heads num_medusa_layers fixed_num_medusa_heads max_medusa_token_len
-max_draft_len
+model_dir meta_ckpt_dir tp_size pp_size moe_tp_size moe_ep_size moe_tp_mode dtype vocab_size n_positions n_layer n_head
+n_kv_head n_embd inter_size rms_norm_eps hidden_act rotary_base use_weight_only weight_only_precision
+disable_weight_only_quant_plugin smoothquant per_channel per_token int8_kv_cache calib_dataset quant_ckpt_path per_group
+group_size load_by_shard load_model_on_cpu use_parallel_embedding embedding_sharding_dim use_embedding_sharing output_dir
+workers moe_num_experts moe_top_k moe_renorm_mode save_config_only nemo_ckpt_path load_nemo_on_gpu gpt_variant dataset_cache_dir
+log_level nemo_rename_key out_dir in_file tensor_parallelism processes calibrate_kv_cache model storage_type
+convert_model_on_cpu load_checkpoints_on_gpu verbose medusa_model_dir num_medusa_heads num_medusa_layers fixed_num_medusa_heads
+max_medusa_token_len max_draft_len
 """
 
 BUILD = """
@@ -57,7 +57,7 @@ REFUSED = [
     ("convert", "--int8_kv_cache", "calibration is not supported"),
     ("convert", "-kv", "calibration is not supported"),
     ("convert", "--per_group", "--quant-algo W4A16_GPTQ"),
-    ("convert", "--moe_tp_size 2", "a part of every expert"),
+    ("convert", "--moe_tp_size 2", "moe_tp_size: got 2, it has to divide the tensor-parallel ranks, which are 1"),
     ("build", "--model_cls_file x.py", "code of models cannot be loaded"),
     ("build", "--max_draft_len 128", "--max-draft-len"),
     ("build", "--speculative_decoding_mode eagle", "draft_tokens_external, medusa"),
@@ -97,7 +97,11 @@ REFUSED = [
     ("convert", "--quant_ckpt_path x", "--quant-algo W4A16_GPTQ"),
     ("convert", "--group_size 64", "only beside quant_algo W4A16_GPTQ"),
     ("convert", "--nemo_rename_key a:b", "Hugging Face format"),
-    ("convert", "--moe_ep_size 2", "a part of every expert"),
+    ("convert", "--tp_size 2 --moe_ep_size 2", "moe_ep_size: got 2, LlamaForCausalLM has no experts; leave it out"),
+    ("convert", "--tp_size 4 --moe_tp_size 4 --moe_ep_size 2", "moe_ep_size: got 2, beside moe_tp_size 4 of 4"),
+    ("convert", "--moe_tp_mode 0", "--moe-tp-mode: got '0'"),
+    ("convert", "--moe_tp_mode 1 --moe_tp_size 2", "--moe-tp-size: got 2, --moe-tp-mode 1 stands for 1; leave one of both out"),
+    ("build", "--tp_size 2 --moe_ep_size 3", "moe_ep_size: got 3, it has to divide"),
     ("convert", "--moe_num_experts 8", "the model's own config.json says it"),
     ("convert", "--moe_top_k 2", "the model's own config.json says it"),
     ("convert", "--moe_renorm_mode NONE", "the model's own config.json says it"),

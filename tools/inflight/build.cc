@@ -10,6 +10,7 @@
 #include "builder/model_files.h"
 #include "command_line.h"
 #include "commands.h"
+#include "expert_rank_options.h"
 #include "lora_options.h"
 #include "model_directory.h"
 #include "model_options.h"
@@ -148,6 +149,12 @@ config::Schema<Options> MakeSchema() {
             " that a checkpoint must have, and that a Hugging Face model is split for.",
         config::AtLeast(1));
   }
+  AddExpertRanks(
+      schema, [](Options& o) -> auto& { return o.build.moe_ep_size; },
+      [](Options& o) -> auto& { return o.build.moe_tp_size; },
+      "a checkpoint's own, and of a Hugging Face model tp_size / moe_tp_size, or 1: each rank has "
+      "a "
+      "part of every expert.");
   schema.Add(
       "merge_ranks", [](Options& o) -> auto& { return o.build.merge_ranks; },
       "One engine for one rank, of a checkpoint of several. By default each rank has a file of its "
@@ -271,6 +278,9 @@ Status BuildFromSizes(Options& options) {
     QuantizeHead(config);
   else
     config.quantize_lm_head = build.quantize_lm_head.value_or(config.quantize_lm_head);
+  if (build.moe_ep_size.value_or(-1) > 1 || build.moe_tp_size.value_or(-1) > 1)
+    return InvalidArgument(
+        "--moe-ep-size, --moe-tp-size: random weights make an engine of one rank; leave them out");
   if (build.tp_size.value_or(1) * build.pp_size.value_or(1) > 1)
     logging::Warning(
         "random weights make an engine of one rank",

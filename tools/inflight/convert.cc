@@ -8,6 +8,7 @@
 #include "builder/model_files.h"
 #include "command_line.h"
 #include "commands.h"
+#include "expert_rank_options.h"
 #include "model_directory.h"
 #include "model_sizes.h"
 #include "output_folder.h"
@@ -28,7 +29,8 @@ struct Options {
   builder::ConvertOptions convert{.output_dir = "tllm_checkpoint"};
   QuantizationOptions quantization;
   ModelSizes sizes;
-  std::string out_dir;  // older flow: the checkpoint goes to a folder of it
+  std::string out_dir;             // older flow: the checkpoint goes to a folder of it
+  std::optional<int> moe_tp_mode;  // of 0.8 to 0.10
   std::string log_level = "info";
   bool force = false;
 };
@@ -80,6 +82,13 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "pp_size", [](Options& o) -> auto& { return o.convert.pp_size; },
       "Pipeline stages; layers that are left over go to the first ones.", config::Range(1, 4096));
+  AddExpertRanks(
+      schema, [](Options& o) -> auto& { return o.convert.moe_ep_size; },
+      [](Options& o) -> auto& { return o.convert.moe_tp_size; },
+      "tp_size / moe_tp_size, or 1: each rank has a part of every expert.");
+  schema.Add(
+      "moe_tp_mode", [](Options& o) -> auto& { return o.moe_tp_mode; },
+      "Releases 0.8 to 0.10: 1 is --moe-tp-size 1, 2 is --moe-ep-size 1.", config::Range(1, 2));
   schema.Add(
       "use_parallel_embedding",
       [](Options& o) -> auto& { return o.convert.use_parallel_embedding; },
@@ -121,6 +130,20 @@ config::Schema<Options> MakeSchema() {
   return schema;
 }
 
+// The size that the mode of former releases stands for.
+Status SetExpertMode(Options& options) {
+  if (!options.moe_tp_mode) return Status::Ok();
+  const bool has_own = *options.moe_tp_mode == 1;
+  std::optional<int>& size = has_own ? options.convert.moe_tp_size : options.convert.moe_ep_size;
+  if (size.value_or(-1) > 1)
+    return InvalidArgument(std::string(has_own ? "--moe-tp-size" : "--moe-ep-size") + ": got " +
+                           std::to_string(*size) + ", --moe-tp-mode " +
+                           std::to_string(*options.moe_tp_mode) +
+                           " stands for 1; leave one of both out");
+  size = 1;
+  return Status::Ok();
+}
+
 Status Run(Options& options, std::span<const std::string> positionals) {
   RETURN_IF_ERROR(NoPositionals(kUsage, positionals));
   builder::ConvertOptions& convert = options.convert;
@@ -147,6 +170,7 @@ Status Run(Options& options, std::span<const std::string> positionals) {
     convert.output_dir =
         std::filesystem::path(options.out_dir) / (std::to_string(convert.tp_size) + "-gpu");
   SetLogLevel(options.log_level);
+  RETURN_IF_ERROR(SetExpertMode(options));
   if (options.sizes.any()) {
     ASSIGN_OR_RETURN(const builder::Description model, builder::Describe(convert.model_dir));
     RETURN_IF_ERROR(CheckSizes(options.sizes, model.config));

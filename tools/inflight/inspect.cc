@@ -86,10 +86,12 @@ bool IsNoPlan(const Status& status) {
 Status InspectModel(const fs::path& dir, OpenOptions options, const Options& asked) {
   ASSIGN_OR_RETURN(options.devices, FindDevices(options.device));
   const bool has_weights = !builder::HasConfigAlone(dir);
-  if (!has_weights && (options.tensor_parallel_size || options.pipeline_parallel_size))
+  if (!has_weights && (options.tensor_parallel_size || options.pipeline_parallel_size ||
+                       loader::RankSizesOf(options).says_experts()))
     return InvalidArgument(
-        "--tensor-parallel-size, --pipeline-parallel-size: without weights the whole model is "
-        "sized; leave them out, and give --memory-gib of all devices together");
+        "--tensor-parallel-size, --pipeline-parallel-size, --moe-ep-size, --moe-tp-size: without "
+        "weights the whole model is sized; leave them out, and give --memory-gib of all devices "
+        "together");
   const Result<std::shared_ptr<Device>> device = loader::DeviceFor(dir, options);
   ASSIGN_OR_RETURN(builder::OpenOptions open, loader::BuilderOptions(dir, options));
   if (device.ok()) open.target = (*device)->kind();

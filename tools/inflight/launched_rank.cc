@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "builder/builder.h"
 #include "inflight/version.h"
+#include "loader/loader.h"
 #include "object_store/address.h"
 
 namespace inflight::tool {
@@ -65,8 +66,7 @@ Result<artifact::RankMapping> RanksAtStart(const launch::World& world,
     const auto kind = builder::Detect(dir);
     if (!kind.ok() || *kind != builder::SourceKind::kEngine) continue;
     // What is wrong with an engine, or with the sizes for it, is said by whoever loads it.
-    const auto ranks =
-        builder::RanksOf(dir, options.tensor_parallel_size, options.pipeline_parallel_size);
+    const auto ranks = builder::RanksOf(dir, loader::RankSizesOf(options));
     if (!ranks.ok() || ranks->num_ranks() == 1) continue;
     if (ranks->num_ranks() == world.size) return *ranks;
     other = FailedPrecondition(fmt::format(

@@ -14,6 +14,8 @@ Result<OpenOptions> ModelOptions::ToOpenOptions() const {
                    .ops = ops,
                    .tensor_parallel_size = tensor_parallel_size,
                    .pipeline_parallel_size = pipeline_parallel_size,
+                   .moe_ep_size = moe_ep_size,
+                   .moe_tp_size = moe_tp_size,
                    .draft_model = draft_model,
                    .executor = executor};
   RETURN_IF_ERROR(quantization.SetIn(open));

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "config/schema.h"
+#include "expert_rank_options.h"
 #include "inflight/open.h"
 #include "loader/loader.h"
 #include "quantization_options.h"
@@ -22,6 +23,8 @@ struct ModelOptions {
   std::filesystem::path draft_model;
   std::optional<int> tensor_parallel_size;
   std::optional<int> pipeline_parallel_size;
+  std::optional<int> moe_ep_size;
+  std::optional<int> moe_tp_size;
   ExecutorOptions executor;
 
   // kInvalidArgument where the spellings of quantisation contradict each other.
@@ -86,8 +89,8 @@ void AddGpuWeights(config::Schema<Options>& schema, const Field& field) {
       config::Switch());
 }
 
-// Declares --tensor-parallel-size and --pipeline-parallel-size in `schema`; `field` gives the
-// options that have these fields.
+// Declares --tensor-parallel-size, --pipeline-parallel-size, --moe-ep-size and --moe-tp-size in
+// `schema`; `field` gives the options that have these fields.
 template <typename Options, typename Field>
 void AddRanks(config::Schema<Options>& schema, const Field& field) {
   constexpr double kMost = 64;
@@ -104,6 +107,11 @@ void AddRanks(config::Schema<Options>& schema, const Field& field) {
       [field](Options& o) -> auto& { return field(o).pipeline_parallel_size; },
       "Stages of layers, each on as many ranks; default as of tensor_parallel_size.",
       config::Range(1, kMost));
+  AddExpertRanks(
+      schema, [field](Options& o) -> auto& { return field(o).moe_ep_size; },
+      [field](Options& o) -> auto& { return field(o).moe_tp_size; },
+      "an engine's own, and of others tensor_parallel_size / moe_tp_size, or 1: each rank has a "
+      "part of every expert.");
 }
 
 // Declares --speculation, --draft-model and --max-draft-len in `schema`; `field` gives the

@@ -137,8 +137,11 @@ std::string ToText(const ModelReport& report) {
   const artifact::RankMapping& ranks = description.ranks;
   if (ranks.num_ranks() > 1)
     text += fmt::format(
-        "ranks         {}, each with a file: tensor parallel {}, pipeline parallel {}\n",
-        ranks.num_ranks(), ranks.tp_size, ranks.pp_size);
+        "ranks         {}, each with a file: tensor parallel {}, pipeline parallel {}{}\n",
+        ranks.num_ranks(), ranks.tp_size, ranks.pp_size,
+        ranks.moe_ep_size == 1 ? ""
+                               : fmt::format(", of experts: tensor parallel {}, expert parallel {}",
+                                             ranks.moe_tp_size(), ranks.moe_ep_size));
   text += fmt::format("architecture  {}, {}\n", c.architecture, DTypeName(c.dtype));
   text += fmt::format(
       "parameters    {} ({}){}\n", Rounded(report.parameters.total), report.parameters.total,
@@ -228,6 +231,8 @@ nlohmann::ordered_json ToJson(const ModelReport& report, const loader::Plan* pla
               {"tied_embeddings", c.tied_embeddings},
               {"tensor_parallel_size", description.ranks.tp_size},
               {"pipeline_parallel_size", description.ranks.pp_size},
+              {"moe_ep_size", description.ranks.moe_ep_size},
+              {"moe_tp_size", description.ranks.moe_tp_size()},
               {"end_ids", c.end_ids},
               {"tokenizer_size", report.tokenizer_size ? json(*report.tokenizer_size) : json()},
               {"has_chat_template", report.has_chat_template},

@@ -87,8 +87,8 @@ Result<loader::Loaded> OpenRandom(const std::shared_ptr<Device>& device,
                                   const ModelOptions& options) {
   tune &= !options.executor.deterministic;  // it would not be looked at
   ASSIGN_OR_RETURN(OpenOptions open, options.ToOpenOptions());
-  const artifact::RankMapping ranks{.tp_size = open.tensor_parallel_size.value_or(1),
-                                    .pp_size = open.pipeline_parallel_size.value_or(1)};
+  ASSIGN_OR_RETURN(const artifact::RankMapping ranks,
+                   artifact::MakeMapping(loader::RankSizesOf(open)));
   if (ranks.num_ranks() > 1) {
     if (!options.draft_model.empty())
       return InvalidArgument("--draft-model: not with ranks of a --shape; leave one of both out");

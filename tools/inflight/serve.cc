@@ -285,6 +285,19 @@ Status SetControlMode(ServeOptions& options) {
 
 // Where repositories are addresses of object stores, what is wrong with one is told before anything
 // is loaded.
+// Each rank is to hold experts of its own: none has a part of another's.
+Status SetExpertParallel(ServeOptions& options) {
+  if (!options.enable_expert_parallel) return Status::Ok();
+  std::optional<int>& of_same = options.server.open.moe_tp_size;
+  if (of_same.value_or(-1) > 1)
+    return InvalidArgument(
+        fmt::format("--moe-tp-size: got {}, --enable-expert-parallel stands for 1; leave one of "
+                    "both out",
+                    *of_same));
+  of_same = 1;
+  return Status::Ok();
+}
+
 Status CheckAddress(const std::string& repository, bool is_on_vertex_ai) {
   if (!object_store::IsAddress(repository)) return Status::Ok();
   const auto address = object_store::ParseAddress(repository);
@@ -329,6 +342,7 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   RETURN_IF_ERROR(SetControlMode(options));
   RETURN_IF_ERROR(CheckPorts(options));
   RETURN_IF_ERROR(options.quantization.SetIn(options.server.open));
+  RETURN_IF_ERROR(SetExpertParallel(options));
   return Serve(options);
 }
 

@@ -36,6 +36,7 @@ struct ServeOptions {
   QuantizationOptions quantization;
   std::string model_control_mode = "none";
   std::string ranks = "wait";
+  bool enable_expert_parallel = false;
   std::vector<std::string> lora_modules;
   std::string lora_dir;
   bool disable_auto_complete_config = false;

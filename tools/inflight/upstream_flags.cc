@@ -22,8 +22,6 @@ constexpr char kGroupwise[] =
     "in groups here";
 constexpr char kSkeleton[] =
     "the model's own config.json says it; leave it out, or change that file";
-constexpr char kExpertRanks[] =
-    "ranks hold a part of every expert, as --tp-size says; leave it out";
 constexpr char kMeta[] =
     "Meta's and NeMo's formats are not read; give the model in the Hugging Face format with "
     "--model-dir";
@@ -89,8 +87,6 @@ constexpr UpstreamFlag kConvertFlags[] = {
     {kRefused, "smoothquant", kCalibration},
     {kRefused, "calib_dataset", kCalibrationData},
     {kRefused, "dataset_cache_dir", kCalibrationData},
-    {kRefused, "moe_tp_size", kExpertRanks, "-1"},
-    {kRefused, "moe_ep_size", kExpertRanks, "-1"},
     {kRefused, "moe_num_experts", kSkeleton, "0"},
     {kRefused, "moe_top_k", kSkeleton, "0"},
     {kRefused, "moe_renorm_mode", kSkeleton, "RENORMALIZE"},
