@@ -1,4 +1,5 @@
-# Toolchain of the preset aarch64: Debian's cross compiler, libraries of scripts/aarch64.sh, programs under qemu-user.
+# Toolchain of the presets aarch64 and aarch64-release: Debian's cross compiler, libraries of scripts/aarch64.sh, programs
+# under qemu-user.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

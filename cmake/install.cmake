@@ -22,18 +22,19 @@ file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/share/inflight")
 file(CREATE_LINK "${CMAKE_SOURCE_DIR}/compat" "${CMAKE_BINARY_DIR}/share/inflight/compat" SYMBOLIC)
 file(CREATE_LINK "${CMAKE_SOURCE_DIR}/models/demo" "${CMAKE_BINARY_DIR}/share/inflight/demo" SYMBOLIC)
 
-# Written by the program itself: the one of the build folder, which finds its libraries.
-if(NOT CMAKE_CROSSCOMPILING)
+# Written by the program itself: the one of the build folder, which finds its libraries; where it is for another machine, by
+# the emulator.
+if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
   install(CODE "
     set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
-    set(built \"${CMAKE_BINARY_DIR}/bin/inflight\")
+    set(built ${CMAKE_CROSSCOMPILING_EMULATOR} \"${CMAKE_BINARY_DIR}/bin/inflight\")
     execute_process(COMMAND_ERROR_IS_FATAL ANY
-      COMMAND \"\${built}\" man --output-dir \"\${prefix}/${CMAKE_INSTALL_MANDIR}/man1\")
+      COMMAND \${built} man --output-dir \"\${prefix}/${CMAKE_INSTALL_MANDIR}/man1\")
     set(bash_file bash-completion/completions/inflight)
     set(fish_file fish/vendor_completions.d/inflight.fish)
     set(zsh_file zsh/site-functions/_inflight)
     foreach(shell bash fish zsh)
-      execute_process(COMMAND_ERROR_IS_FATAL ANY COMMAND \"\${built}\" completion \"\${shell}\" OUTPUT_VARIABLE script)
+      execute_process(COMMAND_ERROR_IS_FATAL ANY COMMAND \${built} completion \"\${shell}\" OUTPUT_VARIABLE script)
       file(WRITE \"\${prefix}/${CMAKE_INSTALL_DATADIR}/\${\${shell}_file}\" \"\${script}\")
     endforeach()" COMPONENT program)
 endif()

@@ -1,9 +1,15 @@
 # With INFLIGHT_STATIC libraries are linked from archives: all but the C library, cuBLASLt and the GPU's driver, so that one file
 # runs on a host that has the CUDA runtime libraries and nothing else of ours. scripts/static_deps.sh builds the archives that
 # Debian does not have; the others are in its -dev packages.
-set(static_deps "${CMAKE_SOURCE_DIR}/build/static-deps")
+if(CMAKE_SYSROOT)  # of scripts/aarch64.sh
+  set(static_deps "${CMAKE_SYSROOT}/static-deps")
+  set(how "scripts/static_deps.sh ${static_deps} ${CMAKE_TOOLCHAIN_FILE}")
+else()
+  set(static_deps "${CMAKE_SOURCE_DIR}/build/static-deps")
+  set(how scripts/static_deps.sh)
+endif()
 if(NOT EXISTS "${static_deps}/done")
-  message(FATAL_ERROR "INFLIGHT_STATIC: ${static_deps} is not there; run scripts/static_deps.sh first")
+  message(FATAL_ERROR "INFLIGHT_STATIC: ${static_deps} is not there; run ${how} first")
 endif()
 list(PREPEND CMAKE_PREFIX_PATH "${static_deps}")
 set(CMAKE_FIND_LIBRARY_SUFFIXES .a .so)
@@ -22,7 +28,12 @@ endif()
 file(RELATIVE_PATH to_source "${CMAKE_BINARY_DIR}" "${CMAKE_SOURCE_DIR}")
 string(REGEX REPLACE "/$" "" to_source "${to_source}")
 file(RELATIVE_PATH to_static_deps "${CMAKE_BINARY_DIR}" "${static_deps}")
-foreach(map "${CMAKE_SOURCE_DIR}/=" "${to_source}/=" "${CMAKE_BINARY_DIR}/=" "${static_deps}/=static-deps/"
+set(system_maps)
+if(CMAKE_SYSROOT)  # which is below the checkout: as where it is the system
+  file(RELATIVE_PATH to_sysroot "${CMAKE_BINARY_DIR}" "${CMAKE_SYSROOT}")
+  set(system_maps "${CMAKE_SYSROOT}/=/" "${to_sysroot}/=/")
+endif()
+foreach(map "${CMAKE_SOURCE_DIR}/=" "${to_source}/=" "${CMAKE_BINARY_DIR}/=" ${system_maps} "${static_deps}/=static-deps/"
             "${to_static_deps}/=static-deps/")
   add_compile_options("$<${host_only}:-fmacro-prefix-map=${map}>")
 endforeach()

@@ -1,24 +1,34 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds for aarch64 with a cross compiler, without the server, and runs tests under qemu-user, on Debian 12
-# (docs/testing.md, "On aarch64"). Installs the compiler and qemu. The libraries are Debian's for arm64, in
-# build/aarch64-root: this machine's own packages and its list of architectures stay as they are.
+# Builds for aarch64 with a cross compiler and runs tests under qemu-user, on Debian 12 (docs/testing.md, "On aarch64").
+# Installs the compiler and qemu. The libraries are Debian's for arm64, in build/aarch64-root: this machine's own packages
+# and its list of architectures stay as they are.
 #
 # usage: scripts/aarch64.sh [libraries|build|test]      each does what stands before it; default: test
+#        scripts/aarch64.sh serve PROGRAM               asks a program for aarch64 over HTTP, gRPC and OpenAI's API
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-test}
-case $mode in
-  libraries | build | test) ;;
-  *) echo "usage: scripts/aarch64.sh [libraries|build|test]" >&2; exit 2 ;;
+case $mode,$# in
+  test,0 | libraries,1 | build,1 | test,1 | serve,2) ;;
+  *) echo "usage: scripts/aarch64.sh [libraries|build|test|serve PROGRAM]" >&2; exit 2 ;;
 esac
 root=$PWD/build/aarch64-root
 build=$PWD/build/aarch64
 tools=(g++-aarch64-linux-gnu qemu-user)
 libraries=(libc6-dev libstdc++-12-dev libboost-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libspdlog-dev libfmt-dev
   libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev libssl-dev libedit-dev libcurl4-openssl-dev libexpat1-dev
-  libzmq3-dev libmsgpack-dev libgtest-dev libgmock-dev)
+  libzmq3-dev libmsgpack-dev libnghttp2-dev libprotobuf-dev libyaml-dev libgtest-dev libgmock-dev)
 tests=(base_test tensor_test ops_test golden_test)
+server_tests=(
+  tests/protocol/test_http.py::test_live_ready_and_models_ready
+  tests/protocol/test_http.py::test_generate_answers_with_one_object
+  tests/protocol/test_http.py::test_stream_is_server_sent_events
+  tests/protocol/test_http.py::test_metrics_count_what_happened
+  tests/protocol/test_http.py::test_sigterm_lets_streams_finish
+  tests/protocol/test_openai.py::test_chat_answers
+  tests/protocol/test_openai.py::test_events_end_with_done_and_usage_where_it_is_asked_for
+  tests/protocol/test_grpc_stream.py::test_streamed_chunks_concatenate_to_the_whole_text)
 
 install_tools() {
   local missing=() package as_root=()
@@ -32,9 +42,11 @@ install_tools() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-make_root() { # unpacks the libraries and what they need, by an apt that knows nothing of this machine's packages
-  local state=$root.apt package
-  if [ "$(cat "$root/done" 2>/dev/null)" = "${libraries[*]}" ]; then return 0; fi
+# Unpacks the libraries and what they need, by an apt that knows nothing of this machine's packages.
+make_root() {
+  local state=$root.apt package stamp
+  stamp="$root: ${libraries[*]}"
+  if [ "$(cat "$root/done" 2>/dev/null)" = "$stamp" ]; then return 0; fi
   echo "unpacking Debian's libraries for arm64 in ${root#"$PWD"/}"
   rm -rf "$root" "$state"
   mkdir -p "$root" "$state/lists/partial" "$state/archives/partial"
@@ -45,19 +57,61 @@ make_root() { # unpacks the libraries and what they need, by an apt that knows n
   }
   foreign_apt update
   foreign_apt install --download-only --yes --no-install-recommends "${libraries[@]}" >/dev/null
-  for package in "$state"/archives/*.deb; do dpkg-deb --extract "$package" "$root"; done
+  mkdir -p "$root/var/lib/dpkg/info"
+  echo arm64 >"$root/var/lib/dpkg/arch"
+  echo 1 >"$root/var/lib/dpkg/info/format"
+  for package in "$state"/archives/*.deb; do
+    dpkg-deb --extract "$package" "$root"
+    note "$package"
+  done
   rm -rf "$state"
-  echo "${libraries[*]}" >"$root/done"
+  echo "$stamp" >"$root/done"
 }
+
+# Dpkg's notes of what is unpacked, with the places where the files are: `dpkg-query --admindir` and dpkg-shlibdeps answer
+# for the release by them (scripts/sbom.py, scripts/debian_package.py).
+note() { # DEB
+  local base=$root/var/lib/dpkg name control kind
+  control=$(mktemp -d)
+  dpkg-deb --control "$1" "$control"
+  sed '1a Status: install ok installed' "$control/control" >>"$base/status"
+  echo >>"$base/status"
+  name=$(dpkg-deb --field "$1" Package)
+  [ "$(dpkg-deb --field "$1" Multi-Arch)" != same ] || name+=:arm64
+  dpkg-deb --fsys-tarfile "$1" | tar -tf - | sed -nE "s|^\.(/.*[^/])/?\$|$root\1|p" >"$base/info/$name.list"
+  for kind in shlibs symbols; do
+    [ ! -e "$control/$kind" ] || cp "$control/$kind" "$base/info/$name.$kind"
+  done
+  rm -r "$control"
+}
+
+emulator=(qemu-aarch64 -L "$root")
 
 build_all() {
   cmake --preset aarch64 | tail -n 1
   cmake --build "$build" --target inflight "${tests[@]}"
 }
 
+# Asks a server over HTTP, gRPC and OpenAI's API, for metrics too, and ends it while it answers; the demo model.
+serve() { # PROGRAM
+  local folder
+  folder=$(dirname "$(emulated_program "$1")")
+  [ -x .venv/bin/python ] || scripts/install_deps.sh test
+  INFLIGHT_BIN_DIR="$folder" .venv/bin/python -m pytest -q "${server_tests[@]}"
+}
+
+emulated_program() { # PROGRAM: what the tests in Python start, which the emulator runs
+  local folder
+  folder=$(dirname "$1")/../emulated
+  mkdir -p "$folder"
+  printf '#!/bin/sh\nexec %s "%s" "$@"\n' "${emulator[*]}" "$(realpath "$1")" >"$folder/inflight"
+  chmod +x "$folder/inflight"
+  realpath "$folder/inflight"
+}
+
 # What takes minutes under the emulator is left out, and the test of a fork that qemu makes otherwise.
 run_tests() {
-  local emulator=(qemu-aarch64 -L "$root") started=$SECONDS status=0
+  local started=$SECONDS status=0
   emulated() { # TEST FILTER
     "${emulator[@]}" "$build/bin/$1" --gtest_brief=1 --gtest_filter="$2" || status=1
   }
@@ -69,10 +123,9 @@ run_tests() {
   "${emulator[@]}" -cpu cortex-a53 "$build/bin/ops_test" --gtest_brief=1 --gtest_filter='CpuFeaturesTest.*:FindOpsTest.*' || status=1
   NM=aarch64-linux-gnu-nm tests/ops/check_isa_objects.sh $(find "$build/src/ops/cpu" -name 'isa_*.o') || status=1
   emulated golden_test 'Models/IntegerGoldenTest.*:Models/GoldenTest.EveryRoadGivesTheSameWeights/*'
-  # The tests in Python start a program `inflight` that is run by the emulator.
-  mkdir -p "$build/emulated"
-  printf '#!/bin/sh\nexec %s "%s" "$@"\n' "${emulator[*]}" "$build/bin/inflight" >"$build/emulated/inflight"
-  chmod +x "$build/emulated/inflight"
+  [ -x .venv/bin/python ] || scripts/install_deps.sh test
+  .venv/bin/python -m pytest -q tests/scripts/test_glibc_stubs.py -k aarch64 || status=1
+  serve "$build/bin/inflight" || status=1
   INFLIGHT_BIN_DIR="$build/emulated" .venv/bin/python -m pytest -q tests/upgrade \
     -k 'engine or checkpoint or journal or conversation' || status=1
   echo "tests on aarch64: status $status, $((SECONDS - started)) s"
@@ -82,5 +135,9 @@ run_tests() {
 install_tools
 make_root
 if [ "$mode" = libraries ]; then exit 0; fi
+if [ "$mode" = serve ]; then
+  serve "$2"
+  exit
+fi
 build_all
 if [ "$mode" = test ]; then run_tests; fi

@@ -7,7 +7,8 @@ usage: scripts/check_release.py DIST [--same-as OTHER] [--glibc 2.28] [--program
   files       each package of PRODUCTS, its bill of materials and SHA256SUMS, of one version, and nothing else; those of
               inflight-cuda may be missing
   sums        SHA256SUMS names each of them with its digest
-  program     a package has its program or library, with the same bytes in all packages of a product
+  program     a package has its program or library, for the machine of the file's name and with the same bytes in all
+              packages of a product
   materials   a product's bill is the one in its packages, names the program's digest, and has what SPDX 2.3 requires
   libraries   each loads the C library alone; libinflight.so also the C++ library, the program with CUDA also cuBLASLt
   glibc       no function of a C library newer than the wheel's name says, or than --glibc; those that are newer are
@@ -30,6 +31,8 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+
+from machines import machine_of
 
 SUMS = "SHA256SUMS"
 SIGNATURES = (f"{SUMS}.asc", f"{SUMS}.minisig")
@@ -175,9 +178,21 @@ def check_sums(release):
 def check_program(release):
     for name, found in release.products.items():
         yield from (f"{name}: there is none in the {kind}" for kind in found.packages if kind not in found.programs)
+        for kind, program in found.programs.items():
+            yield from faults_of_machine(found.packages[kind].name, program)
         digests = {kind: sha256(program) for kind, program in found.programs.items()}
         if len(set(digests.values())) > 1:
             yield f"{name}: they differ: " + ", ".join(f"{kind} {digest[:12]}" for kind, digest in digests.items())
+
+
+def faults_of_machine(name, program):
+    try:
+        machine = machine_of(program)
+    except ValueError as error:
+        yield f"{name} has {error}"
+        return
+    if not re.search(rf"[_-]({machine.name}|{machine.debian})\.", name):
+        yield f"{name} has a program for {machine.name}"
 
 
 def check_materials(release):
@@ -218,8 +233,8 @@ def check_libraries(programs):
 
 def newer_symbols(program, limit):
     """[(version, symbol)] that the program takes from a C library newer than `limit`, the newest first."""
-    found = re.findall(r"\*UND\*\s+\S+\s+\(?GLIBC_([\d.]+)\)?\s+(\S+)", output("objdump", "-T", program))
-    newer = [(version, name) for version, name in found if number(version) > limit]
+    found = re.findall(r"\sUND\s+(\S+)@GLIBC_([\d.]+)", output("readelf", "--dyn-syms", "--wide", program))
+    newer = [(version, name) for name, version in found if number(version) > limit]
     return sorted(newer, key=lambda item: (number(item[0]), item[1]), reverse=True)
 
 

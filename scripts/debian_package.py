@@ -11,6 +11,8 @@ import re
 import subprocess
 import tempfile
 
+from machines import machine_of
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAINTAINER = "The Inflight authors <inflight@packages.invalid>"
 SUMMARY = "LLM inference server with the contract of Triton's TensorRT-LLM backend"
@@ -34,7 +36,7 @@ class Package:
     name: str
     tree: dict  # {path below /: File}
     fields: str  # of its control file, the description with them; `Depends` has {libraries} for those that it loads
-    binaries: tuple  # paths in `tree` that load libraries
+    binaries: tuple  # paths in `tree` that load libraries, of the machine that the package is for
     scripts: dict = dataclasses.field(default_factory=dict)  # {postinst: path of its text}
     control: dict = dataclasses.field(default_factory=dict)  # {triggers: text}
 
@@ -151,12 +153,12 @@ def plugin(files, version):
 
 def write(package, version, folder, level):
     """The path of the file, which is in `folder`."""
-    architecture = output("dpkg", "--print-architecture").strip()
-    path = folder / f"{package.name}_{version}_{architecture}.deb"
+    machine = machine_of(package.tree[package.binaries[0]].content)
+    path = folder / f"{package.name}_{version}_{machine.debian}.deb"
     tree = dict(sorted(package.tree.items()))
     with tempfile.TemporaryDirectory() as work:
         root = pathlib.Path(work, "root")
-        for name, file in {**tree, **control_files(package, tree, version, architecture, work)}.items():
+        for name, file in {**tree, **control_files(package, tree, version, machine, work)}.items():
             target = root / name
             target.parent.mkdir(parents=True, exist_ok=True)
             if file.link_to:
@@ -175,11 +177,11 @@ def write(package, version, folder, level):
     return path
 
 
-def control_files(package, tree, version, architecture, work):
+def control_files(package, tree, version, machine, work):
     size = sum(len(file.content) for file in tree.values())
-    libraries = loaded_packages([tree[name].content for name in package.binaries], package.name, work)
+    libraries = loaded_packages([tree[name].content for name in package.binaries], package.name, machine, work)
     files = {"control": File((
-        f"Package: {package.name}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: {MAINTAINER}\n"
+        f"Package: {package.name}\nVersion: {version}\nArchitecture: {machine.debian}\nMaintainer: {MAINTAINER}\n"
         f"Installed-Size: {-(-size // 1024)}\nPriority: optional\n{package.fields.replace('{libraries}', libraries)}"
     ).encode())}  # fmt: skip
     for name, text in package.control.items():
@@ -197,11 +199,11 @@ def control_files(package, tree, version, architecture, work):
 
 def least_glibc(program):
     """(2, 36): the newest version of a function that it takes from the C library."""
-    versions = re.findall(r"GLIBC_(\d+)\.(\d+)", output("objdump", "-T", program))
+    versions = re.findall(r"@GLIBC_(\d+)\.(\d+)", output("readelf", "--dyn-syms", "--wide", program))
     return max((int(major), int(minor)) for major, minor in versions)
 
 
-def loaded_packages(binaries, name, work):
+def loaded_packages(binaries, name, machine, work):
     """By dpkg-shlibdeps: the packages of the libraries that they load, by the versions of their symbols. A library that no
     package of the system has, as those of CUDA, is passed over. The C library of their newest function is enough, though it
     has what the building system's has elsewhere, such as pthread_create, in another file."""
@@ -211,7 +213,10 @@ def loaded_packages(binaries, name, work):
     for i, content in enumerate(binaries):
         (base / f"binary{i}").write_bytes(content)
     named = [f"-ebinary{i}" for i in range(len(binaries))]
-    found = output("dpkg-shlibdeps", "-O", "--ignore-missing-info", *named, cwd=base)
+    if machine.root is not None:
+        named += [f"--admindir={machine.root}/var/lib/dpkg", *(f"-l{folder}" for folder in machine.library_folders)]
+    found = output("dpkg-shlibdeps", "-O", "--ignore-missing-info", *named, cwd=base,
+                   env=dict(os.environ, DEB_HOST_ARCH=machine.debian))  # fmt: skip
     least = max(least_glibc(base / f"binary{i}") for i in range(len(binaries)))
     found = re.sub(r"\blibc6 \(>= [\d.]+\)", f"libc6 (>= {least[0]}.{least[1]})", found)
     return found.strip().removeprefix("shlibs:Depends=")

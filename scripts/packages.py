@@ -14,6 +14,7 @@ usage: scripts/packages.py STAGE --output DIR [--cuda] [--level N]
 
 With --cuda the program is one for NVIDIA GPUs: its tarball, Debian package and bill are named inflight-cuda, and no others
 are made. Bills of the library and the plug-in are expected in STAGE as share/doc/NAME/NAME.spdx.json (scripts/sbom.py).
+MACHINE and ARCHITECTURE are those that the program is for.
 
 Equal stages give equal bytes: entries are sorted, owners are root's, times are SOURCE_DATE_EPOCH or else that of the
 commit. THIRD-PARTY.txt in each has the licences of what is linked into it, by its bill of materials.
@@ -27,7 +28,6 @@ import io
 import json
 import os
 import pathlib
-import platform
 import re
 import shutil
 import sys
@@ -37,6 +37,7 @@ import zipfile
 
 import debian_package
 from debian_package import ROOT, SUMMARY, File, epoch, least_glibc, output
+from machines import machine_of
 
 import changelog
 
@@ -63,10 +64,10 @@ def files_below(stage, parts):
     return files
 
 
-def in_order(files, doc, name):
+def in_order(files, doc, name, machine):
     """`files` with the licences of what the bill `name` in `doc` lists."""
     bill = f"{doc}/{name}.spdx.json"
-    files[f"{doc}/THIRD-PARTY.txt"] = File(third_party(json.loads(files[bill].content)).encode())
+    files[f"{doc}/THIRD-PARTY.txt"] = File(third_party(json.loads(files[bill].content), machine).encode())
     return dict(sorted(files.items()))
 
 
@@ -76,19 +77,19 @@ def program_files(stage):
         if name not in files:
             sys.exit(f"packages.py: {stage / name} is not there; {stage} is to be what cmake --install --component program wrote")
     files[f"{DOC}/CHANGELOG.md"] = File(changelog.collected().encode())
-    return in_order(files, DOC, "inflight")
+    return in_order(files, DOC, "inflight", machine_of(files["bin/inflight"].content))
 
 
-def library_files(stage):
+def library_files(stage, machine):
     """None where the library was not installed."""
     if not list(stage.rglob("libinflight.so")):
         return None
     files = files_below(stage, ("include", "lib", f"{DOC}/examples", f"{DOC}/docs/embedding.md", "share/doc/libinflight-dev"))
     files = {name: file for name, file in files.items() if "/backends/" not in name}
-    return in_order(files, "share/doc/libinflight-dev", "libinflight-dev")
+    return in_order(files, "share/doc/libinflight-dev", "libinflight-dev", machine)
 
 
-def plugin_files(stage):
+def plugin_files(stage, machine):
     """None where the plug-in was not installed."""
     found = list(stage.rglob(debian_package.PLUGIN))
     if not found:
@@ -96,10 +97,10 @@ def plugin_files(stage):
     doc = "share/doc/inflight-triton-backend"
     files = files_below(stage, (found[0].relative_to(stage), doc))
     files[f"{doc}/triton-plugin.md"] = File((ROOT / "docs/triton-plugin.md").read_bytes())
-    return in_order(files, doc, "inflight-triton-backend")
+    return in_order(files, doc, "inflight-triton-backend", machine)
 
 
-def third_party(document):
+def third_party(document, machine):
     """Copyright and licence of each package that is in the program, whole or by its headers."""
     inside = ("STATIC_LINK", "BUILD_DEPENDENCY_OF")
     ids = {relation[end] for relation in document["relationships"] if relation["relationshipType"] in inside
@@ -111,12 +112,15 @@ def third_party(document):
         if package["SPDXID"] not in ids:
             continue
         name, rule = package["name"], "=" * 100
-        text += f"\n{rule}\n{name} {package.get('versionInfo', '')}".rstrip() + f"\n{rule}\n\n" + copyright_of(name)
+        text += f"\n{rule}\n{name} {package.get('versionInfo', '')}".rstrip() + f"\n{rule}\n\n" + copyright_of(name, machine)
     return text
 
 
-def copyright_of(name):
+def copyright_of(name, machine):
+    """Of a package for that machine, or else of this one, as the cross compiler's are."""
     paths = [pathlib.Path("/usr/share/doc", name, "copyright"), ROOT / "build/static-deps/copyright" / name]
+    if machine.root is not None:
+        paths[:1] = [machine.root / f"usr/share/doc/{name}/copyright", machine.root / "static-deps/copyright" / name, *paths[:1]]
     nvcc = shutil.which("nvcc")
     if name.startswith("libcud") and nvcc:  # an archive of the toolkit: NVIDIA's, or that of its packages for Python
         toolkit = pathlib.Path(nvcc).resolve().parent.parent
@@ -207,7 +211,7 @@ def digest(content):
 
 def platform_of(program):
     """Releases say which glibc they need; what loads other libraries of the distribution is for this machine alone."""
-    machine = platform.machine()
+    machine = machine_of(program.read_bytes()).name
     if not is_whole(program):
         return f"linux_{machine}"
     major, minor = least_glibc(program)
@@ -223,18 +227,20 @@ def main():
     args = parser.parse_args()
     files = program_files(args.stage)
     program = args.stage / "bin/inflight"
-    version = output(program, "--version").split()[1]
+    machine = machine_of(files["bin/inflight"].content)
+    bill = json.loads(files[f"{DOC}/inflight.spdx.json"].content)
+    (version,) = (package["versionInfo"] for package in bill["packages"] if package["name"] == "inflight")
     cublas = cublas_of(program) if args.cuda else None
     args.output.mkdir(parents=True, exist_ok=True)
     name = "inflight-cuda" if args.cuda else "inflight"
-    tarball = args.output / f"{name}-{version}-linux-{platform.machine()}.tar.gz"
+    tarball = args.output / f"{name}-{version}-linux-{machine.name}.tar.gz"
     write_tarball(files, tarball.name.removesuffix(".tar.gz"), tarball, args.level)
     made, bills = [tarball], {name: files[f"{DOC}/inflight.spdx.json"]}
     debs = [debian_package.server(files, version, cublas)]
     if not args.cuda:
         made.append(write_wheel(files, version, platform_of(program), args.output, args.level))
         for files_of, make in ((library_files, debian_package.library), (plugin_files, debian_package.plugin)):
-            found = files_of(args.stage)
+            found = files_of(args.stage, machine)
             if found:
                 debs.append(make(found, version))
                 bills[debs[-1].name] = found[f"share/doc/{debs[-1].name}/{debs[-1].name}.spdx.json"]

@@ -12,7 +12,8 @@ named with version, licence and SHA-256; and with it, by what they are to it:
                        built, the source packages
   BUILD_DEPENDENCY_OF  packages whose headers its sources include: header-only libraries are in it too
 
-A library that no package of the system has, as those of CUDA, is listed by its file's name and SHA-256. The time is
+A library that no package of the system has, as those of CUDA, is listed by its file's name and SHA-256. Packages of a
+program for another machine are those that scripts/aarch64.sh unpacked, and the cross compiler's. The time is
 SOURCE_DATE_EPOCH where that is set.
 """
 
@@ -29,6 +30,8 @@ import sys
 import urllib.parse
 import uuid
 
+from machines import machine_of
+
 NO_ASSERTION = "NOASSERTION"
 LICENCE = "Apache-2.0"
 NAMESPACE = uuid.UUID("6f1c2a52-7a0e-5d0b-9d6e-3a1f0c5b7e11")  # of the documents' names; drawn once
@@ -43,9 +46,17 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def shared_libraries(program):
-    """Files that the loader takes for it."""
-    return {pathlib.Path(path) for path in re.findall(r"(?:^|=>)\s*(/\S+) \(0x", output("ldd", program), re.MULTILINE)}
+def shared_libraries(program, machine):
+    """Files that the loader takes for it; those for another machine as it would there."""
+    if machine.root is None:
+        return {pathlib.Path(path) for path in re.findall(r"(?:^|=>)\s*(/\S+) \(0x", output("ldd", program), re.MULTILINE)}
+    found, waiting = set(), [program]
+    while waiting:
+        needed = re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "--dynamic", waiting.pop()))
+        paths = [folder / name for name in needed for folder in machine.library_folders]
+        waiting += {path for path in paths if path.exists()} - found
+        found.update(waiting)
+    return found
 
 
 def cached(build, name):
@@ -62,30 +73,46 @@ def archives(build, target):
     """Archives of others in the command that links it; ours have paths in the build folder."""
     link = ninja(build, "commands", target).splitlines()[-1].split()
     runtime = [name for name in ("libstdc++", "libgcc") if f"-static-{name}" in link]
-    named = [output("c++", f"-print-file-name={name}.a").strip() for name in runtime]
+    compiler = next(word for word in link if word not in (":", "&&"))
+    named = [output(compiler, f"-print-file-name={name}.a").strip() for name in runtime]
     return {pathlib.Path(os.path.normpath(word)) for word in link + named if word.startswith("/") and word.endswith(".a")}
 
 
-def headers(build, target):
-    """Headers outside of the checkout that its sources include."""
+def headers(build, target, machine):
+    """Headers of the distribution that its sources include."""
     objects = set(ninja(build, "inputs", target).splitlines())
     found, wanted = set(), False
+    systems = ("/usr/",) if machine.root is None else ("/usr/", f"{machine.root}/usr/")
     for line in ninja(build, "deps").splitlines():
         if not line.startswith(" "):
             wanted = line.split(":")[0] in objects
-        elif wanted and line.strip().startswith("/usr/"):
-            found.add(pathlib.Path(os.path.normpath(line.strip())))
+        elif wanted:
+            path = os.path.normpath(build.absolute() / line.strip())  # ccache makes those below the checkout relative
+            if path.startswith(systems):
+                found.add(pathlib.Path(path))
     return found
 
 
-def owners(files):
+def packages_of(files, machine):
+    """{file: SPDX package of the distribution that has it}."""
+    root = machine.root
+    theirs = {file for file in files if root is not None and file.is_relative_to(root)}
+    found = {}
+    for some, query in ((files - theirs, ("dpkg-query",)), (theirs, ("dpkg-query", f"--admindir={root}/var/lib/dpkg"))):
+        owned = owners(some, query)
+        packages = debian_packages(set(owned.values()), query)
+        found |= {file: packages[name.split(":")[0]] for file, name in owned.items()}
+    return found
+
+
+def owners(files, query):
     """{file: name of the package that has it}. dpkg knows a file of /usr/lib under /lib or under /usr/lib."""
     asked = {}
     for file in files:
         for path in {file, file.resolve()}:
             bare = str(path).removeprefix("/usr")
             asked |= {bare: file, "/usr" + bare: file}
-    lines = output("dpkg-query", "--search", *sorted(asked), check=False).splitlines() if asked else []
+    lines = output(*query, "--search", *sorted(asked), check=False).splitlines() if asked else []
     found = {}
     for line in lines:
         packages, _, path = line.partition(": ")
@@ -94,12 +121,12 @@ def owners(files):
     return found
 
 
-def debian_packages(names):
+def debian_packages(names, query):
     """SPDX packages of installed ones, by name."""
     system = platform.freedesktop_os_release()["ID"]
     form = "\t".join(f"${{{field}}}" for field in FIELDS) + "\n"
     found = {}
-    for line in output("dpkg-query", "--show", f"--showformat={form}", *sorted(names)).splitlines() if names else []:
+    for line in output(*query, "--show", f"--showformat={form}", *sorted(names)).splitlines() if names else []:
         name, version, architecture, source, source_version, homepage = line.split("\t")
         bare = name.split(":")[0]
         found[bare] = package(bare, version, system, architecture) | {
@@ -139,28 +166,35 @@ def sources_built_here(files):
     return found
 
 
-def linked(files, relationship):
+def linked(files, relationship, machine):
     """[(SPDX package, relationship)] of libraries."""
     built = sources_built_here(files)
-    owned = owners(files - built.keys())
+    owned = packages_of(files - built.keys(), machine)
     found = {item["SPDXID"]: item for item in built.values()}
-    found |= {item["SPDXID"]: item for item in debian_packages(set(owned.values())).values()}
+    found |= in_order(owned.values())
     for file in sorted(files - built.keys() - owned.keys()):
         item = unknown(file.name) | {"checksums": [{"algorithm": "SHA256", "checksumValue": sha256(file)}]}
         found[item["SPDXID"]] = item
     return [(item, relationship) for item in found.values()]
 
 
+def in_order(packages):
+    """{SPDXID: package}, each once."""
+    return {item["SPDXID"]: item for item in sorted(packages, key=lambda item: item["name"])}
+
+
 def document(build, program, target="bin/inflight", name="inflight"):
-    digest = sha256(program)
+    digest, machine = sha256(program), machine_of(program.read_bytes())
     version = cached(build, "CMAKE_PROJECT_VERSION")
     ours = unknown(name) | {
         "versionInfo": version, "licenseConcluded": LICENCE, "licenseDeclared": LICENCE, "packageFileName": program.name,
         "supplier": "Organization: Inflight", "primaryPackagePurpose": "APPLICATION" if target == "bin/inflight" else "LIBRARY",
         "checksums": [{"algorithm": "SHA256", "checksumValue": digest}],
     }  # fmt: skip
-    parts = linked(shared_libraries(program), "DYNAMIC_LINK") + linked(archives(build, target), "STATIC_LINK")
-    parts += [(item, "BUILD_DEPENDENCY_OF") for item in debian_packages(set(owners(headers(build, target)).values())).values()]
+    parts = linked(shared_libraries(program, machine), "DYNAMIC_LINK", machine)
+    parts += linked(archives(build, target), "STATIC_LINK", machine)
+    included = packages_of(headers(build, target, machine), machine)
+    parts += [(item, "BUILD_DEPENDENCY_OF") for item in in_order(included.values()).values()]
     relations = [("SPDXRef-DOCUMENT", "DESCRIBES", ours["SPDXID"])]
     for item, kind in parts:
         pair = (item["SPDXID"], ours["SPDXID"])

@@ -4,10 +4,16 @@
 # Debian's own sources, for binaries and the plug-in that link everything but the C library and cuBLASLt statically
 # (-DINFLIGHT_STATIC=ON, preset cuda-release). Debian's patches are applied.
 #
-# usage: scripts/static_deps.sh [PREFIX]     default: build/static-deps
+# usage: scripts/static_deps.sh [PREFIX [TOOLCHAIN]]     default: build/static-deps, by this machine's compiler
+#   TOOLCHAIN  a file of CMake, cmake/aarch64.cmake: archives for that machine, which go into its folder of libraries
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=$(realpath -m "${1:-build/static-deps}")
+toolchain=()
+if [ $# -gt 1 ]; then
+  toolchain=(-DCMAKE_TOOLCHAIN_FILE="$(realpath "$2")")
+  export DEB_HOST_ARCH=arm64  # whose flags dpkg-buildflags gives
+fi
 packages=(fmtlib spdlog simdjson mimalloc protobuf)
 ! cmp -s scripts/static_deps.sh "$prefix/done" || exit 0
 
@@ -43,7 +49,7 @@ build() { # NAME OPTION...
   shift
   cmake -S "$work"/source/"$name"-*/ -B "$work/$name" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF \
     -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_INSTALL_LIBDIR=lib \
-    -DCMAKE_PREFIX_PATH="$prefix" "$@" >"$work/$name.log"
+    -DCMAKE_PREFIX_PATH="$prefix" "${toolchain[@]}" "$@" >"$work/$name.log"
   cmake --build "$work/$name" --target install >>"$work/$name.log" || { tail -30 "$work/$name.log" >&2; exit 1; }
   local version
   version=$(dpkg-parsechangelog -l "$work"/source/"$name"-*/debian/changelog -S Version)

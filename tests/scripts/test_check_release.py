@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -16,8 +17,10 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUMS, BILL = "SHA256SUMS", "inflight.spdx.json"
-TARBALL, DEB = "inflight-1.2.3-linux-x86_64.tar.gz", "inflight_1.2.3_amd64.deb"
-WHEEL = "inflight-1.2.3-py3-none-manylinux_2_99_x86_64.whl"
+MACHINE = platform.machine()
+ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[MACHINE]
+TARBALL, DEB = f"inflight-1.2.3-linux-{MACHINE}.tar.gz", f"inflight_1.2.3_{ARCHITECTURE}.deb"
+WHEEL = f"inflight-1.2.3-py3-none-manylinux_2_99_{MACHINE}.whl"
 LIBRARIES = {"libinflight-dev": "usr/lib/x86_64-linux-gnu/libinflight.so.1.2.3",
              "inflight-triton-backend": "opt/tritonserver/backends/tensorrtllm/libtriton_tensorrtllm.so"}  # fmt: skip
 pytestmark = pytest.mark.skipif(
@@ -69,9 +72,9 @@ def write_deb(dist, package, files):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
     (root / "DEBIAN").mkdir()
-    control = f"Package: {package}\nVersion: 1.2.3\nArchitecture: amd64\nMaintainer: x <x@example.org>\nDescription: x\n"
+    control = f"Package: {package}\nVersion: 1.2.3\nArchitecture: {ARCHITECTURE}\nMaintainer: x <x@example.org>\nDescription: x\n"
     (root / "DEBIAN/control").write_text(control)
-    path = dist / f"{package}_1.2.3_amd64.deb"
+    path = dist / f"{package}_1.2.3_{ARCHITECTURE}.deb"
     call("dpkg-deb", "--build", "--root-owner-group", root, path, env={**os.environ, "SOURCE_DATE_EPOCH": "1"})
 
 
@@ -147,7 +150,7 @@ def test_sums(dist):
 
 
 def test_files_that_are_missing_strange_or_of_another_version(dist):
-    (dist / DEB).rename(dist / "inflight_1.2.4_amd64.deb")
+    (dist / DEB).rename(dist / f"inflight_1.2.4_{ARCHITECTURE}.deb")
     (dist / "notes.txt").write_text("")
     (dist / WHEEL).unlink()
     faults = failed(check(dist))["files"]
@@ -160,6 +163,18 @@ def test_another_program_in_the_wheel(tmp_path, program):
     found = failed(check(write_release(tmp_path / "dist", program(), in_wheel=program("-O2", "-DX", "-g"))))
     assert found["program"][0].startswith("inflight: they differ: tarball ")
     assert found["materials"] == [f"{BILL} does not name the program in the wheel by its SHA-256"]
+
+
+def test_a_program_for_another_machine_than_the_name_says(tmp_path, program):
+    content = program()
+    other = {"x86_64": "aarch64", "aarch64": "x86_64"}[MACHINE]
+    number = {"x86_64": 62, "aarch64": 183}[other].to_bytes(2, "little")  # e_machine of the ELF header
+    found = failed(check(write_release(tmp_path / "dist", content, libraries={
+        "libinflight-dev": content[:18] + number + content[20:], "inflight-triton-backend": content[4:]})))  # fmt: skip
+    assert found["program"] == [
+        f"libinflight-dev_1.2.3_{ARCHITECTURE}.deb has a program for {other}",
+        f"inflight-triton-backend_1.2.3_{ARCHITECTURE}.deb has no program for x86_64 or aarch64",
+    ]
 
 
 def test_a_bill_that_is_of_another_program_or_is_none(tmp_path, program):
@@ -191,13 +206,14 @@ def test_other_libraries_and_size(tmp_path, program):
 
 
 def test_a_library_that_is_missing_or_has_another_name(tmp_path, dist):
-    (dist / "libinflight-dev_1.2.3_amd64.deb").unlink()
+    library = f"libinflight-dev_1.2.3_{ARCHITECTURE}.deb"
+    (dist / library).unlink()
     sum_up(dist)
     assert failed(check(dist)) == {"files": ["libinflight-dev: 0 files of the kind deb, one is needed"]}
     nameless = tmp_path / "nameless"
     nameless.mkdir()
     write_deb(nameless, "libinflight-dev", {"usr/lib/libinflight.so": b"not the file but its link"})
-    shutil.copy(nameless / "libinflight-dev_1.2.3_amd64.deb", dist)
+    shutil.copy(nameless / library, dist)
     sum_up(dist)
     assert failed(check(dist)) == {
         "program": ["libinflight-dev: there is none in the deb"],
@@ -214,7 +230,7 @@ def test_the_package_for_gpus_may_be_missing_but_not_a_part_of_it(dist, program)
         "files": ["inflight-cuda: 0 files of the kind tarball, one is needed", "inflight-cuda.spdx.json is missing"],
         "materials": ["inflight-cuda.spdx.json is missing"],
     }
-    tarball = dist / "inflight-cuda-1.2.3-linux-x86_64.tar.gz"
+    tarball = dist / f"inflight-cuda-1.2.3-linux-{MACHINE}.tar.gz"
     write_tarball(tarball, {"bin/inflight": content, f"share/doc/inflight/{BILL}": bill})
     (dist / "inflight-cuda.spdx.json").write_bytes(bill)
     sum_up(dist)

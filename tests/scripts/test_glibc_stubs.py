@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/glibc_stubs.py and src/old_glibc: a program that is linked by them needs no newer C library, and runs.
 
-What the linker bound a program to, objdump says.
+What the linker bound a program to, objdump says. Where Debian's cross compiler for aarch64 is, the same is shown of that.
 """
 
+import dataclasses
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -56,21 +58,40 @@ def call(*command):
     return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, check=True).stdout
 
 
+@dataclasses.dataclass(frozen=True)
+class Target:
+    prefix: str  # of the compiler's programs
+    emulator: tuple
+
+
+AARCH64 = Target("aarch64-linux-gnu-", ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"))
+without_it = pytest.mark.skipif(
+    not (shutil.which("aarch64-linux-gnu-g++") and shutil.which("qemu-aarch64")),
+    reason="shows programs for aarch64, whose compiler and emulator scripts/aarch64.sh installs",
+)
+
+
+@pytest.fixture(scope="module", params=[Target("", ()), pytest.param(AARCH64, marks=without_it)], ids=["here", "aarch64"])
+def target(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def work(tmp_path_factory):
+def work(target, tmp_path_factory):
     folder = tmp_path_factory.mktemp("old")
+    compiler = f"{target.prefix}g++"
     (folder / "main.cc").write_text(PROGRAM)
     (folder / "newer.c").write_text("#define _GNU_SOURCE\n#include <unistd.h>\nint main(void) { return gettid() < 0; }\n")
-    call(sys.executable, STUBS, folder / "stubs", "--newest", "2.28")
-    call("g++", "-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", f"-I{ROOT / 'src'}", "-c",
+    call(sys.executable, STUBS, folder / "stubs", "--newest", "2.28", "--compiler", compiler)
+    call(compiler, "-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", f"-I{ROOT / 'src'}", "-c",
          ROOT / "src/old_glibc/functions.cc", "-o", folder / "functions.o")  # fmt: skip
-    call("g++", "-std=c++20", "-O1", "-fPIE", "-pie", "-static-libstdc++", "-static-libgcc", "-Wl,--wrap=__libc_start_main",
+    call(compiler, "-std=c++20", "-O1", "-fPIE", "-pie", "-static-libstdc++", "-static-libgcc", "-Wl,--wrap=__libc_start_main",
          folder / "main.cc", folder / "functions.o", "-o", folder / "program", "-L", folder / "stubs", *MERGED)  # fmt: skip
     return folder
 
 
-def test_it_needs_no_newer_c_library(work):
-    used = re.findall(r"\*UND\*\s+\S+\s+\(?GLIBC_([\d.]+)\)?\s", call("objdump", "-T", work / "program"))
+def test_it_needs_no_newer_c_library(work, target):
+    used = re.findall(r"\*UND\*\s+\S+\s+\(?GLIBC_([\d.]+)\)?\s", call(f"{target.prefix}objdump", "-T", work / "program"))
     assert len(used) > 20
     assert max(tuple(int(part) for part in version.split(".")) for version in used) <= (2, 28)
 
@@ -81,13 +102,13 @@ def test_it_loads_what_older_systems_have_in_libraries_of_their_own(work):
     assert not [name for name in needed if "stdc++" in name or "gcc" in name]
 
 
-def test_it_runs(work):
-    lines = call(work / "program", "text").splitlines()
+def test_it_runs(work, target):
+    lines = call(*target.emulator, work / "program", "text").splitlines()
     assert lines == ["constructed", "OF_THE_PROGRAM=text", "timeout", "No such file or directory", "exists", "destroyed"]
 
 
-def test_what_is_newer_is_an_error_of_the_linker(work):
-    command = ["gcc", work / "newer.c", "-o", work / "newer"]
+def test_what_is_newer_is_an_error_of_the_linker(work, target):
+    command = [f"{target.prefix}gcc", work / "newer.c", "-o", work / "newer"]
     call(*command)
     done = subprocess.run([*map(str, command), "-L", work / "stubs"], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0

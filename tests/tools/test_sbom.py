@@ -15,11 +15,13 @@ import pytest
 from command import INFLIGHT, ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
+import machines
 import sbom
 
 BUILD = INFLIGHT.parent.parent
 ID = re.compile(r"SPDXRef-[A-Za-z0-9.-]+")
 SHA256 = re.compile(r"[0-9a-f]{64}")
+MACHINE = machines.machine_of(INFLIGHT.read_bytes())
 pytestmark = pytest.mark.skipif(
     not shutil.which("dpkg-query"), reason="this machine has no dpkg-query, which is asked for packages"
 )
@@ -124,9 +126,63 @@ def test_archives_in_the_program_are_listed(tmp_path, document):
 def test_a_library_of_no_package_is_listed_by_its_bytes(tmp_path):
     path = tmp_path / "libcublasLt.so.12"
     path.write_bytes(b"of the vendor")
-    ((package, kind),) = sbom.linked({path}, "DYNAMIC_LINK")
+    ((package, kind),) = sbom.linked({path}, "DYNAMIC_LINK", MACHINE)
     assert (package["name"], kind) == ("libcublasLt.so.12", "DYNAMIC_LINK")
     assert package["checksums"][0]["checksumValue"] == hashlib.sha256(b"of the vendor").hexdigest()
+
+
+@pytest.fixture
+def other(tmp_path, monkeypatch):
+    """Another machine than this one, with a C library and headers in a folder as scripts/aarch64.sh unpacks them."""
+    monkeypatch.setattr(machines, "ROOT", tmp_path)
+    (machine,) = (machine for machine in machines.MACHINES.values() if machine.root is not None)
+    notes = machine.root / "var/lib/dpkg"
+    (notes / "info").mkdir(parents=True)
+    (notes / "arch").write_text(f"{machine.debian}\n")
+    (notes / "info/format").write_text("1\n")
+    files = {"libc6": machine.library_folders[0] / "libc.so.6", "libthing-dev": machine.root / "usr/include/thing"}
+    status = ""
+    for name, file in files.items():
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"")
+        (notes / f"info/{name}:{machine.debian}.list").write_text(f"{file}\n")
+        status += (
+            f"Package: {name}\nStatus: install ok installed\nMaintainer: x\nArchitecture: {machine.debian}\nMulti-Arch: same\n"
+            f"Source: {name}-source (2-1)\nVersion: 2-1+b1\nDescription: x\n\n"
+        )
+    (notes / "status").write_text(status)
+    call("cc", "-shared", "-nostdlib", "-x", "c", "/dev/null", "-o", files["libc6"])
+    return machine, files
+
+
+def test_packages_for_another_machine_are_those_that_were_unpacked_for_it(other, tmp_path):
+    machine, files = other
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
+    call("cc", "-nostartfiles", "-Wl,--no-as-needed", tmp_path / "main.c", "-o", tmp_path / "program")
+    assert sbom.shared_libraries(tmp_path / "program", machine) == {files["libc6"]}
+    ours = pathlib.Path("/usr/include/stdlib.h")
+    found = sbom.packages_of({*files.values(), ours, tmp_path / "main.c"}, machine)
+    assert found.keys() == {*files.values(), ours}
+    assert found[ours]["name"] == "libc6-dev"
+    library = found[files["libc6"]]
+    assert library["externalRefs"][0]["referenceLocator"].endswith(f"/libc6@2-1%2Bb1?arch={machine.debian}")
+    assert library["sourceInfo"] == "built from source package libc6-source 2-1"
+
+
+def test_headers_for_another_machine_are_found_below_its_folder(other, tmp_path):
+    """As ninja tells them: by places that ccache made relative to the build folder, or whole."""
+    machine, files = other
+    build = tmp_path / "build" / machine.name
+    build.mkdir()
+    lines = ["main.o: #deps 3, deps mtime 1 (VALID)", f"    ../{machine.name}-root/usr/include/thing", f"    {tmp_path}/ours.h",
+             "    /usr/include/stdlib.h", "", "other.o: #deps 1, deps mtime 1 (VALID)", "    /usr/include/stdio.h"]  # fmt: skip
+    (build / "deps").write_text("\n".join(lines))
+    (build / "inputs").write_text("main.o\n")
+    ninja = tmp_path / "ninja"
+    ninja.write_text('#!/bin/sh\ncat "$2/$4"\n')
+    ninja.chmod(0o755)
+    (build / "CMakeCache.txt").write_text(f"CMAKE_MAKE_PROGRAM:FILEPATH={ninja}\n")
+    assert sbom.headers(build, "program", machine) == {files["libthing-dev"], pathlib.Path("/usr/include/stdlib.h")}
 
 
 def test_what_is_listed_stands_in_one_order(tmp_path):
@@ -135,7 +191,7 @@ def test_what_is_listed_stands_in_one_order(tmp_path):
     (tmp_path / "archives.tsv").write_text("".join(f"{name}\t{name[3]}\t1-1\n" for name in names))
     for name in names:
         (tmp_path / "lib" / name).touch()
-    found = [package["name"] for package, _ in sbom.linked({tmp_path / "lib" / name for name in names}, "STATIC_LINK")]
+    found = [package["name"] for package, _ in sbom.linked({tmp_path / "lib" / name for name in names}, "STATIC_LINK", MACHINE)]
     assert found == sorted("qwertyuiop")
 
 
