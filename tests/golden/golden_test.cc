@@ -18,6 +18,7 @@
 #include "builder/builder.h"
 #include "builder/hf_config.h"
 #include "constants.h"
+#include "float32_checks.h"
 #include "golden_reference.h"
 #include "model/rope.h"
 #include "model/weight_slots.h"
@@ -121,50 +122,6 @@ std::vector<std::vector<float>> AllLogits(const EnginePtr& engine, const ops::Op
                                           std::span<const size_t> chunks) {
   PagedModel model(engine, table, device, 1, kBlockSize);
   return AllLogits(model, ids, chunks);
-}
-
-struct Difference {
-  float worst = 0;
-  int64_t position = 0;
-  size_t token = 0;
-  float found = 0;
-  float expected = 0;
-};
-
-Difference Compare(const Expected& expected, const std::vector<std::vector<float>>& logits) {
-  Difference out;
-  const size_t vocab = logits.front().size();
-  for (size_t i = 0; i < expected.positions.size(); ++i)
-    for (size_t v = 0; v < vocab; ++v) {
-      const float want = expected.logits[i * vocab + v];
-      const float got = logits[static_cast<size_t>(expected.positions[i])][v];
-      const float difference = std::fabs(want - got);
-      if (!(difference <= out.worst)) out = {difference, expected.positions[i], v, got, want};
-    }
-  return out;
-}
-
-std::string Describe(const Difference& d) {
-  return "position " + std::to_string(d.position) + ", token " + std::to_string(d.token) +
-         ": found " + std::to_string(d.found) + ", expected " + std::to_string(d.expected);
-}
-
-// Greedy continuations of all prompts, decoded in one batch after prefills of different lengths.
-std::vector<std::vector<TokenId>> Greedy(const EnginePtr& engine, const ops::OpTable& table,
-                                         Device& device, const std::vector<Expected>& prompts) {
-  PagedModel model(engine, table, device, prompts.size(), kBlockSize);
-  std::vector<std::vector<TokenId>> ids(prompts.size());
-  for (size_t step = 0; step < prompts.front().greedy.size(); ++step) {
-    std::vector<Piece> pieces;
-    for (size_t s = 0; s < prompts.size(); ++s)
-      pieces.push_back({s, step == 0 ? std::span<const TokenId>(prompts[s].prompt)
-                                     : std::span<const TokenId>(&ids[s].back(), 1)});
-    const auto logits = model.Step(pieces, /*last_only=*/true);
-    for (size_t s = 0; s < prompts.size(); ++s)
-      ids[s].push_back(static_cast<TokenId>(std::max_element(logits[s].begin(), logits[s].end()) -
-                                            logits[s].begin()));
-  }
-  return ids;
 }
 
 // The bytes of every weight, in the order of the slots.
