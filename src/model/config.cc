@@ -249,7 +249,8 @@ float EmbeddingScale(const ModelConfig& config) {
 }
 
 int KvRowDim(const ModelConfig& config, DeviceKind device) {
-  return device == DeviceKind::kCuda ? ops::CudaRowDim(config.head_dim) : config.head_dim;
+  const bool is_padded = device == DeviceKind::kCuda && config.dtype != DType::kF32;
+  return is_padded ? ops::CudaRowDim(config.head_dim) : config.head_dim;
 }
 
 DType KvDType(const ModelConfig& config) {

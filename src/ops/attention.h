@@ -96,8 +96,8 @@ struct QkvRopeKvParams {
   int64_t q_stride = 0;  // elements from one token's q to the next; 0 = num_heads * kv.row()
 };
 
-// Sizes of heads that CUDA has kernels of attention for. A head of another multiple of 8 is stored,
-// in q and in the cache, with zeros behind it up to the next of these (KvCacheView::row_dim).
+// Sizes of heads that CUDA has 16-bit kernels of attention for. A head of another multiple of 8 is
+// stored for these, in q and in the cache, with zeros up to the next size (KvCacheView::row_dim).
 inline constexpr std::array kCudaHeadDims = {64, 80, 96, 128, 256};
 constexpr int CudaRowDim(int head_dim) {
   for (const int dim : kCudaHeadDims)

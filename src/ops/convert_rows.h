@@ -25,7 +25,7 @@ struct ConvertRowsParams {
   DType x_dtype = DType::kF32;   // f32 | f16 | bf16
   void* y = nullptr;             // [num_rows, width]
   DType y_dtype = DType::kBF16;  // the model's; i8 | i4 | f8e4m3
-  DType dtype = DType::kBF16;    // the model's: f16 | bf16
+  DType dtype = DType::kBF16;    // the model's: f32 | f16 | bf16
   float* scales = nullptr;       // [num_rows], of i8, i4 and f8e4m3
   int64_t num_rows = 0;
   int64_t width = 0;

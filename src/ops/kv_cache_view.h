@@ -9,7 +9,7 @@
 //   bfloat16:         K [block_size/16][head_dim/2][16][2], V [block_size/2][head_dim][2]
 // ops/reference uses the same permutation, so that both can read one cache in tests. CUDA keeps
 // [block_size][row] for K and V of a (block, kv head), also in FP8, where a row is head_dim
-// elements and, of sizes that its kernels of attention do not have, zeros behind them. Block
+// elements and, of sizes that its kernels in 16 bits do not have, zeros behind them. Block
 // contents are never exchanged between devices.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace inflight::ops {
 
 struct KvCacheView {
   std::byte* data = nullptr;
-  DType dtype = DType::kF32;  // f32 | f16 | bf16; on CUDA f16 | bf16 | f8e4m3
+  DType dtype = DType::kF32;  // f32 | f16 | bf16; on CUDA also f8e4m3
   int num_layers = 0;
   int64_t num_blocks = 0;
   int num_kv_heads = 0;

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/attention_kernels.h"
+#include "ops/cuda/paged.h"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -23,6 +24,10 @@ Status ValidateCache(const KvCacheView& kv) {
         "kv.head_dim: got {} in rows of {}; there are GPU kernels for multiples of 8 up "
         "to {}, in rows of CudaRowDim",
         kv.head_dim, kv.row(), kCudaHeadDims.back()));
+  return Status::Ok();
+}
+
+Status ValidateBlocks(const KvCacheView& kv) {
   constexpr std::array kBlockSizes = {16, 32, 64, 128};
   if (std::ranges::count(kBlockSizes, kv.block_size) == 0)
     return Unimplemented(fmt::format(
@@ -165,9 +170,9 @@ Status Prefill(const AttentionParams& p, int num_tree_rows, CudaStream& stream) 
 
 }  // namespace
 
-Status ValidateForAttention(const PagedBatch& batch, const KvCacheView& kv, int num_heads,
-                            const SlidingWindow& sliding, int plan, const CudaStream& stream) {
-  RETURN_IF_ERROR(ValidateCache(kv));
+Status ValidatePaged(const PagedBatch& batch, const KvCacheView& kv, int num_heads,
+                     const SlidingWindow& sliding) {
+  RETURN_IF_ERROR(ValidateBlocks(kv));
   if (kv.num_kv_heads <= 0 || num_heads <= 0 || num_heads % kv.num_kv_heads != 0)
     return InvalidArgument(fmt::format("num_heads: got {}, needed a multiple of the {} kv heads",
                                        num_heads, kv.num_kv_heads));
@@ -175,11 +180,18 @@ Status ValidateForAttention(const PagedBatch& batch, const KvCacheView& kv, int 
       (sliding.window == 0 ? sliding.num_sinks > 0 : sliding.num_sinks >= sliding.window))
     return InvalidArgument(fmt::format("sliding: got a window of {} with {} sinks, needed fewer",
                                        sliding.window, sliding.num_sinks));
+  return ValidateBatch(batch);
+}
+
+Status ValidateForAttention(const PagedBatch& batch, const KvCacheView& kv, int num_heads,
+                            const SlidingWindow& sliding, int plan, const CudaStream& stream) {
+  RETURN_IF_ERROR(ValidateCache(kv));
+  RETURN_IF_ERROR(ValidatePaged(batch, kv, num_heads, sliding));
   if (plan < 0 || plan >= stream.workspace().num_attention_plans)
     return InvalidArgument(
         fmt::format("plan: got {}, this stream was made for {} (ShapeClass::num_windows)", plan,
                     stream.workspace().num_attention_plans));
-  return ValidateBatch(batch);
+  return Status::Ok();
 }
 
 // The stream's plan `params.plan` is of this batch and window (PlanAttention).

@@ -144,12 +144,14 @@ Status ConvertRowsOnGpu(const ConvertRowsParams& p, void* stream) {
   if (p.num_rows == 0 || p.width == 0) return Status::Ok();
   const auto handle = static_cast<cudaStream_t>(stream);
   switch (p.dtype) {
+    case DType::kF32:
+      return LaunchFor<float>(p, handle);
     case DType::kF16:
       return LaunchFor<__half>(p, handle);
     case DType::kBF16:
       return LaunchFor<__nv_bfloat16>(p, handle);
     default:
-      return InvalidArgument("dtype: a model of float16 or bfloat16 is needed");
+      return InvalidArgument("dtype: a model of float32, float16 or bfloat16 is needed");
   }
 }
 

@@ -287,6 +287,7 @@ Status GemmPlans::Tune(std::span<const LinearShape> shapes, CudaStream& stream,
   // Weights are read in turn from more memory than the L2 cache holds, as in a step.
   constexpr int64_t kColdBytes = int64_t{256} << 20;
   for (const LinearShape& shape : shapes) {
+    if (shape.dtype == DType::kF32) continue;  // none of cuBLASLt's (float32/kernels.h)
     GemmParams params = {.dtype = shape.dtype,
                          .y_dtype = shape.y_dtype,
                          .m = GemmBucket(std::max<int64_t>(shape.max_rows, 1)),

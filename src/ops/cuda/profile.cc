@@ -111,11 +111,13 @@ OpTable Profiled(const OpTable& table) {
   wrapped.expert_linear = [](const ExpertLinearParams& p, Stream& s) {
     return Record("expert_linear", TheRecorder().inner.expert_linear, p, s);
   };
-  wrapped.quantize = [](const QuantizeParams& p, Stream& s) {
-    return Record("quantize", TheRecorder().inner.quantize, p, s);
-  };
+  if (table.quantize != nullptr)
+    wrapped.quantize = [](const QuantizeParams& p, Stream& s) {
+      return Record("quantize", TheRecorder().inner.quantize, p, s);
+    };
   wrapped.plan_attention = [](const AttentionPlanParams& p, Stream& s) {
     TheRecorder().is_prefill = p.batch.num_rows > p.batch.num_decode_rows;
+    if (TheRecorder().inner.plan_attention == nullptr) return Status::Ok();
     return Record("plan_attention", TheRecorder().inner.plan_attention, p, s);
   };
   return wrapped;

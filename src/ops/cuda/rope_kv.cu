@@ -12,6 +12,7 @@
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/overlap.cuh"
+#include "ops/cuda/paged.h"
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/vector.cuh"
 
@@ -388,11 +389,48 @@ bool HasWideNorm(const QkvRopeKvParams& p) {
   return p.q_norm.num_elements() > p.kv.head_dim || p.k_norm.num_elements() > p.kv.head_dim;
 }
 
-Status Check(const QkvRopeKvParams& p, const PendingScales& pending) {
+RopeKvArgs ArgsOf(const QkvRopeKvParams& p, const PendingScales& pending) {
+  const KvCacheView& kv = p.kv;
+  const bool has_rope = p.rope.style != RopeStyle::kNone;
+  RopeKvArgs args = {.rows = p.workspace.data,
+                     .token_scales = pending.token.as<const float>(),
+                     .token_factor = pending.factor,
+                     .feature_scales = pending.feature,
+                     .bias = p.bias.as<const float>(),
+                     .q_norm = p.q_norm.as<const float>(),
+                     .k_norm = p.k_norm.as<const float>(),
+                     .norm_eps = p.norm_eps,
+                     .cos_sin = has_rope ? p.rope.cos_sin.as<const float>() : nullptr,
+                     .positions = p.batch.positions.as<const int32_t>(),
+                     .slots = p.batch.slot_mapping.as<const int64_t>(),
+                     .q = p.q.data,
+                     .q_stride = p.q_stride != 0 ? p.q_stride : int64_t{p.num_heads} * kv.row(),
+                     .cache = kv.Keys(p.layer, 0, 0),
+                     .inverse_scales = {1, 1},
+                     .num_heads = p.num_heads,
+                     .num_kv_heads = kv.num_kv_heads,
+                     .head_dim = kv.head_dim,
+                     .row_dim = kv.row(),
+                     .half = has_rope ? p.rope.rotary_dim / 2 : 0,
+                     .block_size = kv.block_size,
+                     .block_shift = -1};
+  if (kv.scales != nullptr)
+    for (int i = 0; i < 2; ++i) args.inverse_scales[i] = 1.0F / kv.scales[2 * p.layer + i];
+  for (int shift = 0; shift < 31; ++shift)
+    if (kv.block_size == 1 << shift) args.block_shift = shift;
+  const bool is_in_place = args.q == args.rows && args.q_stride == p.workspace.shape[1];
+  const bool keeps_q = is_in_place && !has_rope && args.bias == nullptr &&
+                       args.token_scales == nullptr && args.q_norm == nullptr;
+  args.first_head = keeps_q ? p.num_heads : 0;
+  return args;
+}
+
+}  // namespace
+
+Status ValidateRopeKv(const QkvRopeKvParams& p, const PendingScales& pending) {
   const int64_t num_tokens = p.batch.num_tokens;
   const KvCacheView& kv = p.kv;
   const int64_t width = (p.num_heads + 2 * int64_t{kv.num_kv_heads}) * kv.head_dim;
-  RETURN_IF_ERROR(ExpectHalf("workspace", p.workspace.dtype));
   const DType dtype = p.workspace.dtype;
   RETURN_IF_ERROR(Expect("workspace", p.workspace, {dtype}, {num_tokens, width}));
   RETURN_IF_ERROR(Expect("q", p.q, {dtype}, {num_tokens, p.num_heads, kv.row()}));
@@ -432,46 +470,9 @@ Status Check(const QkvRopeKvParams& p, const PendingScales& pending) {
   return Expect("batch.positions", p.batch.positions, {DType::kI32}, {num_tokens});
 }
 
-RopeKvArgs ArgsOf(const QkvRopeKvParams& p, const PendingScales& pending) {
-  const KvCacheView& kv = p.kv;
-  const bool has_rope = p.rope.style != RopeStyle::kNone;
-  RopeKvArgs args = {.rows = p.workspace.data,
-                     .token_scales = pending.token.as<const float>(),
-                     .token_factor = pending.factor,
-                     .feature_scales = pending.feature,
-                     .bias = p.bias.as<const float>(),
-                     .q_norm = p.q_norm.as<const float>(),
-                     .k_norm = p.k_norm.as<const float>(),
-                     .norm_eps = p.norm_eps,
-                     .cos_sin = has_rope ? p.rope.cos_sin.as<const float>() : nullptr,
-                     .positions = p.batch.positions.as<const int32_t>(),
-                     .slots = p.batch.slot_mapping.as<const int64_t>(),
-                     .q = p.q.data,
-                     .q_stride = p.q_stride != 0 ? p.q_stride : int64_t{p.num_heads} * kv.row(),
-                     .cache = kv.Keys(p.layer, 0, 0),
-                     .inverse_scales = {1, 1},
-                     .num_heads = p.num_heads,
-                     .num_kv_heads = kv.num_kv_heads,
-                     .head_dim = kv.head_dim,
-                     .row_dim = kv.row(),
-                     .half = has_rope ? p.rope.rotary_dim / 2 : 0,
-                     .block_size = kv.block_size,
-                     .block_shift = -1};
-  if (kv.scales != nullptr)
-    for (int i = 0; i < 2; ++i) args.inverse_scales[i] = 1.0F / kv.scales[2 * p.layer + i];
-  for (int shift = 0; shift < 31; ++shift)
-    if (kv.block_size == 1 << shift) args.block_shift = shift;
-  const bool is_in_place = args.q == args.rows && args.q_stride == p.workspace.shape[1];
-  const bool keeps_q = is_in_place && !has_rope && args.bias == nullptr &&
-                       args.token_scales == nullptr && args.q_norm == nullptr;
-  args.first_head = keeps_q ? p.num_heads : 0;
-  return args;
-}
-
-}  // namespace
-
 Status RopeKv(const QkvRopeKvParams& p, const PendingScales& pending, CudaStream& stream) {
-  RETURN_IF_ERROR(Check(p, pending));
+  RETURN_IF_ERROR(ExpectHalf("workspace", p.workspace.dtype));
+  RETURN_IF_ERROR(ValidateRopeKv(p, pending));
   if (p.batch.num_tokens == 0) return Status::Ok();
   const RopeKvArgs args = ArgsOf(p, pending);
   const bool is_any = !HasVectors(args) || args.head_dim / (2 * kVector) > kThreads;

@@ -77,7 +77,10 @@ inline PagedCase WithDecode(PagedCase c, const std::vector<int>& seq_lens) {
 }
 
 // Unit roundoff of a dtype: the largest relative error of rounding to nearest.
-inline double Roundoff(DType dtype) { return dtype == DType::kF16 ? 0x1p-11 : 0x1p-8; }
+inline double Roundoff(DType dtype) {
+  if (dtype == DType::kF32) return 0x1p-24;
+  return dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
+}
 
 inline void Check(const Status& status) { ASSERT_TRUE(status.ok()) << status.ToString(); }
 
@@ -332,7 +335,7 @@ class AttentionInputs {
            .num_kv_heads = c_.num_kv_heads,
            .block_size = c_.block_size,
            .head_dim = c_.head_dim,
-           .row_dim = CudaRowDim(c_.head_dim)};
+           .row_dim = c_.kv_dtype == DType::kF32 ? c_.head_dim : CudaRowDim(c_.head_dim)};
     if (c_.kv_dtype == DType::kF8E4M3) kv_.scales = scales_.data();
     std::vector<std::byte> pool(
         kv_.block_bytes() * static_cast<size_t>(num_pool_blocks_) * kNumLayers,
@@ -378,7 +381,8 @@ class AttentionInputs {
   }
 
   void MakeQueries(Random& random) {
-    std::vector<std::byte> q(static_cast<size_t>(num_tokens_ * Stride()) * 2, std::byte{0xff});
+    std::vector<std::byte> q(static_cast<size_t>(num_tokens_ * Stride()) * SizeOf(c_.dtype),
+                             std::byte{0xff});
     for (int64_t t = 0; t < num_tokens_; ++t)
       for (int64_t i = 0; i < int64_t{c_.num_heads} * kv_.row(); ++i) {
         const bool is_behind = i % kv_.row() >= c_.head_dim;
@@ -392,12 +396,13 @@ class AttentionInputs {
     std::vector<float> sink_logits;
     for (int head = 0; head < c_.num_heads; ++head) sink_logits.push_back(c_.SinkLogit(head));
     sink_logits_ = Upload(sink_logits);
-    y_ = Upload(std::vector<std::byte>(static_cast<size_t>(num_tokens_ * Width()) * 2));
+    y_ = Upload(
+        std::vector<std::byte>(static_cast<size_t>(num_tokens_ * Width()) * SizeOf(c_.dtype)));
     Poison();
   }
 
   void Poison() {
-    const std::vector<std::byte> nans(static_cast<size_t>(num_tokens_ * Width()) * 2,
+    const std::vector<std::byte> nans(static_cast<size_t>(num_tokens_ * Width()) * SizeOf(c_.dtype),
                                       std::byte{0xff});
     EXPECT_TRUE(device_.Copy(y_.data(), nans.data(), nans.size()).ok());
   }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "attention_inputs.h"
+#include "ops/cuda/float32/kernels.h"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -41,8 +42,13 @@ class CudaAttentionTest : public testing::Test {
 
   // One step: plan, then attention.
   std::vector<float> Output(AttentionInputs& in, Stream& stream, int plan = 0) {
-    Check(PlanAttention(in.PlanParams(plan), stream));
-    Check(Attention(in.Params(plan), stream));
+    const AttentionParams params = in.Params(plan);
+    if (params.q.dtype == DType::kF32) {
+      Check(float32::Attention(params, stream));
+    } else {
+      Check(PlanAttention(in.PlanParams(plan), stream));
+      Check(Attention(params, stream));
+    }
     Check(inflight::cuda::ToStatus(cudaStreamSynchronize(AsCuda(stream).handle()), "attention"));
     return in.TakeOutput();
   }
@@ -64,7 +70,8 @@ class CudaAttentionTest : public testing::Test {
 constexpr DType kDTypes[][2] = {{DType::kBF16, DType::kBF16},
                                 {DType::kF16, DType::kF16},
                                 {DType::kBF16, DType::kF8E4M3},
-                                {DType::kF16, DType::kF8E4M3}};
+                                {DType::kF16, DType::kF8E4M3},
+                                {DType::kF32, DType::kF32}};
 
 TEST_F(CudaAttentionTest, DecodeOfEveryLengthAroundABlock) {
   for (const int block_size : {16, 32, 64, 128}) {
@@ -413,6 +420,22 @@ TEST_F(CudaAttentionTest, TreesInWindowsAndWithCaps) {
       ExpectCorrect(c);
     }
 }
+
+// Heads of any multiple of 8, which float32 has no rows of other sizes for.
+TEST_F(CudaAttentionTest, Float32OfOtherHeadSizes) {
+  for (const int head_dim : {8, 16, 24, 40, 72, 120, 136, 200, 248})
+    for (const int group : {1, 7}) {
+      PagedCase c = {.dtype = DType::kF32, .kv_dtype = DType::kF32, .num_heads = 2 * group};
+      c.head_dim = head_dim;
+      c.block_size = 32;
+      c.window = group == 7 ? 50 : 0;
+      c.num_sinks = group == 7 ? 3 : 0;
+      c.rows = {{1, 17}, {1, 1025}, {37, 37}, {50, 170}, {1, 129}};
+      c.num_decode_rows = 2;
+      ExpectCorrect(c);
+    }
+}
+
 // The same in little, for compute-sanitizer.
 TEST_F(CudaAttentionTest, TreesInLittle) {
   PagedCase c = {.num_heads = 4, .block_size = 16, .has_trees = true};

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "cuda_test.h"
+#include "ops/cuda/float32/kernels.h"
 #include "tensor/buffer.h"
 #include "tensor/element.h"
 
@@ -10,6 +11,10 @@ namespace {
 
 class CudaEmbedTest : public CudaTest {
  protected:
+  // Of the table of a model's dtype.
+  static Kernel<EmbedParams> EmbedOf(DType dtype) {
+    return dtype == DType::kF32 ? cuda::float32::Embed : cuda::Embed;
+  }
   // Reference rows, rounded once to the dtype, against the kernel's: equal bits.
   void Check(DType dtype, int hidden_size, int num_tokens, bool has_positions, int offset,
              float scale = 1);
@@ -53,14 +58,15 @@ void CudaEmbedTest::Check(DType dtype, int hidden_size, int num_tokens, bool has
   const DeviceTensor y = Output(dtype, {num_tokens, hidden_size}, offset);
   Weight weight = host_table;
   weight.data = device_table.view().data;
-  ASSERT_EQ(cuda::Embed({.ids = device_ids.view(),
-                         .positions = device_at.view(),
-                         .table = weight,
-                         .position_table = has_positions ? device_positions.view() : TensorView{},
-                         .scale = scale,
-                         .y = y.view()},
-                        stream()),
-            Status::Ok());
+  ASSERT_EQ(
+      EmbedOf(dtype)({.ids = device_ids.view(),
+                      .positions = device_at.view(),
+                      .table = weight,
+                      .position_table = has_positions ? device_positions.view() : TensorView{},
+                      .scale = scale,
+                      .y = y.view()},
+                     stream()),
+      Status::Ok());
   Tensor rounded(dtype, {num_tokens, hidden_size});
   for (int64_t i = 0; i < rounded.view().num_elements(); ++i) rounded.Set(i, want.Get(i));
   EXPECT_TRUE(SameBits(y.ToHost().ToFloats(), rounded.ToFloats()))
@@ -70,7 +76,7 @@ void CudaEmbedTest::Check(DType dtype, int hidden_size, int num_tokens, bool has
 }
 
 TEST_F(CudaEmbedTest, RowsAreExactAndPositionsAreRoundedOnce) {
-  for (const DType dtype : {DType::kF16, DType::kBF16})
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32})
     for (const int hidden_size : {1, 8, 37, 768, 4096, 4104, 9000})
       for (const int num_tokens : {1, 3, 70})
         for (const bool has_positions : {false, true})
@@ -78,7 +84,7 @@ TEST_F(CudaEmbedTest, RowsAreExactAndPositionsAreRoundedOnce) {
 }
 
 TEST_F(CudaEmbedTest, RowsAreScaledAndRoundedOnce) {
-  for (const DType dtype : {DType::kF16, DType::kBF16})
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32})
     for (const int hidden_size : {37, 2304, 4104})
       for (const bool has_positions : {false, true})
         for (const float scale : {48.0F, 0.37F})
@@ -94,7 +100,7 @@ TEST_F(CudaEmbedTest, TensorsMayLieAtAnyAddress) {
 // Rows on the device and in pinned host memory, whole vectors and not.
 TEST_F(CudaEmbedTest, TokensWithARowOfTheirOwnHaveThatRow) {
   constexpr int kVocabSize = 16;
-  for (const DType dtype : {DType::kF16, DType::kBF16})
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32})
     for (const int hidden_size : {8, 37, 4096}) {
       const Tensor table = Tensor::Random(dtype, {kVocabSize, hidden_size}, 1);
       const Tensor own = Tensor::Random(dtype, {2, hidden_size}, 2);
@@ -120,7 +126,7 @@ TEST_F(CudaEmbedTest, TokensWithARowOfTheirOwnHaveThatRow) {
                             .prompt_dtype = dtype,
                             .scale = 2,  // of the table's rows alone
                             .y = y.view()};
-      ASSERT_EQ(cuda::Embed(params, stream()), Status::Ok());
+      ASSERT_EQ(EmbedOf(dtype)(params, stream()), Status::Ok());
       const std::vector<float> got = y.ToHost().ToFloats();
       for (int i = 0; i < hidden_size; ++i) {
         ASSERT_EQ(got[static_cast<size_t>(i)], 2 * table.Get(3 * hidden_size + i));
@@ -130,8 +136,8 @@ TEST_F(CudaEmbedTest, TokensWithARowOfTheirOwnHaveThatRow) {
                   2 * table.Get(15 * hidden_size + i));
       }
       EXPECT_TRUE(Intact(y));
-      params.prompt_dtype = DType::kF32;
-      EXPECT_FALSE(cuda::Embed(params, stream()).ok());
+      params.prompt_dtype = dtype == DType::kF32 ? DType::kF16 : DType::kF32;
+      EXPECT_FALSE(EmbedOf(dtype)(params, stream()).ok());
     }
 }
 

@@ -14,7 +14,10 @@ namespace {
 
 using testing::HasSubstr;
 
-using CudaExpertsTest = ExpertsTest;
+class CudaExpertsTest : public ExpertsTest {
+ protected:
+  void ExpectSameBitsAloneAndInBatches(DType dtype);
+};
 
 // Random weights of a layer, on the host and on the GPU.
 struct ExpertLayer {
@@ -84,7 +87,7 @@ TEST_F(CudaExpertsTest, RoutesEqualsToTheFirstAndWhatIsNotANumberSomewhere) {
 }
 
 TEST_F(CudaExpertsTest, BothHalvesAgreeWithTheReference) {
-  for (const DType dtype : {DType::kBF16, DType::kF16})
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
     for (const ExpertCase& c : kExpertCases) {
       SCOPED_TRACE(std::string(c.name) + " " + std::string(DTypeName(dtype)));
       const ExpertLayer layer(device(), c, dtype);
@@ -92,9 +95,10 @@ TEST_F(CudaExpertsTest, BothHalvesAgreeWithTheReference) {
       Route(c, LogitsOf(c), lists);
       const DeviceTensor x = ToDevice(layer.x);
       const DeviceTensor inner = Output(dtype, {c.NumPlaces(), c.inner});
-      ASSERT_EQ(cuda::ExpertGatedLinear(Gated(c, x.view(), lists.view(), layer.device_fc.view(),
-                                              layer.device_fc_bias.view(), inner.view()),
-                                        stream()),
+      const OpTable table = TableOf(dtype);
+      ASSERT_EQ(table.expert_gated_linear(Gated(c, x.view(), lists.view(), layer.device_fc.view(),
+                                                layer.device_fc_bias.view(), inner.view()),
+                                          stream()),
                 Status::Ok());
       const DeviceTensor parts = Output(DType::kF32, {c.NumPlaces(), c.hidden});
       const DeviceTensor y = Output(dtype, {c.num_tokens, c.hidden});
@@ -103,7 +107,7 @@ TEST_F(CudaExpertsTest, BothHalvesAgreeWithTheReference) {
         ExpertLinearParams params = Down(c, inner.view(), lists.view(), layer.device_proj.view(),
                                          layer.device_proj_bias.view(), out->view());
         params.workspace = parts.view();
-        ASSERT_EQ(cuda::ExpertLinear(params, stream()), Status::Ok());
+        ASSERT_EQ(table.expert_linear(params, stream()), Status::Ok());
       }
       if (c.num_tokens == 0) continue;
       const Tensor begins = lists.begins.ToHost();
@@ -328,8 +332,8 @@ TEST_F(CudaExpertsTest, AHolderOfSomeExpertsGivesTheirPartOfTheSum) {
     }
 }
 
-TEST_F(CudaExpertsTest, ATokenHasTheSameBitsAloneAndInBatches) {
-  const DType dtype = DType::kBF16;
+void CudaExpertsTest::ExpectSameBitsAloneAndInBatches(DType dtype) {
+  const OpTable table = TableOf(dtype);
   const ExpertCase all = {"", 700, 5, 2, 128, 64, 1, true, 0, 1};
   const ExpertLayer layer(device(), all, dtype);
   const Tensor logits = LogitsOf(all);
@@ -349,14 +353,14 @@ TEST_F(CudaExpertsTest, ATokenHasTheSameBitsAloneAndInBatches) {
     const DeviceTensor parts = Output(DType::kF32, {c.NumPlaces(), c.hidden});
     const DeviceTensor y = Output(DType::kF32, {num_tokens, c.hidden});
     EXPECT_EQ(
-        cuda::ExpertGatedLinear(Gated(c, device_x.view(), lists.view(), layer.device_fc.view(),
-                                      layer.device_fc_bias.view(), inner.view()),
-                                stream()),
+        table.expert_gated_linear(Gated(c, device_x.view(), lists.view(), layer.device_fc.view(),
+                                        layer.device_fc_bias.view(), inner.view()),
+                                  stream()),
         Status::Ok());
     ExpertLinearParams params = Down(c, inner.view(), lists.view(), layer.device_proj.view(),
                                      layer.device_proj_bias.view(), y.view());
     params.workspace = parts.view();
-    EXPECT_EQ(cuda::ExpertLinear(params, stream()), Status::Ok());
+    EXPECT_EQ(table.expert_linear(params, stream()), Status::Ok());
     return y.ToHost().ToFloats();
   };
   const std::vector<float> whole = run(0, 700);
@@ -365,6 +369,11 @@ TEST_F(CudaExpertsTest, ATokenHasTheSameBitsAloneAndInBatches) {
     EXPECT_TRUE(SameBits(run(first, count), {row, row + std::ptrdiff_t{count} * all.hidden}))
         << count << " tokens from " << first;
   }
+}
+
+TEST_F(CudaExpertsTest, ATokenHasTheSameBitsAloneAndInBatches) {
+  ExpectSameBitsAloneAndInBatches(DType::kBF16);
+  ExpectSameBitsAloneAndInBatches(DType::kF32);
 }
 
 TEST_F(CudaExpertsTest, ALimitHidesNoNaN) {

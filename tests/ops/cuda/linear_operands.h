@@ -36,6 +36,12 @@ inline constexpr LinearDTypes kLinearDTypes[] = {
     {DType::kBF16, DType::kI8, DType::kBF16},       {DType::kF16, DType::kI8, DType::kF16},
     {DType::kBF16, DType::kI4, DType::kBF16},       {DType::kF16, DType::kI4, DType::kF16}};
 
+// These, and what models in float32 have.
+inline constexpr LinearDTypes kModelDTypes[] = {
+    kLinearDTypes[0], kLinearDTypes[1], kLinearDTypes[2],
+    kLinearDTypes[3], kLinearDTypes[4], kLinearDTypes[5],
+    kLinearDTypes[6], kLinearDTypes[7], {DType::kF32, DType::kF32, DType::kF32}};
+
 std::string Name(const LinearDTypes& dtypes, int64_t m);
 
 // The weight as products read it: of integers, which are row-major here and so widened, codes times

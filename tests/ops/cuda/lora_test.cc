@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "cuda_test.h"
 #include "linear_operands.h"
+#include "ops/cuda/float32/kernels.h"
 #include "product_bounds.h"
 
 namespace inflight::ops {
@@ -216,7 +217,7 @@ class CudaLoraOpTest : public CudaTest {
   static constexpr int64_t kIn = 2088;  // two chunks and part of a third
   static constexpr int64_t kOut = 328;
   static constexpr int64_t kManySums = 4096;
-  static constexpr DType kHalves[] = {DType::kBF16, DType::kF16};
+  static constexpr DType kFloats[] = {DType::kBF16, DType::kF16, DType::kF32};
 
   // Ranks below, at and beyond a tile of them, in one range or two; adapter 5 has none here. Two
   // have biases too, and adapter 4 has one alone.
@@ -253,15 +254,16 @@ class CudaLoraOpTest : public CudaTest {
     const DType dtype = x.values.view().dtype;
     const DeviceTensor y = Output(dtype, shape);
     const DeviceTensor workspace = Output(dtype, shape);
-    EXPECT_EQ(cuda::Linear({.x = x.activation(),
-                            .weight = w.weight(),
-                            .bias = bias,
-                            .activation = activation,
-                            .y = y.view(),
-                            .lora = {batch, kLayer},
-                            .site = LoraSite::kProj,
-                            .workspace = workspace.view()},
-                           stream()),
+    const auto linear = dtype == DType::kF32 ? cuda::float32::Linear : cuda::Linear;
+    EXPECT_EQ(linear({.x = x.activation(),
+                      .weight = w.weight(),
+                      .bias = bias,
+                      .activation = activation,
+                      .y = y.view(),
+                      .lora = {batch, kLayer},
+                      .site = LoraSite::kProj,
+                      .workspace = workspace.view()},
+                     stream()),
               Status::Ok());
     EXPECT_TRUE(Intact(y));
     return y.ToHost();
@@ -269,7 +271,7 @@ class CudaLoraOpTest : public CudaTest {
 };
 
 TEST_F(CudaLoraOpTest, AMixedBatchAgreesWithMergedWeights) {
-  for (const DType dtype : kHalves) {
+  for (const DType dtype : kFloats) {
     Mixed mixed(device(), dtype);
     auto& [tokens, m, x, w, adapters, sums] = mixed;
     const Tensor without = Run(x, w, nullptr);
@@ -392,7 +394,7 @@ TEST_F(CudaLoraOpTest, AnActivationComesAfterWhatAdaptersAdd) {
   constexpr double kSlope = 1.2, kFunctionError = 1e-4;  // as of linear_test.cc
   const Tensor bias = Tensor::Random(DType::kF32, {kOut}, 9);
   const DeviceTensor device_bias = ToDevice(bias);
-  for (const DType dtype : kHalves) {
+  for (const DType dtype : kFloats) {
     Mixed mixed(device(), dtype);
     auto& [tokens, m, x, w, adapters, sums] = mixed;
     const Tensor without = Run(x, w, nullptr, ActivationKind::kGelu, device_bias.view());

@@ -21,9 +21,11 @@ inline bool IsRun(bool gpu_only, const LinearDTypes& dtypes) {
   return !gpu_only || (dtypes.model == DType::kBF16 && !IsInteger(dtypes.w));
 }
 
-// Rows of operands are read as whole vectors of 16 bytes.
+inline bool IsFloat32(const LinearDTypes& dtypes) { return dtypes.model == DType::kF32; }
+
+// Rows of operands are read as whole vectors of 16 bytes, but for those in float32.
 inline bool IsWhole(int64_t k, const LinearDTypes& dtypes) {
-  return k * static_cast<int64_t>(SizeOf(dtypes.x)) % 16 == 0;
+  return IsFloat32(dtypes) || k * static_cast<int64_t>(SizeOf(dtypes.x)) % 16 == 0;
 }
 
 // The library's products of FP8 have rows of y in multiples of 8; models' linears are (config.cc).

@@ -35,7 +35,30 @@ TEST(CudaRunnableTest, WhatNoKernelDoesIsNamed) {
       cuda::CheckRunnable(shape, Gpu(9, 0)).message(),
       "cuda:1: no kernels for bfloat16 weights, a model of dtype bfloat16, a KV cache of "
       "bfloat16 and head_dim 264 (docs/cuda.md lists what is supported; --dtype bfloat16 and head "
-      "sizes that are multiples of 8 up to 256 are)");
+      "sizes that are multiples of 8 up to 256 are, and --dtype float32 with weights and a KV "
+      "cache "
+      "of float32)");
+}
+
+TEST(CudaRunnableTest, Float32RunsWithWeightsAndKeysOfFloat32Alone) {
+  constexpr DType kFloat = DType::kF32;
+  const ShapeClass plain = {
+      .weight_dtype = kFloat, .dtype = kFloat, .kv_dtype = kFloat, .head_dim = 8};
+  EXPECT_EQ(cuda::CheckRunnable(plain, Gpu(8, 0)), Status::Ok());
+  for (const DType other : {DType::kI8, DType::kI4, DType::kF8E4M3, DType::kBF16}) {
+    ShapeClass shape = plain;
+    shape.weight_dtype = other;
+    EXPECT_EQ(cuda::CheckRunnable(shape, Gpu(9, 0)).code(), StatusCode::kUnimplemented);
+    shape = plain;
+    shape.kv_dtype = other;
+    EXPECT_EQ(cuda::CheckRunnable(shape, Gpu(9, 0)).code(), StatusCode::kUnimplemented);
+  }
+  EXPECT_FALSE(cuda::CheckRunnable(Shape(kFloat, DType::kBF16), Gpu(9, 0)).ok());
+  ShapeClass odd = plain;
+  odd.hidden_size = 6;
+  EXPECT_EQ(cuda::CheckRunnable(odd, Gpu(9, 0)).message(),
+            "cuda:1: hidden_size 6 is no multiple of 4, as kernels need of each rank's part; use "
+            "fewer ranks (--tensor-parallel-size), or --device cpu");
 }
 
 }  // namespace
