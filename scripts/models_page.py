@@ -39,6 +39,7 @@ COVERS: list[tuple[str, str, list[str]]] = [
     ("cpu", r"test_packed_weights_are_those_of_the_plain_model\[(?P<format>[a-z0-9-]+?)-(?P<family>\w+)\]", []),
     ("cuda", r"test_packed_weights_are_those_of_the_plain_model\[(?P<format>[a-z0-9-]+?)-(?P<family>\w+)\]", []),
     ("cuda", r"cuda_golden_test\.cc/(?P<model>\w+)", ["bfloat16", "float16"]),
+    ("cuda", r"cuda_float32_test\.cc/(?P<model>\w+)", ["float32"]),
     ("cuda", r"cuda_integer_test\.cc/(?P<model>\w+)", ["W8A16", "W4A16"]),
     ("cuda", r"cuda_formats_test\.cc/(?P<model>\w+)",
      ["W8A16", "W4A16", "W8A16_GPTQ", "W4A16_GPTQ", "FP8_PER_CHANNEL_PER_TOKEN"]),

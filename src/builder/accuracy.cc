@@ -264,7 +264,7 @@ Result<AccuracyReport> MeasureAccuracy(const std::filesystem::path& dir, const O
   report.num_predictions = base.num_predictions();
   report.forms.push_back(base.Finish("float32", float32->engine().weight_bytes));
   std::vector<Form> forms = {{"float16", DType::kF16}, {"bfloat16", DType::kBF16}};
-  // The CPU's integer forms keep the rest in the model's own dtype; a GPU has no float32.
+  // The CPU's integer forms keep the rest in the model's own dtype, a GPU's in bfloat16.
   report.integer_dtype = gpu != nullptr ? DType::kBF16 : stored.config.dtype;
   forms.push_back({"int8", report.integer_dtype, kW8A16});
   forms.push_back({"int4", report.integer_dtype, kW4A16});

@@ -208,6 +208,8 @@ Status Build(const BuildOptions& options, const Progress& progress) {
   RETURN_IF_ERROR(model::CheckSupported(source->config, model::FactsOf(options.target)));
   NoteDType(*source);
   ASSIGN_OR_RETURN(const artifact::RankMapping ranks, RanksToBuild(*source, options));
+  RETURN_IF_ERROR(
+      model::CheckRanks(source->config, ranks.num_ranks(), model::FactsOf(options.target)));
   ASSIGN_OR_RETURN(const model::EngineLimits limits,
                    model::ResolveLimits(source->config, options.limits));
   const std::unique_ptr<Device> device = Device::Cpu();

@@ -132,6 +132,7 @@ TEST_F(UploadTest, Float32FilesAreConvertedAndQuantisedAsOnTheHost) {
     ExpectSame(dir_ / "hf", {.dtype = DType::kBF16, .quant_algo = algo});
     ExpectSame(dir_ / "hf", {.dtype = DType::kF16, .quant_algo = algo});
   }
+  ExpectSame(dir_ / "hf", {.dtype = DType::kF32});
   // Groups are made on the host.
   ExpectSame(dir_ / "hf",
              {.dtype = DType::kBF16, .quant_algo = QuantAlgo::kW4A16Gptq, .group_size = 16});
@@ -151,9 +152,10 @@ TEST_F(UploadTest, CheckpointsOfEveryDTypeMappingAndQuantisation) {
                                           .tp_size = tp_size});
         ASSERT_TRUE(converted.ok()) << converted.ToString();
         ExpectSame(checkpoint, {.dtype = {}, .quant_algo = {}});
-        if (algo == QuantAlgo::kNone)
-          for (const QuantAlgo to : kAlgos)
-            ExpectSame(checkpoint, {.dtype = DType::kBF16, .quant_algo = to});
+        if (algo != QuantAlgo::kNone) continue;
+        for (const QuantAlgo to : kAlgos)
+          ExpectSame(checkpoint, {.dtype = DType::kBF16, .quant_algo = to});
+        ExpectSame(checkpoint, {.dtype = DType::kF32});
       }
 }
 

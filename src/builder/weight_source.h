@@ -99,8 +99,8 @@ struct SourceOptions {
   std::optional<bool> fp8_kv_cache = {};       // likewise
   std::optional<bool> quantize_lm_head = {};   // likewise
   MedusaOptions medusa = {};                   // of a Hugging Face directory
-  // Where the model will run. Without a `dtype`, what is not supported there (float32 on CUDA or
-  // beside FP8) becomes bfloat16.
+  // Where the model will run. Without a `dtype`, what is not computed there unless it is asked for
+  // (float32 on CUDA) or never (beside FP8) becomes bfloat16.
   std::optional<DeviceKind> target = {};
 };
 

@@ -137,6 +137,11 @@ Result<DraftSource> SourceOf(const model::ModelConfig& config, DeviceKind device
                          "stages on GPUs judge no trees of Medusa's heads; use --speculation none "
                          "or ngram, which leave the heads out, tensor_parallel_size alone, or "
                          "--device cpu");
+  if (source == DraftSource::kMedusa && device == DeviceKind::kCuda && config.dtype == DType::kF32)
+    return Unimplemented("speculation",
+                         "GPUs compute Medusa's heads in bfloat16 and float16; use --dtype "
+                         "bfloat16, --speculation none, ngram or suffix, which leave the heads "
+                         "out, or --device cpu");
   return source;
 }
 

@@ -371,6 +371,13 @@ TEST(MemoryPlanTest, HeadsOfAModelProposeTreesUnlessToldOtherwise) {
   EXPECT_THAT(error({}, DeviceKind::kCuda),
               HasSubstr("speculation: stages on GPUs judge no trees of Medusa's heads"));
   config.part = {};
+  model::ModelConfig wide = config;
+  wide.dtype = DType::kF32;
+  EXPECT_THAT(
+      std::string(PlanMemory(wide, kLimits, DeviceKind::kCuda, 0, true, {}, uint64_t{1} << 34)
+                      .status()
+                      .message()),
+      HasSubstr("speculation: GPUs compute Medusa's heads in bfloat16 and float16"));
   const auto on_gpu = [&](DraftSource drafts) {
     return plan({.drafts = drafts}, DeviceKind::kCuda)->workspace_bytes;
   };

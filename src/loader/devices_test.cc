@@ -112,13 +112,23 @@ TEST_F(DevicesTest, Float32BecomesBfloat16ForCudaUnlessItIsNamed) {
   ASSERT_TRUE(description.ok()) << description.status().ToString();
   EXPECT_EQ(description->config.dtype, DType::kBF16);
   EXPECT_EQ(description->target, DeviceKind::kCuda);
-  const Status named = builder::Build({.checkpoint_dir = hf(),
-                                       .output_dir = engine(),
-                                       .dtype = DType::kF32,
-                                       .limits = {},
-                                       .target = DeviceKind::kCuda});
-  EXPECT_EQ(named.code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(named.message(), HasSubstr("dtype: got float32 for target cuda"));
+  builder::BuildOptions named = {.checkpoint_dir = hf(),
+                                 .output_dir = engine(),
+                                 .dtype = DType::kF32,
+                                 .limits = {},
+                                 .target = DeviceKind::kCuda};
+  ASSERT_EQ(builder::Build(named), Status::Ok());
+  const auto wide = builder::Describe(engine());
+  ASSERT_TRUE(wide.ok()) << wide.status().ToString();
+  EXPECT_EQ(wide->config.dtype, DType::kF32);
+  EXPECT_GT(wide->weight_bytes, description->weight_bytes);
+  named.tp_size = 2;
+  EXPECT_THAT(builder::Build(named).message(),
+              HasSubstr("dtype: got float32 on 2 ranks for target cuda"));
+  named.tp_size = std::nullopt;
+  named.quant_algo = model::QuantAlgo::kW8A16;
+  EXPECT_THAT(builder::Build(named).message(),
+              HasSubstr("quant_algo: got W8A16 beside dtype float32 for target cuda"));
 }
 
 }  // namespace

@@ -35,8 +35,9 @@ struct Named {
   fs::path dir;
   bool is_eagle = false;
 };
-// `are_stages`: of several GPUs that have different layers of a model.
-Result<Named> Find(bool are_stages, const OpenOptions& options) {
+// Of a model on a device, of so many stages.
+Result<Named> Find(const model::ModelConfig& config, DeviceKind device, int num_stages,
+                   const OpenOptions& options) {
   const DraftSource source = options.executor.drafts;
   if (const std::string_view other = OtherProposer(source); !other.empty())
     return InvalidArgument("draft_model",
@@ -44,10 +45,16 @@ Result<Named> Find(bool are_stages, const OpenOptions& options) {
   Named named;
   ASSIGN_OR_RETURN(named.dir, artifact::ResolveModelDir(options.draft_model));
   named.is_eagle = builder::IsEagleHead(named.dir);
-  if (named.is_eagle && are_stages)
+  const bool is_eagle_on_gpu = named.is_eagle && device == DeviceKind::kCuda;
+  if (is_eagle_on_gpu && num_stages > 1)
     return Unimplemented("draft_model",
                          "stages on GPUs judge no trees of a head of EAGLE; use "
                          "tensor_parallel_size alone, --speculation ngram, or --device cpu");
+  if (is_eagle_on_gpu && config.dtype == DType::kF32)
+    return Unimplemented("draft_model",
+                         "got a head of EAGLE beside dtype float32, GPUs compute such heads in "
+                         "bfloat16 and float16; use --dtype bfloat16, give a smaller model, or "
+                         "--device cpu");
   if (!named.is_eagle && source == DraftSource::kEagle)
     return InvalidArgument("draft_model",
                            fmt::format("got {}, which is no head of EAGLE (its weights have no "
@@ -62,8 +69,7 @@ Result<DraftPlan> PlanDrafts(const model::ModelConfig& config, const model::Engi
                              const builder::OpenOptions& open, const OpenOptions& options) {
   DraftPlan plan{.source = options.executor.drafts, .cost = {}, .eagle = {}};
   if (options.draft_model.empty()) return plan;
-  ASSIGN_OR_RETURN(const Named named,
-                   Find(open.target == DeviceKind::kCuda && open.ranks.pp_size > 1, options));
+  ASSIGN_OR_RETURN(const Named named, Find(config, open.target, open.ranks.pp_size, options));
   if (named.is_eagle) {
     auto head = builder::DescribeEagleHead(named.dir, model::WholeConfig(config));
     if (!head.ok()) return head.status().WithPrefix("draft_model");
@@ -88,8 +94,8 @@ Result<OpenedDrafts> OpenDrafts(const model::Engine& engine, Device& device,
                                 const OpenOptions& options) {
   OpenedDrafts opened{.source = options.executor.drafts, .weights = {}};
   if (options.draft_model.empty()) return opened;
-  const bool are_stages = device.kind() == DeviceKind::kCuda && engine.config.part.pp_size > 1;
-  ASSIGN_OR_RETURN(const Named named, Find(are_stages, options));
+  ASSIGN_OR_RETURN(const Named named,
+                   Find(engine.config, device.kind(), engine.config.part.pp_size, options));
   if (named.is_eagle) {
     auto head = builder::OpenEagleHead(named.dir, model::WholeConfig(engine.config), device);
     if (!head.ok()) return head.status().WithPrefix("draft_model");

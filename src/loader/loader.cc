@@ -332,6 +332,8 @@ Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
   const builder::Description& model = plan.description;
   RETURN_IF_ERROR(builder::CheckOpensOn(open.target, dir, model));
   RETURN_IF_ERROR(model::CheckRuns(model.config, *plan.device));
+  RETURN_IF_ERROR(
+      model::CheckRanks(model.config, open.ranks.num_ranks(), model::FactsOf(open.target)));
   ASSIGN_OR_RETURN(const DraftPlan draft, PlanDrafts(model.config, model.limits, open, options));
   ExecutorOptions executor_options = options.executor;
   executor_options.drafts = draft.source;

@@ -176,6 +176,11 @@ TEST_F(LoaderTest, AHeadOfEagleIsPlannedAsItIsOpened) {
   EXPECT_EQ(on_gpus.status().code(), StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(on_gpus.status().message()),
               HasSubstr("draft_model: stages on GPUs judge no trees of a head of EAGLE"));
+  const auto in_float32 =
+      PlanDrafts({.dtype = DType::kF32}, {}, {.target = DeviceKind::kCuda}, options);
+  EXPECT_EQ(in_float32.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(in_float32.status().message()),
+              HasSubstr("draft_model: got a head of EAGLE beside dtype float32"));
   options.draft_model.clear();
   EXPECT_THAT(std::string(Inspect(hf(), options).status().message()),
               HasSubstr("speculation: got eagle, there is no head of EAGLE"));

@@ -10,7 +10,6 @@
 #include "model/families/families.h"
 #include "model/limits.h"
 #include "model/rope.h"
-#include "model/supported.h"
 #include "model/weight_slots.h"
 
 namespace inflight::model {
@@ -85,84 +84,6 @@ TEST(Validate, NamesTheFieldAndItsBound) {
                 c.rope_scaling = {.kind = RopeScaling::Kind::kLlama3, .low_freq_factor = 4.0};
               }),
               HasSubstr("low_freq_factor"));
-}
-
-// Every field that not every backend computes: its name, value, backend and remedy.
-TEST(CheckSupported, RefusesByName) {
-  const auto error = [](auto&& change, DeviceKind device = DeviceKind::kCpu) {
-    ModelConfig config = TinyLlama();
-    config.dtype = DType::kBF16;
-    change(config);
-    EXPECT_TRUE(Validate(config).ok()) << Validate(config).ToString();
-    const Status status = CheckSupported(config, FactsOf(device));
-    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status.ToString();
-    return status.message();
-  };
-  const DeviceKind cuda = DeviceKind::kCuda;
-  EXPECT_THAT(error(
-                  [](auto& c) {
-                    c.hidden_size = c.expert_intermediate_size = 64;
-                    c.num_experts = 4;
-                    c.experts_per_token = 2;
-                    c.quant_algo = QuantAlgo::kW4A16;
-                  },
-                  cuda),
-              HasSubstr("quant_algo: got W4A16 for target cuda, which supports experts in int8 and "
-                        "int4 whose rows are multiples of 64 and 128, in groups of a power of two; "
-                        "use another --group-size"));
-  EXPECT_THAT(error([](auto& c) { c.dtype = DType::kF32; }, DeviceKind::kCuda),
-              HasSubstr("dtype: got float32 for target cuda, which supports bfloat16 and float16"));
-  EXPECT_THAT(error([](auto& c) { c.quant_algo = QuantAlgo::kFp8PerChannelPerToken; }),
-              HasSubstr("quant_algo: got FP8_PER_CHANNEL_PER_TOKEN for target cpu, which supports "
-                        "weights in float32"));
-  EXPECT_THAT(error([](auto& c) { c.fp8_kv_cache = true; }),
-              HasSubstr("kv_cache_quant_algo: got FP8 for target cpu"));
-}
-
-TEST(CheckSupported, AcceptsWhatFamiliesDifferInOnBothBackends) {
-  const auto accepts = [](auto&& change) {
-    ModelConfig config = TinyLlama();
-    config.dtype = DType::kBF16;
-    change(config);
-    EXPECT_TRUE(Validate(config).ok()) << Validate(config).ToString();
-    for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
-      EXPECT_EQ(CheckSupported(config, FactsOf(device)), Status::Ok());
-  };
-  for (const auto& [algo, group_size] :
-       {std::pair{QuantAlgo::kW8A16, 0}, std::pair{QuantAlgo::kW4A16, 0},
-        std::pair{QuantAlgo::kW8A16Gptq, 16}, std::pair{QuantAlgo::kW4A16Gptq, 128}})
-    accepts([&](auto& c) {
-      c.hidden_size = c.intermediate_size = c.expert_intermediate_size = 128;
-      c.head_dim = c.hidden_size / c.num_heads;
-      c.num_experts = 4;
-      c.experts_per_token = 2;
-      c.quant_algo = algo;
-      c.group_size = group_size;
-    });
-  accepts([](auto& c) { c.norm_placement = NormPlacement::kBoth; });
-  accepts([](auto& c) { c.norm_placement = NormPlacement::kPost; });
-  accepts([](auto& c) { c.parallel_residual = true; });
-  accepts([](auto& c) { c.head_bias = true; });
-  accepts([](auto& c) { c.embedding_scale = 8; });
-  accepts([](auto& c) { c.residual_multiplier = 0.5F; });
-  accepts([](auto& c) { c.attention_softcap = 50; });
-  accepts([](auto& c) { c.has_attention_sinks = true; });
-  accepts([](auto& c) { c.logits_softcap = 30; });
-  accepts([](auto& c) { c.logits_scale = 0.5F; });
-  accepts([](auto& c) { c.rope_layers = {true, false}; });
-  accepts([](auto& c) { c.qk_norm = c.has_wide_qk_norm = true; });
-  accepts([](auto& c) {
-    c.sliding_window = 8;
-    c.sliding_rope_theta = 5000;
-  });
-}
-
-TEST(CheckSupported, AcceptsBothFamiliesOnBothBackends) {
-  for (ModelConfig config : {TinyLlama(), TinyGpt2()}) {
-    config.dtype = DType::kBF16;
-    for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda})
-      EXPECT_TRUE(CheckSupported(config, FactsOf(device)).ok());
-  }
 }
 
 TEST(CheckpointConfig, RoundTripsBothFamilies) {

@@ -25,7 +25,7 @@ struct Row {
 BackendFacts FactsOf(DeviceKind device) {
   if (device == DeviceKind::kCuda) return {.name = "cuda", .has_fp8 = true};
   return {.name = "cpu",
-          .has_float32 = true,
+          .has_all_of_float32 = true,
           .has_all_experts = true,
           .has_column_order = true,
           .has_integer_tables = true};
@@ -33,9 +33,13 @@ BackendFacts FactsOf(DeviceKind device) {
 
 Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
   const bool is_fp8 = c.quant_algo == QuantAlgo::kFp8PerChannelPerToken;
+  const bool is_any_float32 = backend.has_all_of_float32 || c.dtype != DType::kF32;
   const Row rows[] = {
-      {"dtype", backend.has_float32 || c.dtype != DType::kF32, "float32", "bfloat16 and float16",
-       "leave the option out for bfloat16"},
+      {"quant_algo", is_any_float32 || c.quant_algo == QuantAlgo::kNone,
+       fmt::format("{} beside dtype float32", QuantAlgoName(c.quant_algo)),
+       "float32 beside weights in float32", "use --dtype bfloat16, or --quant-algo none"},
+      {"kv_cache_quant_algo", is_any_float32 || !c.fp8_kv_cache, "FP8 beside dtype float32",
+       "float32 beside a KV cache in float32", "use --dtype bfloat16, or --kv-cache-dtype auto"},
       {"quant_algo", backend.has_fp8 || !is_fp8, std::string(QuantAlgoName(c.quant_algo)),
        "weights in float32, bfloat16, float16, int8 and int4", "use cuda, or --use-weight-only"},
       {"quantized_layers", backend.has_fp8 || !HasGroupedFp8(c), "FP8 in groups",
@@ -60,7 +64,16 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
     if (!row.is_supported)
       return Unimplemented(fmt::format("{}: got {} for target {}, which supports {}; {}", row.field,
                                        row.value, backend.name, row.supported, row.remedy));
-  return Status::Ok();
+  return CheckRanks(c, c.part.tp_size * c.part.pp_size, backend);
+}
+
+Status CheckRanks(const ModelConfig& config, int num_ranks, const BackendFacts& backend) {
+  if (num_ranks == 1 || backend.has_all_of_float32 || config.dtype != DType::kF32)
+    return Status::Ok();
+  return Unimplemented(
+      fmt::format("dtype: got float32 on {} ranks for target {}, whose ranks add up bfloat16 and "
+                  "float16; use --dtype bfloat16, one rank, or cpu",
+                  num_ranks, backend.name));
 }
 
 Status CheckRuns(const ModelConfig& config, const Device& device) {

@@ -14,7 +14,8 @@ namespace inflight::model {
 // What a backend's operators do that others do not.
 struct BackendFacts {
   std::string_view name;
-  bool has_float32 = false;         // weights and activations
+  // float32 beside weights and keys of fewer bits, and on ranks.
+  bool has_all_of_float32 = false;
   bool has_fp8 = false;             // weights, activations and KV cache
   bool has_all_experts = false;     // also those of HasExpertsToWiden
   bool has_column_order = false;    // linears whose columns have an order of their own
@@ -25,6 +26,9 @@ BackendFacts FactsOf(DeviceKind device);
 // kUnimplemented names the field, its value, the backend, what that supports and what to do.
 // `config` has passed Validate.
 Status CheckSupported(const ModelConfig& config, const BackendFacts& backend);
+
+// The same of a model that so many ranks share.
+Status CheckRanks(const ModelConfig& config, int num_ranks, const BackendFacts& backend);
 
 // Whether a model runs on this very device: that its kernels can (ops/backend.h), and its backend.
 Status CheckRuns(const ModelConfig& config, const Device& device);

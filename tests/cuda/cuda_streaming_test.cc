@@ -137,12 +137,15 @@ TEST_F(CudaStreamingTest, SoTheyHaveWithTheFastestKernels) {
     ExpectEqual(RunAll<LogitsSink>(*streamed, {request}), RunAll<LogitsSink>(*plain, {request}));
 }
 
-TEST_F(CudaStreamingTest, ModelsWithBiasesAndNormsOfTwoPartsAreStreamedToo) {
+TEST_F(CudaStreamingTest, ModelsWithBiasesAndNormsOfTwoPartsAreStreamedTooAlsoInFloat32) {
   model::ModelConfig config = TinyGpt2();
   config.num_layers = 5;
   const std::vector<Request> requests = MixedRequests();
-  ExpectEqual(RunAll<LogitsSink>(*Start(Engine(config, 0)), requests),
-              RunAll<LogitsSink>(*Start(Engine(config, 1)), requests));
+  for (const DType dtype : {config.dtype, DType::kF32}) {
+    config.dtype = dtype;
+    ExpectEqual(RunAll<LogitsSink>(*Start(Engine(config, 0)), requests),
+                RunAll<LogitsSink>(*Start(Engine(config, 1)), requests));
+  }
 }
 
 // Of the queries of every layer, rank 4: A of ones, B of 2^-9.

@@ -334,6 +334,8 @@ ExecutorStats CudaDecodingTest::ExpectBeams(const ExecutorOptions& options) {
   EXPECT_GE(num_near, num_beams * 9 / 10);
   if (GetParam() == DType::kF16) {
     EXPECT_GE(num_equal, std::ssize(cases) / 2);
+  } else if (GetParam() == DType::kF32) {
+    EXPECT_EQ(num_equal, std::ssize(cases));
   }
   for (size_t i = cases.size(); i < answers.size(); ++i)
     EXPECT_EQ(answers[i]->ids.size(), 40U) << "a neighbour";
@@ -462,7 +464,8 @@ TEST_P(CudaDecodingTest, BlocksOfTheHostPoolHoldWhatTheyHeld) {
   EXPECT_GE(stats.kv_blocks_offloaded, stats.kv_blocks_onboarded);
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, CudaDecodingTest, testing::Values(DType::kBF16, DType::kF16),
+INSTANTIATE_TEST_SUITE_P(DTypes, CudaDecodingTest,
+                         testing::Values(DType::kBF16, DType::kF16, DType::kF32),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
 
 }  // namespace

@@ -205,7 +205,8 @@ TEST_P(CudaLoraTest, AdaptersComeAndGoWhileOthersRun) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, CudaLoraTest, testing::Values(DType::kBF16, DType::kF16),
+INSTANTIATE_TEST_SUITE_P(DTypes, CudaLoraTest,
+                         testing::Values(DType::kBF16, DType::kF16, DType::kF32),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "builder/hf_config.h"
+#include "constants.h"
 #include "model/rope.h"
 
 namespace inflight::golden {
@@ -60,6 +61,7 @@ std::vector<TokenId> PromptAndGreedy(const artifact::TensorSet& set) {
 }
 
 float RoundingBound(DType dtype, const Expected& expected) {
+  if (dtype == DType::kF32) return kTolerance;
   const float unit_roundoff = dtype == DType::kBF16 ? 0x1p-8F : 0x1p-11F;
   return 1.5F * unit_roundoff * expected.noise_gain;
 }

@@ -40,7 +40,7 @@ std::vector<Expected> ReadReference(const std::filesystem::path& dir);
 // default, but of a model of longrope whose texts begin beyond its original length.
 int MaxSeqLenOf(const std::filesystem::path& dir);
 
-// What rounding may change in a logit: k * u * noise_gain.
+// What rounding may change in a logit: k * u * noise_gain. Of float32 kTolerance.
 //   u            unit roundoff: 2^-8 for bfloat16, 2^-11 for float16
 //   noise_gain   measured by make_golden.py on this very prompt: the largest change of these logits
 //                per unit of relative, normally distributed noise on all weights

@@ -82,7 +82,14 @@ def test_an_engine_for_cuda_can_be_inspected_anywhere(engines):
     assert "built for target 'cuda', the device is 'cpu'" in text
 
 
-def test_float32_is_not_built_for_cuda(tmp_path):
-    line = error("build", "--checkpoint-dir", DEMO, "--output-dir", tmp_path / "e", "--target", "cuda", "--dtype", "float32")
-    assert "dtype: got float32 for target cuda" in line
-    assert not (tmp_path / "e").exists()
+def test_float32_is_built_for_cuda_where_it_is_named(tmp_path, engines):
+    build = ["build", "--checkpoint-dir", DEMO, "--output-dir", tmp_path / "e", "--target", "cuda", "--dtype", "float32"]
+    for option, words in (
+        (["--use-weight-only"], "quant_algo: got W8A16 beside dtype float32 for target cuda"),
+        (["--kv-cache-dtype", "fp8"], "kv_cache_quant_algo: got FP8 beside dtype float32 for target cuda"),
+    ):
+        assert words in error(*build, *option)
+        assert not (tmp_path / "e").exists()
+    run(*build)
+    assert "float32" in run("inspect", tmp_path / "e").stdout
+    assert "bfloat16" in run("inspect", engines / "cuda").stdout

@@ -69,8 +69,7 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "target", [](Options& o) -> auto& { return o.target; },
       "Kind of device whose kernels will read the engine; no GPU is needed to build for cuda. "
-      "There "
-      "float32 becomes bfloat16.",
+      "There float32 becomes bfloat16 unless --dtype names it.",
       config::OneOf({"cpu", "cuda"}));
   schema.Add(
       "tune", [](Options& o) -> auto& { return o.build.tune; },

@@ -49,7 +49,7 @@ void AddDType(config::Schema<Options>& schema, const Field& field, const std::st
 
 constexpr char kComputedIn[] =
     "Compute in this dtype; for Hugging Face and checkpoint directories; auto is the model's own. "
-    "A GPU has no float32: it computes float32 models in bfloat16.";
+    "A GPU computes float32 models in bfloat16 unless float32 is given here.";
 
 // Declares --deterministic in `schema`; `field` gives the ExecutorOptions.
 template <typename Options, typename Field>
