@@ -49,6 +49,9 @@ struct ExecutorLimits {
   int max_prompt_embedding_table_size = 0;  // rows of it; 0: no prompt tuning
   int block_size = 0;                       // tokens per KV block
   int64_t num_blocks = 0;                   // KV blocks in the pool
+  // Where layers of different windows have pools of their own, num_blocks is that of the layers
+  // which see most, and this the smallest; else 0.
+  int64_t least_blocks = 0;
 };
 
 // Who may hold KV blocks (docs/reference/scheduling.md, "Who runs").
@@ -124,7 +127,8 @@ struct ExecutorStats {
   // Tokens of the last step in prefill: prompts and what resumes repeat.
   int num_context_tokens = 0;
   int micro_batch_id = 0;  // place of the last step among those in flight: [0, backend's depth)
-  // Used are blocks that sequences hold; free includes reusable ones.
+  // Of all pools, where layers of different windows have their own. Used are blocks that sequences
+  // hold; free includes reusable ones.
   int64_t kv_blocks_max = 0, kv_blocks_free = 0, kv_blocks_used = 0;
   int64_t kv_blocks_reused = 0, kv_blocks_missed = 0, kv_blocks_alloc_total = 0,
           kv_blocks_alloc_new = 0;

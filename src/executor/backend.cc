@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/backend.h"
 
+#include <algorithm>
+
 namespace inflight::executor {
 
 ExecutorLimits LimitsOf(const BackendInfo& info) {
+  const int64_t least = std::ranges::min(info.kv_groups, {}, &KvGroup::num_blocks).num_blocks;
   return {.vocab_size = info.vocab_size,
           .max_batch_size = info.max_batch_size,
           .max_num_tokens = info.max_num_tokens,
@@ -15,7 +18,8 @@ ExecutorLimits LimitsOf(const BackendInfo& info) {
           .hidden_size = info.hidden_size,
           .max_prompt_embedding_table_size = info.max_prompt_embedding_table_size,
           .block_size = info.kv_groups[0].block_size,
-          .num_blocks = info.kv_groups[0].num_blocks};
+          .num_blocks = info.kv_groups[0].num_blocks,
+          .least_blocks = info.kv_groups.size() > 1 ? least : 0};
 }
 
 void StepResult::Reserve(int max_rows) {

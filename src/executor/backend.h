@@ -48,7 +48,7 @@ using scheduler::BlockId;
 using scheduler::SlotId;
 using scheduler::StepPlan;
 
-// Layers of one window and dtype share block tables. There is one group.
+// Layers of one window share block tables (executor/kv_shares.h).
 struct KvGroup {
   int block_size = 0;  // tokens
   int64_t num_blocks = 0;

@@ -58,9 +58,9 @@ class CpuBackend : public Backend {
     ASSIGN_OR_RETURN(adapters_, AdapterCache::Create(engine_, device,
                                                      {.num_bytes = plan.adapter_bytes,
                                                       .is_booked = plan.books_adapters}));
-    ASSIGN_OR_RETURN(
-        kv_, KvStorage::Create(KvShape(engine_->config, plan.block_size, DeviceKind::kCpu),
-                               plan.num_blocks + plan.num_host_blocks, device, plan.can_release));
+    ASSIGN_OR_RETURN(kv_, KvStorage::CreateGroups(
+                              KvShape(engine_->config, plan.block_size, DeviceKind::kCpu),
+                              KvGroupSizes(engine_->config, plan), device, plan.can_release));
     if (!steps_in_flight_.empty())
       RETURN_IF_ERROR(LoadStages(plan.max_stage_logits(info_.max_beam_width), device));
     return Status::Ok();
@@ -108,10 +108,12 @@ class CpuBackend : public Backend {
     if (leader_ != nullptr) leader_->CopyBlocks(copies);
     kv_.CopyBlocks(copies, stream_.cpu_pool());
     if (drafts_.tree != nullptr) drafts_.tree->CopyBlocks(copies, stream_.cpu_pool());
-    inputs_->tables().Apply(planned);
+    for (const SlotTables& tables : inputs_->all_tables()) tables.Apply(planned);
     ASSIGN_OR_RETURN(const StepPlan* const drafted, Draft(planned));
     const StepPlan& plan = *drafted;
     ASSIGN_OR_RETURN(model::Batch batch, inputs_->Prepare(plan, rows_.tokens(), tables_));
+    for (int g = 1; g < kv_.num_groups(); ++g)
+      batch.other_groups[static_cast<size_t>(g - 1)].kv = kv_.view(g);
     batch.adapters = FindAdapters(plan);
     if (drafts_.tree != nullptr) batch.kept = drafts_.tree->residuals();
     if (stage_logits_ != nullptr) {
@@ -361,7 +363,7 @@ class CpuBackend : public Backend {
   // move behind each other, as plain steps would have written them. What the last token was drawn
   // from is kept for the next trees. `logit_tokens`: of the step's logits.
   void KeepPaths(const StepPlan& plan, const int32_t* logit_tokens) {
-    moves_.clear();
+    path_moves_.clear();
     last_step_ = plan.step_id;
     for (const HostRows::Row& row : found_) {
       if (row.search != nullptr) continue;
@@ -377,12 +379,16 @@ class CpuBackend : public Backend {
         result_.accepted_nodes[static_cast<size_t>(row.plan_row)] |= uint64_t{1} << row.path[i];
         const int from = known + row.path[i];
         const int to = known + static_cast<int>(i);
-        if (from != to)
-          moves_.push_back({.from = PlaceOf(row.slot, from), .to = PlaceOf(row.slot, to)});
+        if (from != to) path_moves_.push_back({.slot = row.slot, .from = from, .to = to});
       }
     }
-    if (leader_ != nullptr) leader_->Move(moves_);
-    kv_.Move(moves_, stream_.cpu_pool());
+    for (int g = 0; g < kv_.num_groups(); ++g) {
+      moves_.clear();
+      for (const auto& [slot, from, to] : path_moves_)
+        moves_.push_back({.from = PlaceOf(g, slot, from), .to = PlaceOf(g, slot, to)});
+      if (leader_ != nullptr) leader_->Move(g, moves_);
+      kv_.Move(g, moves_, stream_.cpu_pool());
+    }
   }
 
   // Tells the trees' source what became of each sequence. Beams have no drafts, but their prompts
@@ -412,10 +418,10 @@ class CpuBackend : public Backend {
     return drafts_.tree->Follow(steps_, *decoder_, stream_);
   }
 
-  // In the pool of the KV cache.
-  int64_t PlaceOf(SlotId slot, int place) const {
+  // In the pool of a KV group.
+  int64_t PlaceOf(int group, SlotId slot, int place) const {
     const int block_size = kv_.view().block_size;
-    return int64_t{inputs_->tables().Of(slot)[place / block_size]} * block_size +
+    return int64_t{inputs_->tables(group).Of(slot)[place / block_size]} * block_size +
            place % block_size;
   }
 
@@ -461,10 +467,12 @@ class CpuBackend : public Backend {
   void Advance(std::span<HostRows::Row> rows) {
     const auto move = rows_.Advance(rows, &result_);
     if (!move) return;
-    copies_.clear();
-    inputs_->tables().Reorder(move->slots, move->parents, move->num_kv_tokens, &copies_);
-    if (leader_ != nullptr) leader_->Copy(copies_);
-    kv_.Copy(copies_, stream_.cpu_pool());
+    for (int g = 0; g < kv_.num_groups(); ++g) {
+      copies_.clear();
+      inputs_->tables(g).Reorder(move->slots, move->parents, move->num_kv_tokens, &copies_);
+      if (leader_ != nullptr) leader_->Copy(g, copies_);
+      kv_.Copy(g, copies_, stream_.cpu_pool());
+    }
   }
 
   // Those of prompt tokens that this step computed. Overwrites the step's other logits.
@@ -516,6 +524,11 @@ class CpuBackend : public Backend {
   std::vector<ModelDrafts::Ask> asks_;
   std::vector<TreeSource::Ask> tree_asks_;
   std::vector<TreeSource::Step> steps_;
+  struct PathMove {  // of a slot's token, by its places in the text
+    SlotId slot = 0;
+    int from = 0, to = 0;
+  };
+  std::vector<PathMove> path_moves_;
   std::vector<TokenMove> moves_;
   int64_t last_step_ = 0;
   std::unique_ptr<StepPlan> plan_;  // with its drafts; where there are any

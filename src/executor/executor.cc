@@ -77,16 +77,17 @@ int64_t FullLengthBlocks(const BackendInfo& info, const KvGroup& group,
                          const ExecutorLimits& limits, const ExecutorOptions& options) {
   const int64_t all = kv_cache::BlocksFor<int64_t>(limits.max_seq_len, group.block_size);
   if (group.window == 0) return all;
-  int window = 0;
+  scheduler::Scheduler::KeptTokens kept;
   int block_size = 0;
   for (const KvGroup& other : info.kv_groups) {
-    window = std::max(window, other.window);
+    kept.widest = std::max(kept.widest, other.window);
+    kept.keeps_all |= other.window == 0;
     block_size = std::max(block_size, other.block_size);
   }
   const int max_chunk = scheduler::Scheduler::MaxChunkTokens(
       {.max_num_tokens = limits.max_num_tokens,
        .enable_chunked_prefill = options.enable_chunked_prefill},
-      window, block_size);
+      kept, block_size);
   const int max_ahead = info.depth * std::max(max_chunk, info.max_tokens_per_row);
   return std::min(all, kv_cache::KvCache::WindowBlocks({.num_blocks = group.num_blocks,
                                                         .block_size = group.block_size,
@@ -118,8 +119,9 @@ Result<ExecutorLimits> MakeLimits(const BackendInfo& info, const ExecutorOptions
     }
   }
   // Each beam has a row.
-  limits.max_beam_width = std::min({limits.max_beam_width, limits.max_batch_size,
-                                    limits.max_num_tokens, scheduler::Scheduler::kMaxBeamWidth});
+  limits.max_beam_width =
+      std::min({limits.max_beam_width, limits.max_batch_size, limits.max_num_tokens,
+                scheduler::Scheduler::MaxBeamWidth(static_cast<int>(info.kv_groups.size()))});
   limits.max_input_len = std::min(limits.max_input_len, limits.max_seq_len - 1);
   if (!options.enable_chunked_prefill) {
     limits.max_input_len = std::min(limits.max_input_len, limits.max_num_tokens);

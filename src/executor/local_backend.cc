@@ -183,6 +183,7 @@ Result<LocalBackend> CreateLocalBackend(std::shared_ptr<const model::Engine> eng
                                    {"kv_bytes", plan.kv_bytes()},
                                    {"kv_blocks", plan.num_blocks},
                                    {"kv_tokens", plan.kv_tokens()},
+                                   {"kv_groups", plan.num_groups()},
                                    {"kv_host_blocks", plan.num_host_blocks},
                                    {"kv_host_bytes", plan.host_pool_bytes()},
                                    {"attention_window", plan.window()},

@@ -23,7 +23,8 @@ namespace inflight::executor {
 namespace {
 
 constexpr uint64_t kGraphBytes = 300'000'000;
-constexpr int kEagleDepth = 6;  // of its trees
+constexpr int kEagleDepth = 6;                     // of its trees
+constexpr int64_t kManyBlocks = int64_t{1} << 30;  // ids have 31 bits
 constexpr int kSpareSlots = 8;  // CUDA: of sequences that ended while their next step was computed
 
 std::string Bytes(uint64_t bytes) {
@@ -97,12 +98,11 @@ Result<int64_t> HostBlocks(const ExecutorOptions& options, uint64_t bytes_per_bl
   const uint64_t bytes = options.kv_cache_host_bytes;
   if (bytes == 0 || !options.enable_prefix_reuse) return 0;
   const uint64_t num_blocks = bytes / bytes_per_block;
-  constexpr uint64_t kMany = uint64_t{1} << 30;  // ids have 31 bits
-  if (num_blocks < 1 || num_blocks > kMany)
+  if (num_blocks < 1 || num_blocks > kManyBlocks)
     return InvalidArgument("kv_cache_host_memory_bytes",
                            fmt::format("got {}, a block takes {}: needed are 1 to {} blocks (0 for "
                                        "none)",
-                                       bytes, bytes_per_block, kMany));
+                                       bytes, bytes_per_block, kManyBlocks));
   return static_cast<int64_t>(num_blocks);
 }
 
@@ -243,25 +243,82 @@ int DepthOf(const MemoryPlan& plan) {
   return plan.device == DeviceKind::kCuda ? std::max(kCudaDepth, plan.num_stages) : plan.num_stages;
 }
 
-// Blocks that a sequence of full length holds at most at once.
-int FullLengthBlocks(const MemoryPlan& plan, const ExecutorOptions& options) {
-  const int window = plan.window();
+// Blocks that a sequence of full length holds at most at once, of a group with that window.
+int FullLengthBlocks(const MemoryPlan& plan, const ExecutorOptions& options, int window) {
   if (window == 0) return plan.max_blocks_per_seq();
+  const std::vector<int>& groups = plan.windows.groups;
+  const bool keeps_all = plan.window() == 0;
   const int max_chunk = scheduler::Scheduler::MaxChunkTokens(
       {.max_num_tokens = plan.max_num_tokens,
        .enable_chunked_prefill = options.enable_chunked_prefill},
-      window, plan.block_size);
+      {.widest = keeps_all ? groups[1] : plan.window(), .keeps_all = keeps_all}, plan.block_size);
   const int64_t num_blocks = kv_cache::KvCache::WindowBlocks(
       {.block_size = plan.block_size, .window = window, .num_sinks = plan.windows.num_sinks},
       DepthOf(plan) * max_chunk);
   return static_cast<int>(std::min<int64_t>(num_blocks, plan.max_blocks_per_seq()));
 }
 
+// One group where no window makes a sequence of full length hold fewer blocks.
+void PlanGroups(const model::ModelConfig& config, const ExecutorOptions& options,
+                const Beside& beside, MemoryPlan* plan) {
+  std::vector<int>& groups = plan->windows.groups;
+  groups = KvGroupsOf(plan->windows, model::LayersOfModel(config));
+  const auto length_of = [&](int window) { return FullLengthBlocks(*plan, options, window); };
+  plan->full_length_blocks = length_of(plan->window());
+  const auto gains_nothing = [&](int window) {
+    return window != plan->window() && length_of(window) >= plan->full_length_blocks;
+  };
+  if (std::ranges::all_of(groups, [&](int w) { return w == plan->window() || gains_nothing(w); }))
+    groups.clear();
+  ops::KvCacheView shape = KvShape(config, options.block_size, plan->device);
+  const std::vector<int> num_layers = model::KvLayers(config, plan->windows);
+  for (size_t g = 0; g < num_layers.size(); ++g) {
+    shape.num_layers = num_layers[g];
+    const uint64_t bytes = KvBytesPerBlock(shape);
+    if (g == 0) plan->kv_bytes_per_block = bytes + beside.draft_kv_bytes_per_block;
+    if (g > 0)
+      plan->other_groups.push_back({.window = groups[g],
+                                    .bytes_per_block = bytes,
+                                    .full_length_blocks = length_of(groups[g])});
+  }
+  if (plan->drafts == DraftSource::kEagle)
+    plan->kv_bytes_per_block +=
+        KvBytesPerBlock(KvShape(beside.eagle->layer, options.block_size, plan->device));
+}
+
+KvShares SharesOf(const MemoryPlan& plan) {
+  return {
+      .first = plan.group(0), .others = plan.other_groups, .max_batch_size = plan.max_batch_size};
+}
+
 // KV tokens that the fraction of `left` bytes holds (docs/reference/scheduling.md).
 int64_t TokensIn(uint64_t left, double fraction, const MemoryPlan& plan) {
+  const double share = fraction * static_cast<double>(left);
+  if (!plan.other_groups.empty())
+    return SharesOf(plan).BlocksIn(static_cast<uint64_t>(share), kManyBlocks) * plan.block_size;
   const uint64_t bytes_per_token = plan.kv_bytes_per_block / static_cast<uint64_t>(plan.block_size);
-  return static_cast<int64_t>(fraction * static_cast<double>(left)) /
-         static_cast<int64_t>(bytes_per_token);
+  return static_cast<int64_t>(share) / static_cast<int64_t>(bytes_per_token);
+}
+
+// Blocks of the groups, at most so many tokens of the first.
+void PlanBlocks(const ExecutorOptions& options, int64_t max_tokens, uint64_t left,
+                MemoryPlan* plan) {
+  plan->num_blocks = std::min({kv_cache::BlocksFor(max_tokens, plan->block_size),
+                               SharesOf(*plan).BlocksIn(left, kManyBlocks),
+                               int64_t{plan->max_batch_size} * plan->max_blocks_per_seq()});
+  if (plan->num_blocks < 1) return;
+  if (plan->num_blocks < plan->full_length_blocks) {
+    plan->engine_max_seq_len = plan->max_seq_len;
+    plan->max_seq_len = static_cast<int>(plan->kv_tokens());
+    plan->max_input_len = std::min(plan->max_input_len, plan->max_seq_len - 1);
+  }
+  for (KvGroupPlan& group : plan->other_groups)
+    group.num_blocks =
+        BlocksBehind(group, plan->num_blocks, plan->full_length_blocks, plan->max_batch_size);
+  if (plan->engine_max_seq_len == 0) return;
+  plan->full_length_blocks = FullLengthBlocks(*plan, options, plan->window());
+  for (KvGroupPlan& group : plan->other_groups)
+    group.full_length_blocks = FullLengthBlocks(*plan, options, group.window);
 }
 
 // What belongs to slots and depends on their length.
@@ -327,11 +384,52 @@ Status NoRoom(const MemoryPlan& plan, bool weights_are_taken, const ExecutorOpti
       "{}. Lower max_num_tokens, max_batch_size or block_size, raise "
       "kv_cache_free_memory_fraction, "
       "or free memory",
-      plan.block_size, Bytes(plan.kv_bytes_per_block), options.kv_cache_free_memory_fraction,
+      plan.block_size, Bytes(plan.bytes_of_all_layers()), options.kv_cache_free_memory_fraction,
       Bytes(left), Bytes(free_bytes), parts));
 }
 
 }  // namespace
+
+KvGroupPlan MemoryPlan::group(int g) const {
+  if (g > 0) return other_groups[static_cast<size_t>(g - 1)];
+  return {.window = window(),
+          .bytes_per_block = kv_bytes_per_block,
+          .num_blocks = num_blocks,
+          .full_length_blocks = full_length_blocks};
+}
+
+void MemoryPlan::TakeBlocks(const MemoryPlan& leaders, const model::ModelConfig& config) {
+  num_blocks = leaders.num_blocks;
+  num_host_blocks = leaders.num_host_blocks;
+  windows = leaders.windows;
+  other_groups = leaders.other_groups;
+  ops::KvCacheView shape = KvShape(config, block_size, device);
+  const std::vector<int> num_layers = model::KvLayers(config, windows);
+  for (size_t g = 0; g < num_layers.size(); ++g) {
+    shape.num_layers = num_layers[g];
+    (g == 0 ? kv_bytes_per_block : other_groups[g - 1].bytes_per_block) = KvBytesPerBlock(shape);
+  }
+}
+
+uint64_t MemoryPlan::bytes_of_all_layers() const {
+  uint64_t bytes = kv_bytes_per_block;
+  for (const KvGroupPlan& group : other_groups) bytes += group.bytes_per_block;
+  return bytes;
+}
+
+uint64_t MemoryPlan::kv_bytes() const {
+  uint64_t bytes = bytes_of_all_layers() * static_cast<uint64_t>(num_scratch_blocks);
+  for (int g = 0; g < num_groups(); ++g)
+    bytes += group(g).bytes_per_block * static_cast<uint64_t>(group(g).num_blocks);
+  return bytes + (device == DeviceKind::kCpu ? host_pool_bytes() : 0);
+}
+
+int64_t MemoryPlan::full_length_sequences() const {
+  int64_t least = window() == 0 ? kv_tokens() / max_seq_len : num_blocks / full_length_blocks;
+  for (const KvGroupPlan& group : other_groups)
+    least = std::min(least, group.num_blocks / group.full_length_blocks);
+  return least;
+}
 
 int MemoryPlan::window() const {
   int largest = 0;
@@ -354,6 +452,10 @@ std::string MemoryPlan::ToString() const {
           : fmt::format(
                 "kernels    {} for partial sums and plans\ngraphs     {} kept free for them\n",
                 Bytes(kernel_bytes), Bytes(graph_bytes));
+  std::string of_windows;
+  for (const KvGroupPlan& group : other_groups)
+    of_windows += fmt::format("           and {} blocks for layers that see {} tokens ({} each)\n",
+                              group.num_blocks, group.window, Bytes(group.bytes_per_block));
   const std::string host =
       num_host_blocks == 0
           ? ""
@@ -376,12 +478,12 @@ std::string MemoryPlan::ToString() const {
                        "{}"
                        "KV cache   {}: {} blocks of {} tokens ({} each), {} tokens, {} sequences "
                        "at full length ({} "
-                       "tokens)\n{}",
+                       "tokens)\n{}{}",
                        Bytes(weight_bytes), streamed, Bytes(workspace_bytes), max_num_tokens,
                        max_batch_size, cuda, Bytes(step_input_bytes), Bytes(sampler_bytes),
                        max_slots, adapters, Bytes(kv_bytes()), num_blocks, block_size,
                        Bytes(kv_bytes_per_block), kv_tokens(), full_length_sequences(), max_seq_len,
-                       host);
+                       of_windows, host);
 }
 
 Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::EngineLimits& limits,
@@ -427,14 +529,9 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
     plan.graph_bytes = kGraphBytes;
   }
   plan.workspace_bytes += DraftBytes(config, plan, beside.eagle);
+  PlanGroups(config, options, beside, &plan);
   PlanSlots(config, &plan);
-  plan.kv_bytes_per_block = KvBytesPerBlock(KvShape(config, options.block_size, device)) +
-                            beside.draft_kv_bytes_per_block;
-  if (plan.drafts == DraftSource::kEagle)
-    plan.kv_bytes_per_block +=
-        KvBytesPerBlock(KvShape(beside.eagle->layer, options.block_size, device));
-  plan.full_length_blocks = FullLengthBlocks(plan, options);
-  ASSIGN_OR_RETURN(plan.num_host_blocks, HostBlocks(options, plan.kv_bytes_per_block));
+  ASSIGN_OR_RETURN(plan.num_host_blocks, HostBlocks(options, plan.bytes_of_all_layers()));
 
   // So far without blocks but the scratch one.
   const uint64_t needed = plan.total_bytes() - (weights_are_taken ? weight_bytes : 0);
@@ -444,17 +541,9 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
   const int64_t tokens_by_memory = TokensIn(left, options.kv_cache_free_memory_fraction, plan);
   const int64_t tokens = std::min(tokens_by_memory, options.max_kv_tokens.value_or(INT64_MAX));
   plan.max_kv_tokens_exceed_memory = options.max_kv_tokens.value_or(0) > tokens_by_memory;
-  plan.num_blocks = std::min({kv_cache::BlocksFor(tokens, plan.block_size),
-                              static_cast<int64_t>(left / plan.kv_bytes_per_block),
-                              int64_t{plan.max_batch_size} * plan.max_blocks_per_seq()});
+  PlanBlocks(options, tokens, left, &plan);
   if (plan.num_blocks < 1) return NoRoom(plan, weights_are_taken, options, free_bytes, left);
-  if (plan.num_blocks < plan.full_length_blocks) {
-    plan.engine_max_seq_len = plan.max_seq_len;
-    plan.max_seq_len = static_cast<int>(plan.kv_tokens());
-    plan.max_input_len = std::min(plan.max_input_len, plan.max_seq_len - 1);
-    plan.full_length_blocks = FullLengthBlocks(plan, options);
-    PlanSlots(config, &plan);
-  }
+  if (plan.engine_max_seq_len > 0) PlanSlots(config, &plan);
   return plan;
 }
 
@@ -476,6 +565,15 @@ BackendInfo BackendInfoOf(const MemoryPlan& plan, int vocab_size, int max_beam_w
     chances.push_back((*plan.draft_tree)[i].chance);
     parents.push_back((*plan.draft_tree)[i].parent);
   }
+  std::vector<KvGroup> groups;
+  for (int g = 0; g < plan.num_groups(); ++g) {
+    const KvGroupPlan group = plan.group(g);
+    groups.push_back({.block_size = plan.block_size,
+                      .num_blocks = group.num_blocks,
+                      .window = group.window,
+                      .num_sinks = group.window == 0 ? 0 : plan.windows.num_sinks,
+                      .num_host_blocks = plan.num_host_blocks});
+  }
   return {.depth = DepthOf(plan),
           .looks_ahead = plan.num_stages == 1,
           .max_slots = plan.max_slots,
@@ -493,11 +591,7 @@ BackendInfo BackendInfoOf(const MemoryPlan& plan, int vocab_size, int max_beam_w
           .returns_logits = true,
           .hidden_size = plan.prompt_rows.hidden_size,
           .max_prompt_embedding_table_size = plan.prompt_rows.max_rows,
-          .kv_groups = {{.block_size = plan.block_size,
-                         .num_blocks = plan.num_blocks,
-                         .window = plan.window(),
-                         .num_sinks = plan.window() == 0 ? 0 : plan.windows.num_sinks,
-                         .num_host_blocks = plan.num_host_blocks}},
+          .kv_groups = std::move(groups),
           .cpu_memory_bytes = is_cuda ? 0 : bytes,
           .gpu_memory_bytes = is_cuda ? bytes : 0};
 }

@@ -9,6 +9,7 @@
 
 #include "decoding/draft_tree.h"
 #include "executor/backend.h"
+#include "executor/kv_shares.h"
 #include "inflight/executor.h"
 #include "kv_cache/kv_cache.h"
 #include "model/decoder.h"
@@ -51,10 +52,13 @@ struct MemoryPlan {
   uint64_t adapter_table_bytes = 0;  // CUDA: what tells kernels of them
   uint64_t adapter_host_bytes = 0;   // CUDA: the most that is kept of them as clients brought them
   bool books_adapters = false;       // at load; else with the first adapter, of what is then left
-  uint64_t kv_bytes_per_block = 0;   // with those of a draft model that has the same blocks
-  int64_t num_blocks = 0;            // for sequences
-  int num_scratch_blocks = 0;        // CUDA: where rows without a sequence write
-  int64_t num_host_blocks = 0;       // of the host pool; on the CPU in the same memory, else pinned
+  // Of the first KV group, which is the only one unless windows of layers differ.
+  uint64_t kv_bytes_per_block = 0;        // with those of a draft model that has the same blocks
+  int64_t num_blocks = 0;                 // for sequences
+  std::vector<KvGroupPlan> other_groups;  // those behind it
+  // Of each group.
+  int num_scratch_blocks = 0;   // CUDA: where rows without a sequence write
+  int64_t num_host_blocks = 0;  // of the host pool; on the CPU in the same memory, else pinned
   int block_size = 0;
   int max_batch_size = 0;
   int max_slots = 0;  // sequences set up at once: more than rows where steps overlap
@@ -70,28 +74,30 @@ struct MemoryPlan {
   int max_input_len = 0;
   PromptRows prompt_rows;
   model::AttentionWindows windows;  // those that hide anything
-  int full_length_blocks = 0;       // that a sequence of full length holds at most at once
+  int full_length_blocks = 0;       // of the first group, as of KvGroupPlan
   int engine_max_seq_len = 0;  // not 0: max_seq_len was lowered from this to what the blocks hold
 
   uint64_t booked_adapter_bytes() const {
     return books_adapters ? adapter_bytes + adapter_table_bytes : 0;
   }
+  int num_groups() const { return 1 + static_cast<int>(other_groups.size()); }
+  KvGroupPlan group(int g) const;
+  // Takes the KV groups of `leaders`, a plan of another rank, and as many blocks of each, for this
+  // rank's layers, those of `config`.
+  void TakeBlocks(const MemoryPlan& leaders, const model::ModelConfig& config);
+  uint64_t bytes_of_all_layers() const;  // a block in each group
   uint64_t host_pool_bytes() const {
-    return kv_bytes_per_block * static_cast<uint64_t>(num_host_blocks);
+    return bytes_of_all_layers() * static_cast<uint64_t>(num_host_blocks);
   }
-  uint64_t kv_bytes() const {  // of the device
-    return kv_bytes_per_block * static_cast<uint64_t>(num_blocks + num_scratch_blocks) +
-           (device == DeviceKind::kCpu ? host_pool_bytes() : 0);
-  }
+  uint64_t kv_bytes() const;  // of the device
   uint64_t total_bytes() const {
     return weight_bytes + ring_bytes + workspace_bytes + kernel_bytes + graph_bytes +
            step_input_bytes + sampler_bytes + booked_adapter_bytes() + kv_bytes();
   }
+  // Of the first group, which no other holds more of.
   int64_t kv_tokens() const { return num_blocks * block_size; }
-  int64_t full_length_sequences() const {
-    return window() == 0 ? kv_tokens() / max_seq_len : num_blocks / full_length_blocks;
-  }
-  // What the one KV group of all layers keeps: the largest window; 0 = everything.
+  int64_t full_length_sequences() const;
+  // What the first KV group keeps: the largest window of a layer; 0 = everything.
   int window() const;
   // Rows of logits of a step: of rows that yield, and of their drafts.
   int max_logits() const {

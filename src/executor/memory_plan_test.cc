@@ -249,6 +249,105 @@ TEST(MemoryPlanTest, AModelsOwnWindowsAreThereWithoutAnOption) {
   EXPECT_THAT(windows_of({}), ElementsAre(ops::SlidingWindow{}, ops::SlidingWindow{}));
 }
 
+// One layer of Config that sees all and one that sees 100 tokens, of 512 bytes a token each. A
+// sequence of full length has 16 blocks of 64, of the other group 7: 99 tokens before and chunks of
+// 256, wherever blocks begin.
+model::ModelConfig AlternatingConfig() {
+  model::ModelConfig config = Config();
+  config.sliding_window = 100;
+  config.sliding_layers = {false, true};
+  return config;
+}
+constexpr uint64_t kLayerBlockBytes = 64 * kBytesPerToken / 2;
+
+Result<MemoryPlan> PlanAlternating(const ExecutorOptions& options,
+                                   uint64_t free_bytes = uint64_t{1} << 34,
+                                   const model::ModelConfig& config = AlternatingConfig()) {
+  return PlanMemory(config, kLimits, DeviceKind::kCpu, /*weight_bytes=*/0,
+                    /*weights_are_taken=*/true, options, free_bytes);
+}
+
+TEST(MemoryPlanTest, LayersOfDifferentWindowsHavePoolsOfTheirOwn) {
+  const auto roomy = PlanAlternating({});
+  ASSERT_TRUE(roomy.ok()) << roomy.status().ToString();
+  EXPECT_THAT(roomy->windows.groups, ElementsAre(0, 100));
+  EXPECT_EQ(roomy->window(), 0);
+  EXPECT_EQ(roomy->kv_bytes_per_block, kLayerBlockBytes);
+  EXPECT_EQ(roomy->num_blocks, 4 * 16);
+  ASSERT_EQ(roomy->other_groups.size(), 1U);
+  const KvGroupPlan& other = roomy->other_groups[0];
+  EXPECT_EQ(other.window, 100);
+  EXPECT_EQ(other.bytes_per_block, kLayerBlockBytes);
+  EXPECT_EQ(other.full_length_blocks, 7);
+  EXPECT_EQ(other.num_blocks, 4 * 7) << "all that four sequences hold";
+  EXPECT_EQ(roomy->kv_bytes(), (4 * 16 + 4 * 7) * kLayerBlockBytes);
+  EXPECT_EQ(roomy->full_length_sequences(), 4);
+  EXPECT_THAT(roomy->ToString(), HasSubstr("64 blocks of 64 tokens (0.0 MiB each), 4096 tokens"));
+  EXPECT_THAT(roomy->ToString(),
+              HasSubstr("and 28 blocks for layers that see 100 tokens (0.0 MiB each)"));
+
+  const BackendInfo info = BackendInfoOf(*roomy, 100, 1);
+  ASSERT_EQ(info.kv_groups.size(), 2U);
+  EXPECT_EQ(info.kv_groups[0].window, 0);
+  EXPECT_EQ(info.kv_groups[1].window, 100);
+  EXPECT_EQ(info.kv_groups[1].num_blocks, 28);
+  EXPECT_EQ(LimitsOf(info).num_blocks, 64);
+  EXPECT_EQ(LimitsOf(info).least_blocks, 28);
+
+  // 20 * 7 / 16 = 8.75
+  const auto some = PlanAlternating({.max_kv_tokens = 20 * 64});
+  EXPECT_EQ(some->num_blocks, 20);
+  EXPECT_EQ(some->other_groups[0].num_blocks, 9);
+  EXPECT_EQ(some->full_length_sequences(), 1);
+  const ExecutorOptions half = {.kv_cache_free_memory_fraction = 0.5};
+  EXPECT_EQ(PlanAlternating(half, Others(*roomy) + 2 * 29 * kLayerBlockBytes)->num_blocks, 20);
+  EXPECT_EQ(PlanAlternating(half, Others(*roomy) + 2 * 29 * kLayerBlockBytes - 2)->num_blocks, 19);
+  // A block of the host pool has both layers.
+  EXPECT_EQ(PlanAlternating({.kv_cache_host_bytes = 11 * kLayerBlockBytes})->num_host_blocks, 5);
+}
+
+// One sequence of full length in one pool would take 16 blocks of both layers, 1 MiB.
+TEST(MemoryPlanTest, ALongTextFitsWhereItsWholeTextInEachLayerWouldNot) {
+  const uint64_t left = 800 * 1024;
+  const ExecutorOptions most = {.kv_cache_free_memory_fraction = 0.95};
+  const auto groups = PlanAlternating(most, Others(*PlanAlternating({})) + left);
+  ASSERT_TRUE(groups.ok()) << groups.status().ToString();
+  EXPECT_EQ(groups->max_seq_len, 1024);
+  EXPECT_EQ(groups->num_blocks, 16);
+  EXPECT_EQ(groups->other_groups[0].num_blocks, 7);
+  const auto one = Plan(most, Others(*Plan({})) + left);
+  EXPECT_EQ(one->num_blocks, 12);  // 11.9
+  EXPECT_EQ(one->max_seq_len, 12 * 64);
+}
+
+TEST(MemoryPlanTest, AWindowThatSavesNothingIsNoGroup) {
+  model::ModelConfig config = AlternatingConfig();
+  config.sliding_window = 900;  // 899 before and 256: more than 1024 tokens
+  const auto plan = PlanAlternating({}, uint64_t{1} << 34, config);
+  EXPECT_TRUE(plan->windows.groups.empty());
+  EXPECT_TRUE(plan->other_groups.empty());
+  EXPECT_EQ(plan->windows.Of(1).window, 900);
+  EXPECT_EQ(plan->kv_bytes_per_block, 64 * kBytesPerToken);
+  EXPECT_EQ(plan->num_blocks, 64);
+  EXPECT_EQ(LimitsOf(BackendInfoOf(*plan, 100, 1)).least_blocks, 0);
+}
+
+// Stages have the model's groups, and as many blocks of each, whatever their layers are.
+TEST(MemoryPlanTest, RanksHaveTheSameGroups) {
+  const auto leaders = PlanAlternating({.max_kv_tokens = 20 * 64});
+  model::ModelConfig config = AlternatingConfig();
+  config.num_layers = 1;
+  config.part = {.pp_rank = 1, .pp_size = 2, .first_layer = 1, .num_layers = 2};
+  auto second = PlanAlternating({.max_kv_tokens = 20 * 64}, uint64_t{1} << 34, config);
+  ASSERT_TRUE(second.ok()) << second.status().ToString();
+  EXPECT_EQ(second->windows.groups, leaders->windows.groups);
+  EXPECT_EQ(second->kv_bytes_per_block, 0U);
+  EXPECT_EQ(second->num_blocks, 20);
+  second->TakeBlocks(*leaders, config);
+  EXPECT_EQ(second->other_groups[0].num_blocks, 9);
+  EXPECT_EQ(second->kv_bytes(), 9 * kLayerBlockBytes);
+}
+
 TEST(MemoryPlanTest, DraftsNeedRowsOfLogits) {
   EXPECT_EQ(Plan({})->max_draft_len, 0);
   EXPECT_EQ(Plan({})->max_logits(), 4);

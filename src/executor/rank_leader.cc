@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/rank_leader.h"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -38,7 +39,10 @@ struct Head {
   // Of kForward: the batch's. table_width: blocks of a row that are told, those of the longest.
   int32_t num_rows = 0, num_tokens = 0, num_logits = 0, table_width = 0, has_trees = 0;
   int32_t num_items = 0;  // of the others; of kForward rows with adapters, of kAdapter its rows
-  int32_t dtype = 0;      // of kAdapter and kHeadLogits
+  int32_t num_groups =
+      1;              // of kForward: KV groups, those behind the first with arrays of their own
+  int32_t group = 0;  // of kCopy and kMove
+  int32_t dtype = 0;  // of kAdapter and kHeadLogits
   // Of kAdapter; width: of kHeadLogits, too.
   int32_t num_biases = 0;
   uint64_t serial = 0;
@@ -119,7 +123,8 @@ Status RankLeader::Forward(const model::Batch& batch, std::span<const AdapterRow
                      .num_logits = num_logits,
                      .table_width = kv_cache::BlocksFor(longest, block_size_),
                      .has_trees = paged.tree_masks.empty() ? 0 : 1,
-                     .num_items = static_cast<int32_t>(adapters.size())};
+                     .num_items = static_cast<int32_t>(adapters.size()),
+                     .num_groups = 1 + static_cast<int32_t>(batch.other_groups.size())};
   call_.clear();
   Append(&call_, &head, 1);
   for (const TensorView* array :
@@ -128,15 +133,24 @@ Status RankLeader::Forward(const model::Batch& batch, std::span<const AdapterRow
   if (head.has_trees != 0) Append(&call_, paged.tree_masks);
   if (num_logits > 0) Append(&call_, batch.logit_rows);
   Append(&call_, adapters.data(), adapters.size());
+  AppendTables(paged, head.table_width);
+  for (const model::GroupInputs& group : batch.other_groups) {
+    Append(&call_, group.paged.slot_mapping);
+    AppendTables(group.paged, head.table_width);
+  }
+  return Tell();
+}
+
+void RankLeader::AppendTables(const ops::PagedBatch& paged, int num_blocks) {
+  const auto* const lengths = paged.seq_lens_kv.as<const int32_t>();
   const size_t tables = Aligned(call_.size());
-  const auto width = static_cast<size_t>(head.table_width);
+  const auto width = static_cast<size_t>(num_blocks);
   call_.resize(tables + static_cast<size_t>(paged.num_rows) * width * sizeof(int32_t));
   for (int row = 0; row < paged.num_rows; ++row)
     std::memcpy(
         call_.data() + tables + static_cast<size_t>(row) * width * sizeof(int32_t),
         paged.block_tables.as<const int32_t>() + row * paged.block_tables.shape[1],
         static_cast<size_t>(kv_cache::BlocksFor(lengths[row], block_size_)) * sizeof(int32_t));
-  return Tell();
 }
 
 Status RankLeader::Tell() {
@@ -210,14 +224,18 @@ void RankLeader::CopyBlocks(std::span<const scheduler::HostBlockCopy> copies) {
   TellItems(kCopyBlocks, copies);
 }
 
-void RankLeader::Copy(std::span<const kv_cache::BlockCopy> copies) { TellItems(kCopy, copies); }
+void RankLeader::Copy(int group, std::span<const kv_cache::BlockCopy> copies) {
+  TellItems(kCopy, copies, group);
+}
 
-void RankLeader::Move(std::span<const TokenMove> moves) { TellItems(kMove, moves); }
+void RankLeader::Move(int group, std::span<const TokenMove> moves) {
+  TellItems(kMove, moves, group);
+}
 
 template <typename Item>
-void RankLeader::TellItems(int kind, std::span<const Item> items) {
+void RankLeader::TellItems(int kind, std::span<const Item> items, int group) {
   if (items.empty() || !failed_.ok()) return;
-  const Head head = {.kind = kind, .num_items = static_cast<int32_t>(items.size())};
+  const Head head = {.kind = kind, .num_items = static_cast<int32_t>(items.size()), .group = group};
   call_.clear();
   Append(&call_, &head, 1);
   Append(&call_, items.data(), items.size());
@@ -225,13 +243,51 @@ void RankLeader::TellItems(int kind, std::span<const Item> items) {
 }
 
 FollowerShape FollowerShapeOf(const MemoryPlan& leaders) {
+  std::vector<int64_t> num_blocks;
+  for (int g = 0; g < leaders.num_groups(); ++g)
+    num_blocks.push_back(leaders.group(g).num_blocks + leaders.num_host_blocks);
   return {.max_num_tokens = leaders.max_num_tokens,
           .max_logits = leaders.max_logits(),
           .block_size = leaders.block_size,
-          .num_blocks = leaders.num_blocks + leaders.num_host_blocks,
+          .num_blocks = std::move(num_blocks),
           .adapter_bytes = leaders.adapter_bytes,
           .windows = leaders.windows,
           .head_inputs = leaders.head_inputs};
+}
+
+namespace {
+
+std::vector<KvStorage::GroupSize> GroupSizesOf(const model::ModelConfig& config,
+                                               const FollowerShape& shape) {
+  const std::vector<int> num_layers = model::KvLayers(config, shape.windows);
+  std::vector<KvStorage::GroupSize> sizes;
+  for (size_t g = 0; g < shape.num_blocks.size(); ++g)
+    sizes.push_back({.num_layers = num_layers[g], .num_blocks = shape.num_blocks[g]});
+  return sizes;
+}
+
+}  // namespace
+
+// A group behind the first never has more blocks than it (kv_shares.h).
+int64_t FollowerBlocks(const model::ModelConfig& config, DeviceKind device,
+                       const FollowerShape& shape, uint64_t bytes) {
+  const std::vector<KvStorage::GroupSize> sizes = GroupSizesOf(config, shape);
+  const auto bytes_of = [&](int64_t num_first) {
+    ops::KvCacheView of_group = KvShape(config, shape.block_size, device);
+    uint64_t sum = 0;
+    for (const KvStorage::GroupSize& size : sizes) {
+      of_group.num_layers = size.num_layers;
+      sum +=
+          KvBytesPerBlock(of_group) * static_cast<uint64_t>(std::min(size.num_blocks, num_first));
+    }
+    return sum;
+  };
+  int64_t fit = 0;
+  for (int64_t too_many = sizes.front().num_blocks + 1; fit + 1 < too_many;) {
+    const int64_t middle = fit + (too_many - fit) / 2;
+    (bytes_of(middle) <= bytes ? fit : too_many) = middle;
+  }
+  return fit;
 }
 
 Result<std::unique_ptr<RankFollower>> RankFollower::Create(
@@ -247,8 +303,8 @@ Result<std::unique_ptr<RankFollower>> RankFollower::Create(
                              shape.windows, /*weight_stream=*/nullptr, groups));
   follower->decoder_->Bring(shape.head_inputs);
   ASSIGN_OR_RETURN(follower->kv_,
-                   KvStorage::Create(KvShape(config, shape.block_size, device.kind()),
-                                     shape.num_blocks, device));
+                   KvStorage::CreateGroups(KvShape(config, shape.block_size, device.kind()),
+                                           GroupSizesOf(config, shape), device));
   ASSIGN_OR_RETURN(follower->adapters_share_,
                    device.ledger().Take("adapters", shape.adapter_bytes));
   return follower;
@@ -296,15 +352,23 @@ Status RankFollower::Do(std::span<const std::byte> call) {
       kv_.CopyBlocks(items(std::type_identity<scheduler::HostBlockCopy>()), stream_.cpu_pool());
       break;
     case kCopy:
-      kv_.Copy(items(std::type_identity<kv_cache::BlockCopy>()), stream_.cpu_pool());
+      RETURN_IF_ERROR(CheckGroup(head.group));
+      kv_.Copy(head.group, items(std::type_identity<kv_cache::BlockCopy>()), stream_.cpu_pool());
       break;
     case kMove:
-      kv_.Move(items(std::type_identity<TokenMove>()), stream_.cpu_pool());
+      RETURN_IF_ERROR(CheckGroup(head.group));
+      kv_.Move(head.group, items(std::type_identity<TokenMove>()), stream_.cpu_pool());
       break;
     default:
       return InvalidArgument("a call between ranks is of no kind that is known");
   }
   return reader.is_short() ? InvalidArgument("a call between ranks is too short") : Status::Ok();
+}
+
+Status RankFollower::CheckGroup(int group) const {
+  if (group >= 0 && group < kv_.num_groups()) return Status::Ok();
+  return InvalidArgument(fmt::format("a call between ranks is of KV group {}, this rank has {}",
+                                     group, kv_.num_groups()));
 }
 
 Status RankFollower::Forward(CallReader& reader) {
@@ -325,6 +389,16 @@ Status RankFollower::Forward(CallReader& reader) {
   const auto num_adapters = static_cast<size_t>(std::max(head.num_items, 0));
   const auto* const adapters = reader.Take<RankLeader::AdapterRow>(num_adapters);
   paged.block_tables = reader.TakeView(DType::kI32, {rows, head.table_width});
+  if (head.num_groups != kv_.num_groups())
+    return InvalidArgument(fmt::format("a call between ranks is of {} KV groups, this rank has {}",
+                                       head.num_groups, kv_.num_groups()));
+  for (int g = 1; g < head.num_groups; ++g) {
+    model::GroupInputs& group = batch.other_groups.emplace_back();
+    group.paged = paged;
+    group.paged.slot_mapping = reader.TakeView(DType::kI64, {tokens});
+    group.paged.block_tables = reader.TakeView(DType::kI32, {rows, head.table_width});
+    group.kv = kv_.view(g);
+  }
   if (reader.is_short()) return InvalidArgument("a call between ranks is too short");
   step_adapters_.Clear(tokens);
   for (size_t i = 0; i < num_adapters; ++i) {

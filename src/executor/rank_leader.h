@@ -59,8 +59,8 @@ class RankLeader {
   Status HeadLogits(const TensorView& x);
   // Of KvStorage. What fails here, the next Forward says.
   void CopyBlocks(std::span<const scheduler::HostBlockCopy> copies);
-  void Copy(std::span<const kv_cache::BlockCopy> copies);
-  void Move(std::span<const TokenMove> moves);
+  void Copy(int group, std::span<const kv_cache::BlockCopy> copies);
+  void Move(int group, std::span<const TokenMove> moves);
 
   Status status() const { return followers_->status(); }
   void Abort(const Status& reason) { followers_->Abort(reason); }
@@ -68,7 +68,8 @@ class RankLeader {
  private:
   Status Tell();  // call_, which has a head
   template <typename Item>
-  void TellItems(int kind, std::span<const Item> items);
+  void TellItems(int kind, std::span<const Item> items, int group = 0);
+  void AppendTables(const ops::PagedBatch& paged, int width);
 
   std::unique_ptr<RankFollowers> followers_;
   const int block_size_;
@@ -83,13 +84,18 @@ struct FollowerShape {
   int max_num_tokens = 0;
   int max_logits = 0;
   int block_size = 0;
-  int64_t num_blocks = 0;  // those of the host pool too
+  std::vector<int64_t> num_blocks;  // of each KV group, those of the host pool too
   // Of the adapters that the leader keeps, whole; what a rank has of them is no more.
   uint64_t adapter_bytes = 0;
   model::AttentionWindows windows;
   model::HeadInputs head_inputs;  // that the leader has others send
 };
 FollowerShape FollowerShapeOf(const MemoryPlan& leaders);
+
+// How many of those blocks of the first group a rank has room for in `bytes`, with as many of the
+// other groups as the leader's plan then has at most.
+int64_t FollowerBlocks(const model::ModelConfig& config, DeviceKind device,
+                       const FollowerShape& shape, uint64_t bytes);
 
 // Does what it is told.
 // Threads: one at a time.
@@ -109,6 +115,7 @@ class RankFollower {
  private:
   explicit RankFollower(Device& device) : stream_(device) {}
   Status Forward(CallReader& reader);
+  Status CheckGroup(int group) const;
 
   Status AddAdapter(CallReader& reader);
 

@@ -160,10 +160,7 @@ Result<LocalBackend> CreateRankedBackend(
   }
   const auto make_followers = [&](const MemoryPlan& leaders,
                                   const ops::OpTable& ops) -> Result<RankMembership> {
-    for (MemoryPlan& plan : plans) {
-      plan.num_blocks = leaders.num_blocks;
-      plan.num_host_blocks = leaders.num_host_blocks;
-    }
+    for (size_t r = 1; r < plans.size(); ++r) plans[r].TakeBlocks(leaders, engines[r]->config);
     plans.front() = leaders;
     auto groups = std::make_unique<Groups>(part);
     RankMembership membership = {.groups = groups->Of(0)};

@@ -6,6 +6,7 @@ namespace inflight::executor {
 void SlotTables::Apply(const scheduler::StepPlan& plan) const {
   for (int i = 0; i < plan.num_updates; ++i) {
     const scheduler::BlockTableUpdate& update = plan.updates[static_cast<size_t>(i)];
+    if (update.group != group) continue;
     const bool is_spare = update.first_idx == scheduler::BlockTableUpdate::kSpare;
     int32_t* const to = is_spare ? spares + update.slot : Of(update.slot) + update.first_idx;
     for (int b = 0; b < update.num_blocks; ++b) {

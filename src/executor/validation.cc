@@ -177,18 +177,20 @@ Status ValidateSampling(const ExecutorLimits& limits, const Request& request) {
   return Status::Ok();
 }
 
-// Of the beams of a search: one sequence of full length always fits.
+// Of the beams of a search, which keep all of their blocks in each pool: one sequence of full
+// length always fits.
 Status ValidateMemory(const ExecutorLimits& limits, const Request& request) {
   const int width = request.sampling.beam_width;
-  if (width == 1 || limits.num_blocks == 0) return Status::Ok();
+  const int64_t most = limits.least_blocks > 0 ? limits.least_blocks : limits.num_blocks;
+  if (width == 1 || most == 0) return Status::Ok();
   const auto prompt_len = static_cast<int>(request.input_ids.size());
   const int64_t num_blocks = kv_cache::KvCache::BlocksOf(
       prompt_len, prompt_len + request.max_tokens - 1, width, limits.block_size);
-  if (num_blocks <= limits.num_blocks) return Status::Ok();
+  if (num_blocks <= most) return Status::Ok();
   return Invalid(
       "beam_width: {} beams of {} prompt and {} new tokens need {} KV blocks of {} tokens, the "
       "cache has {} (lower max_tokens or beam_width, or load the model with more KV cache memory)",
-      width, prompt_len, request.max_tokens, num_blocks, limits.block_size, limits.num_blocks);
+      width, prompt_len, request.max_tokens, num_blocks, limits.block_size, most);
 }
 
 // In upstream's words, of which programs know some.

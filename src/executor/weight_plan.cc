@@ -41,7 +41,7 @@ int64_t WantedTokens(const MemoryPlan& plan, const ExecutorOptions& options, uin
   const int64_t most = int64_t{plan.max_batch_size} * plan.max_blocks_per_seq() * plan.block_size;
   if (options.max_kv_tokens) return std::min(*options.max_kv_tokens, most);
   const auto bytes_per_token =
-      static_cast<double>(plan.kv_bytes_per_block) / static_cast<double>(plan.block_size);
+      static_cast<double>(plan.bytes_of_all_layers()) / static_cast<double>(plan.block_size);
   const double share = kKvFraction * static_cast<double>(free_bytes) / bytes_per_token;
   return std::min(int64_t{plan.max_seq_len}, static_cast<int64_t>(share));
 }

@@ -9,11 +9,11 @@
 namespace inflight::kv_cache {
 
 BlockPool::BlockPool(int64_t num_blocks, std::function<void(BlockId)> on_evict)
-    : blocks_(static_cast<size_t>(num_blocks) + 1), on_evict_(std::move(on_evict)) {
-  const auto head = static_cast<BlockId>(num_blocks);
-  blocks_.back().previous = blocks_.back().next = head;
+    : blocks_(static_cast<size_t>(num_blocks) + 2), on_evict_(std::move(on_evict)) {
+  for (const BlockId list : {head(), first_head()})
+    blocks_[static_cast<size_t>(list)].previous = blocks_[static_cast<size_t>(list)].next = list;
   free_.reserve(static_cast<size_t>(num_blocks));
-  for (BlockId block = head - 1; block >= 0; --block) free_.push_back(block);
+  for (BlockId block = head() - 1; block >= 0; --block) free_.push_back(block);
 }
 
 Status BlockPool::Allocate(std::span<BlockId> out) {
@@ -26,7 +26,8 @@ Status BlockPool::Allocate(std::span<BlockId> out) {
       block = free_.back();
       free_.pop_back();
     } else {
-      block = blocks_.back().next;
+      block = blocks_[static_cast<size_t>(first_head())].next;
+      if (block == first_head()) block = blocks_[static_cast<size_t>(head())].next;
       Unlink(block);
       on_evict_(block);
     }
@@ -49,28 +50,36 @@ void BlockPool::Release(BlockId block, bool keep_contents) {
   CHECK_GT(entry.refs, 0);
   if (--entry.refs > 0) return;
   if (keep_contents) {
-    Append(block);
+    Append(head(), block);
   } else {
     free_.push_back(block);
   }
 }
 
 void BlockPool::FreeReusable() {
-  while (num_reusable_ > 0) {
-    const BlockId block = blocks_.back().next;
-    Unlink(block);
-    free_.push_back(block);
-  }
+  for (const BlockId list : {first_head(), head()})
+    while (blocks_[static_cast<size_t>(list)].next != list) {
+      const BlockId block = blocks_[static_cast<size_t>(list)].next;
+      Unlink(block);
+      free_.push_back(block);
+    }
 }
 
-void BlockPool::Append(BlockId block) {
-  const auto head = static_cast<BlockId>(num_blocks());
+void BlockPool::ReleaseFirst(BlockId block) {
+  Block& entry = blocks_[static_cast<size_t>(block)];
+  CHECK_GT(entry.refs, 0);
+  if (--entry.refs == 0) Append(first_head(), block);
+}
+
+// To a list of reusable blocks.
+void BlockPool::Append(BlockId head, BlockId block) {
+  Block& list = blocks_[static_cast<size_t>(head)];
   Block& entry = blocks_[static_cast<size_t>(block)];
   entry.reusable = true;
   entry.next = head;
-  entry.previous = blocks_.back().previous;
+  entry.previous = list.previous;
   blocks_[static_cast<size_t>(entry.previous)].next = block;
-  blocks_.back().previous = block;
+  list.previous = block;
   ++num_reusable_;
 }
 

@@ -2,6 +2,7 @@
 #include "kv_cache/kv_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -20,6 +21,7 @@ KvCache::Group::Group(int group_idx, const GroupConfig& group_config,
                       PrefixIndex::HashFunction hash, std::function<void(Group&, BlockId)> on_evict)
     : idx(group_idx),
       config(group_config),
+      is_passed(static_cast<size_t>(config.num_blocks)),
       index(config.num_blocks + config.num_host_blocks, config.block_size, hash),
       pool(config.num_blocks,
            [this, evict = std::move(on_evict)](BlockId block) { evict(*this, block); }),
@@ -33,6 +35,22 @@ int KvCache::Group::FirstSeen(int position) const {
   return std::max(config.num_sinks, position + 1 - num_recent) / config.block_size;
 }
 
+void KvCache::Group::Pass(GroupTable* table, int block_idx) {
+  BlockId& place = table->blocks[static_cast<size_t>(block_idx)];
+  const BlockId block = std::exchange(place, -1);
+  const bool is_known = index.Contains(block);
+  if (!is_known || !follows_first || block_idx < table->num_prompt_blocks)
+    return pool.Release(block, /*keep_contents=*/is_known);
+  pool.ReleaseFirst(block);
+  is_passed[static_cast<size_t>(block)] = pool.refs(block) == 0;
+}
+
+int KvCache::Group::NumHeld(const GroupTable& table) const {
+  const auto size = static_cast<int>(table.blocks.size());
+  const int num_sinks = std::min(num_sink_blocks(), size);
+  return num_sinks + std::max(size - std::max(table.first_kept, num_sinks), 0);
+}
+
 KvCache::KvCache(std::span<const GroupConfig> groups, bool enable_prefix_reuse,
                  PrefixIndex::HashFunction hash)
     : enable_prefix_reuse_(enable_prefix_reuse) {
@@ -40,7 +58,10 @@ KvCache::KvCache(std::span<const GroupConfig> groups, bool enable_prefix_reuse,
     groups_.push_back(
         std::make_unique<Group>(static_cast<int>(groups_.size()), config, hash,
                                 [this](Group& group, BlockId block) { Evict(group, block); }));
+    groups_.back()->follows_first =
+        groups_.size() > 1 && config.window > 0 && config.block_size == groups.front().block_size;
     window_ = std::max(window_, config.window);
+    keeps_all_ |= config.window == 0;
   }
   host_copies_.reserve(kMaxCopies);
 }
@@ -50,55 +71,116 @@ void KvCache::Observe(KvObserver* observer) {
 }
 
 bool KvCache::Start(const StartParams& params, SequenceBlocks* sequence, int* num_cached_tokens) {
-  const int num_cached = MatchTokens(params);
+  const Prefix prefix = Match(params);
   for (const auto& group : groups_) {
-    if (!Fits(*group, params, num_cached)) return false;
+    if (!Fits(*group, params, prefix)) return false;
   }
   num_promised_copies_ = 0;
-  for (const auto& group : groups_) num_promised_copies_ += NumOnboards(*group, params, num_cached);
+  for (const auto& group : groups_) num_promised_copies_ += NumOnboards(*group, params, prefix);
   sequence->salt = params.salt;
   sequence->groups.resize(groups_.size());
   const int64_t reused = reused_;
   const int64_t missed = missed_;
   for (size_t g = 0; g < groups_.size(); ++g) {
-    Lend(*groups_[g], params, num_cached, &sequence->groups[g]);
+    Lend(*groups_[g], params, prefix, &sequence->groups[g]);
   }
   sequence->num_reused += reused_ - reused;
   sequence->num_missed += missed_ - missed;
-  *num_cached_tokens = num_cached;
+  *num_cached_tokens = prefix.num_tokens;
   return true;
 }
 
-// The longest prefix, in tokens, of which every group holds full blocks.
-int KvCache::MatchTokens(const StartParams& params) const {
-  if (!enable_prefix_reuse_) return 0;
-  int num_tokens = static_cast<int>(params.tokens.size()) - 1;
+int KvCache::MatchTokens(const StartParams& params) const { return Match(params).num_tokens; }
+
+// The longest prefix of which every group holds full blocks: all of them, or of a group that
+// follows the first those that the tokens behind it see.
+KvCache::Prefix KvCache::Match(const StartParams& params) const {
+  Prefix prefix;
+  prefix.nodes.resize(groups_.size());
+  if (!enable_prefix_reuse_) return prefix;
+  prefix.num_tokens = static_cast<int>(params.tokens.size()) - 1;
   // What lies in the host pool has to be copied.
   const int max_copies = (kMaxCopies - static_cast<int>(host_copies_.size())) / num_groups();
-  for (const auto& group : groups_) {
-    int num_copies = 0;
-    const int limit = std::min(num_tokens / group->config.block_size, params.max_reused_blocks);
-    PrefixIndex::Node node = group->index.Root(params.salt);
-    int num_blocks = 0;
-    while (num_blocks < limit) {
-      node =
-          group->index.Find(node, BlockTokens(params.tokens, num_blocks, group->config.block_size));
-      if (node.block < 0) break;
-      if (group->IsHost(node.block) && ++num_copies > max_copies) break;
-      ++num_blocks;
-    }
-    num_tokens = std::min(num_tokens, num_blocks * group->config.block_size);
-  }
-  // Groups of different block sizes agree on a common boundary.
+  for (const auto& group : groups_)
+    if (!group->follows_first) MatchChain(*group, params, max_copies, &prefix);
+  RoundDown(&prefix);
   for (bool changed = true; changed;) {
     changed = false;
     for (const auto& group : groups_) {
-      const int rounded = num_tokens / group->config.block_size * group->config.block_size;
-      changed |= rounded != num_tokens;
-      num_tokens = rounded;
+      if (!group->follows_first) continue;
+      const int num_tokens = NumSeen(*group, params, max_copies, prefix);
+      changed |= num_tokens < prefix.num_tokens;
+      prefix.num_tokens = num_tokens;
+    }
+    RoundDown(&prefix);
+  }
+  for (const auto& group : groups_) {
+    std::vector<PrefixIndex::Node>& nodes = prefix.nodes[static_cast<size_t>(group->idx)];
+    const int num_blocks = prefix.num_tokens / group->config.block_size;
+    nodes.resize(static_cast<size_t>(num_blocks));
+    for (int i = 0; i < num_blocks && group->follows_first; ++i)
+      if (IsLent(*group, params, prefix.num_tokens, i))
+        nodes[static_cast<size_t>(i)] = FindBehind(*group, params, prefix, i);
+  }
+  return prefix;
+}
+
+// Of a group that follows no other: the nodes from the root on, in the bounds of the others.
+void KvCache::MatchChain(const Group& group, const StartParams& params, int max_copies,
+                         Prefix* prefix) const {
+  const int block_size = group.config.block_size;
+  const int limit = std::min(prefix->num_tokens / block_size, params.max_reused_blocks);
+  std::vector<PrefixIndex::Node>& nodes = prefix->nodes[static_cast<size_t>(group.idx)];
+  PrefixIndex::Node node = group.index.Root(params.salt);
+  int num_blocks = 0;
+  for (int num_copies = 0; num_blocks < limit; ++num_blocks) {
+    node = group.index.Find(node, BlockTokens(params.tokens, num_blocks, block_size));
+    if (node.block < 0) break;
+    if (group.IsHost(node.block) && ++num_copies > max_copies) break;
+    nodes.push_back(node);
+  }
+  prefix->num_tokens = std::min(prefix->num_tokens, num_blocks * block_size);
+}
+
+// Groups of different block sizes agree on a common boundary.
+void KvCache::RoundDown(Prefix* prefix) const {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const auto& group : groups_) {
+      const int rounded = prefix->num_tokens / group->config.block_size * group->config.block_size;
+      changed |= rounded != prefix->num_tokens;
+      prefix->num_tokens = rounded;
     }
   }
-  return num_tokens;
+}
+
+// Of a group that follows the first: the most of the prefix's tokens behind which all blocks are
+// there that are seen. From the end on; where one is missing, or one too many would have to be
+// copied, the prefix ends before it.
+int KvCache::NumSeen(const Group& group, const StartParams& params, int max_copies,
+                     const Prefix& prefix) const {
+  const int block_size = group.config.block_size;
+  int num_blocks = prefix.num_tokens / block_size;
+  int num_copies = 0;
+  for (int i = num_blocks - 1; i >= 0; --i) {
+    if (!IsLent(group, params, num_blocks * block_size, i)) {
+      i = group.num_sink_blocks();  // those between are not
+      continue;
+    }
+    const PrefixIndex::Node node = FindBehind(group, params, prefix, i);
+    if (node.block >= 0 && (!group.IsHost(node.block) || ++num_copies <= max_copies)) continue;
+    num_blocks = i;
+    num_copies = 0;
+  }
+  return num_blocks * block_size;
+}
+
+// Block `idx` of the text in a group that follows the first; block -1 where it has it not.
+PrefixIndex::Node KvCache::FindBehind(const Group& group, const StartParams& params,
+                                      const Prefix& prefix, int idx) const {
+  const PrefixIndex::Node parent = idx == 0 ? groups_.front()->index.Root(params.salt)
+                                            : prefix.nodes.front()[static_cast<size_t>(idx - 1)];
+  return group.index.Find(parent, BlockTokens(params.tokens, idx, group.config.block_size));
 }
 
 // Whether block `idx` of a reused prefix is seen by the tokens behind it.
@@ -109,13 +191,11 @@ bool KvCache::IsLent(const Group& group, const StartParams& params, int num_cach
 }
 
 template <typename Function>
-void KvCache::ForEachLent(const Group& group, const StartParams& params, int num_cached_tokens,
+void KvCache::ForEachLent(const Group& group, const StartParams& params, const Prefix& prefix,
                           Function function) {
-  PrefixIndex::Node node = group.index.Root(params.salt);
-  for (int i = 0; i < num_cached_tokens / group.config.block_size; ++i) {
-    node = group.index.Find(node, BlockTokens(params.tokens, i, group.config.block_size));
-    if (IsLent(group, params, num_cached_tokens, i)) function(node.block);
-  }
+  const std::vector<PrefixIndex::Node>& nodes = prefix.nodes[static_cast<size_t>(group.idx)];
+  for (size_t i = 0; i < nodes.size(); ++i)
+    if (IsLent(group, params, prefix.num_tokens, static_cast<int>(i))) function(nodes[i].block);
 }
 
 int KvCache::NumLent(const Group& group, const StartParams& params, int num_cached_tokens) {
@@ -142,9 +222,9 @@ int KvCache::NumReserved(const Group& group, const StartParams& params, int num_
 
 // Reused blocks that nobody holds leave the free count too, so they are charged; those in use by
 // others are not, but where there is a window. Those of the host pool need a block to be copied to.
-bool KvCache::Fits(const Group& group, const StartParams& params, int num_cached_tokens) const {
-  int64_t needed = NumReserved(group, params, num_cached_tokens);
-  ForEachLent(group, params, num_cached_tokens, [&](BlockId block) {
+bool KvCache::Fits(const Group& group, const StartParams& params, const Prefix& prefix) const {
+  int64_t needed = NumReserved(group, params, prefix.num_tokens);
+  ForEachLent(group, params, prefix, [&](BlockId block) {
     const bool is_charged =
         group.config.window > 0 || group.IsHost(block) || group.pool.refs(block) == 0;
     needed += is_charged ? 1 : 0;
@@ -152,16 +232,17 @@ bool KvCache::Fits(const Group& group, const StartParams& params, int num_cached
   return needed + params.num_spare_blocks <= group.num_available();
 }
 
-int KvCache::NumOnboards(const Group& group, const StartParams& params, int num_cached_tokens) {
+int KvCache::NumOnboards(const Group& group, const StartParams& params, const Prefix& prefix) {
   int num_blocks = 0;
-  ForEachLent(group, params, num_cached_tokens,
+  ForEachLent(group, params, prefix,
               [&](BlockId block) { num_blocks += group.IsHost(block) ? 1 : 0; });
   return num_blocks;
 }
 
-void KvCache::Lend(Group& group, const StartParams& params, int num_cached_tokens,
+void KvCache::Lend(Group& group, const StartParams& params, const Prefix& prefix,
                    GroupTable* table) {
   const int block_size = group.config.block_size;
+  const int num_cached_tokens = prefix.num_tokens;
   const int num_reused = num_cached_tokens / block_size;
   table->max_blocks = BlocksFor(params.max_kv_tokens, block_size);
   table->blocks.clear();
@@ -169,7 +250,7 @@ void KvCache::Lend(Group& group, const StartParams& params, int num_cached_token
   table->tip = group.index.Root(params.salt);
   // First all are held, so that making room for one does not drop another.
   for (int i = 0; i < num_reused; ++i) {
-    table->tip = group.index.Find(table->tip, BlockTokens(params.tokens, i, block_size));
+    table->tip = prefix.nodes[static_cast<size_t>(group.idx)][static_cast<size_t>(i)];
     const BlockId block = table->tip.block;
     const bool is_lent = IsLent(group, params, num_cached_tokens, i);
     table->blocks.push_back(is_lent ? block : -1);
@@ -178,6 +259,7 @@ void KvCache::Lend(Group& group, const StartParams& params, int num_cached_token
       group.host.Take(group.HostIdx(block));
     } else {
       group.pool.Take(block);
+      group.is_passed[static_cast<size_t>(block)] = false;
     }
   }
   for (BlockId& block : table->blocks) {
@@ -205,7 +287,10 @@ void KvCache::Lend(Group& group, const StartParams& params, int num_cached_token
 // The pool hands `block` out again: what it holds goes to the host pool, where it finds room.
 void KvCache::Evict(Group& group, BlockId block) {
   BlockId host = -1;
-  const bool has_copy = static_cast<int>(host_copies_.size()) + num_promised_copies_ < kMaxCopies;
+  const bool is_passed = group.is_passed[static_cast<size_t>(block)];
+  group.is_passed[static_cast<size_t>(block)] = false;
+  const bool has_copy =
+      !is_passed && static_cast<int>(host_copies_.size()) + num_promised_copies_ < kMaxCopies;
   if (!has_copy || !group.index.Contains(block) || !group.host.Allocate(std::span(&host, 1)).ok()) {
     group.index.Erase(block);
     return;
@@ -339,33 +424,52 @@ int64_t KvCache::BlocksOf(int num_prompt_tokens, int num_tokens, int num_beams, 
 
 void KvCache::Publish(SequenceBlocks* sequence, std::span<const TokenId> tokens, int num_valid) {
   if (!enable_prefix_reuse_) return;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    Group& group = *groups_[g];
-    GroupTable& table = sequence->groups[g];
-    const int num_full =
-        std::min(num_valid / group.config.block_size, static_cast<int>(table.blocks.size()));
-    if (table.num_published >= num_full) continue;
-    if (!group.index.IsLive(table.tip)) {  // a twin's block went away: begin again with our own
-      table.tip = group.index.Root(sequence->salt);
-      table.num_published = 0;
-    }
-    for (; table.num_published < num_full; ++table.num_published) {
-      const auto block_tokens = BlockTokens(tokens, table.num_published, group.config.block_size);
-      const PrefixIndex::Node found = group.index.Find(table.tip, block_tokens);
-      if (found.block >= 0) {
-        table.tip = found;
-        continue;
-      }
+  for (const auto& group : groups_)
+    if (!group->follows_first) PublishIn(*group, sequence, tokens, num_valid);
+}
+
+void KvCache::PublishIn(Group& group, SequenceBlocks* sequence, std::span<const TokenId> tokens,
+                        int num_valid) {
+  GroupTable& table = sequence->groups[static_cast<size_t>(group.idx)];
+  const int num_full =
+      std::min(num_valid / group.config.block_size, static_cast<int>(table.blocks.size()));
+  if (table.num_published >= num_full) return;
+  if (!group.index.IsLive(table.tip)) {  // a twin's block went away: begin again with our own
+    table.tip = group.index.Root(sequence->salt);
+    table.num_published = 0;
+  }
+  for (; table.num_published < num_full; ++table.num_published) {
+    const auto block_tokens = BlockTokens(tokens, table.num_published, group.config.block_size);
+    const PrefixIndex::Node parent = table.tip;
+    table.tip = group.index.Find(parent, block_tokens);
+    if (table.tip.block < 0) {
       const BlockId own = table.blocks[static_cast<size_t>(table.num_published)];
-      if (own < 0) break;      // given back, and a twin's went away
+      if (own < 0) {  // given back, and a twin's went away
+        table.tip = parent;
+        break;
+      }
       group.index.Erase(own);  // it may hang below a node that is gone
-      table.tip = group.index.Insert(table.tip, block_tokens, own);
+      table.tip = group.index.Insert(parent, block_tokens, own);
     }
-    ++version_;
+    if (group.idx == 0) PublishBehind(parent, block_tokens, table.num_published, sequence);
+  }
+  ++version_;
+}
+
+// The same block in the groups that follow the first, whose node of the block before is `parent`.
+void KvCache::PublishBehind(const PrefixIndex::Node& parent, std::span<const TokenId> block_tokens,
+                            int block_idx, SequenceBlocks* sequence) {
+  for (size_t g = 1; g < groups_.size(); ++g) {
+    Group& group = *groups_[g];
+    if (!group.follows_first) continue;
+    const BlockId own = sequence->groups[g].blocks[static_cast<size_t>(block_idx)];
+    if (own < 0 || group.index.Find(parent, block_tokens).block >= 0) continue;
+    group.index.Erase(own);
+    group.index.Insert(parent, block_tokens, own);
   }
 }
 
-void KvCache::Advance(SequenceBlocks* sequence, int num_kv_tokens) {
+void KvCache::Advance(SequenceBlocks* sequence, int num_kv_tokens, int max_ahead_tokens) {
   for (size_t g = 0; g < sequence->groups.size(); ++g) {
     Group& group = *groups_[g];
     GroupTable& table = sequence->groups[g];
@@ -374,16 +478,17 @@ void KvCache::Advance(SequenceBlocks* sequence, int num_kv_tokens) {
         std::min(group.FirstSeen(num_kv_tokens), static_cast<int>(table.blocks.size()));
     int num_dropped = 0;
     for (int i = std::max(table.first_kept, group.num_sink_blocks()); i < first_seen; ++i) {
-      BlockId& block = table.blocks[static_cast<size_t>(i)];
-      group.pool.Release(block, /*keep_contents=*/group.index.Contains(block));
-      block = -1;
+      group.Pass(&table, i);
       ++num_dropped;
     }
-    if (num_dropped == 0) continue;
-    table.first_kept = first_seen;
-    // Their places are for those to come.
+    if (num_dropped > 0) table.first_kept = first_seen;
+    // Their places are for those to come, as many as may be held at once.
     const int num_to_come = table.max_blocks - static_cast<int>(table.blocks.size());
-    const int num_more = std::clamp(num_to_come - table.num_reserved, 0, num_dropped);
+    const auto num_room = static_cast<int>(std::min<int64_t>(
+        WindowBlocks(group.config, max_ahead_tokens) - group.NumHeld(table), num_to_come));
+    const int num_more =
+        std::max(std::min(table.num_reserved + num_dropped, num_room), 0) - table.num_reserved;
+    if (num_dropped == 0 && num_more == 0) continue;
     table.num_reserved += num_more;
     group.num_reserved += num_more;
     group.Claim(&table, num_more - num_dropped);

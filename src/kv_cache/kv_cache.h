@@ -12,11 +12,19 @@
 // which others still hold gains nothing by that, and needs another all the same.
 //
 // Layers of one window and dtype form a KV group with a pool, a prefix index and tables of its own;
-// a prefix is reused only as far as every group still has it.
+// a prefix is reused only as far as every group still has what the tokens behind it see.
+//
+// A group with a window follows the first one, where its blocks have as many tokens: its index
+// knows a block by the first group's node of the block before. So what it has given away of a
+// text's beginning does not keep others from reusing what comes behind. In a group that does not
+// follow, all blocks of a prefix have to be there. What a sequence generated and its window passed
+// is the first that a following group hands out again, and the host pool gets no copy of it: few
+// come back to the middle of an answer, and what prompts begin with would have to go for it.
 //
 // Sliding windows: where no later token of a sequence sees a block, Advance gives it back, and its
 // place in the table is -1. Such a sequence never holds more than WindowBlocks, however long it
-// gets, so no more is set aside for it. The beams of a search keep all of theirs.
+// gets, so no more is set aside for it; and less, once its prompt is computed. The beams of a
+// search keep all of theirs.
 //
 // A host pool keeps what the index would forget: a reusable block that is handed out again is
 // copied there first, and back where a prefix needs it. Its blocks have the ids behind the group's
@@ -153,8 +161,10 @@ class KvCache {
   void Publish(SequenceBlocks* sequence, std::span<const TokenId> tokens, int num_valid);
 
   // K and V of the first `num_kv_tokens` tokens are written, and no step in flight computes one of
-  // them: gives back the blocks that no other token sees. Publish first.
-  void Advance(SequenceBlocks* sequence, int num_kv_tokens);
+  // them: gives back the blocks that no other token sees. Publish first. Until the next call at
+  // most `max_ahead_tokens` are planned beyond those, planned ones included: what was set aside for
+  // more serves others.
+  void Advance(SequenceBlocks* sequence, int num_kv_tokens, int max_ahead_tokens);
 
   // What the device copies before the step that is planned now, oldest first; at most kMaxCopies.
   std::span<const HostCopy> copies() const { return host_copies_; }
@@ -172,6 +182,12 @@ class KvCache {
   // Blocks that must be set aside beyond what is, before each beam can hold `num_tokens`.
   int NumMissing(const SequenceBlocks& sequence, int group, int num_tokens) const;
 
+  // Blocks of a group, and those of them that nobody holds.
+  int64_t num_blocks(int group) const {
+    return groups_[static_cast<size_t>(group)]->pool.num_blocks();
+  }
+  int64_t num_free(int group) const { return groups_[static_cast<size_t>(group)]->pool.num_free(); }
+
   // The most blocks of a group with a window that a sequence holds at once, of whatever length.
   static int64_t WindowBlocks(const GroupConfig& config, int max_ahead_tokens);
 
@@ -182,7 +198,8 @@ class KvCache {
   bool enable_prefix_reuse() const { return enable_prefix_reuse_; }
   int num_groups() const { return static_cast<int>(groups_.size()); }
   int block_size(int group) const { return groups_[static_cast<size_t>(group)]->config.block_size; }
-  int window() const { return window_; }  // the largest of a group; 0 = none has one
+  int window() const { return window_; }         // the largest of a group; 0 = none has one
+  bool keeps_all() const { return keeps_all_; }  // whether a group has none
   // Changes whenever a Start that failed might succeed.
   uint64_t version() const { return version_; }
   KvCacheStats stats() const;
@@ -196,9 +213,15 @@ class KvCache {
     int num_sink_blocks() const { return BlocksFor(config.num_sinks, config.block_size); }
     // The first block behind the sinks' that the token at `position` or a later one sees.
     int FirstSeen(int position) const;
+    // Blocks that a table without beams holds.
+    int NumHeld(const GroupTable& table) const;
+    // No later token of the sequence sees block `block_idx` of its table.
+    void Pass(GroupTable* table, int block_idx);
 
     int idx;
     GroupConfig config;
+    bool follows_first = false;
+    std::vector<bool> is_passed;  // [num_blocks] reusable ones: of what was generated
     PrefixIndex index;
     BlockPool pool;
     BlockPool host;  // by HostIdx; blocks whose contents are known are reusable
@@ -216,17 +239,35 @@ class KvCache {
     }
   };
 
+  // What is reused of a text: tokens, and of each group the nodes of their blocks. In one that
+  // follows the first, blocks that no token behind sees are -1.
+  struct Prefix {
+    int num_tokens = 0;
+    std::vector<std::vector<PrefixIndex::Node>> nodes;  // [num_groups][blocks]
+  };
+  Prefix Match(const StartParams& params) const;
+  void MatchChain(const Group& group, const StartParams& params, int max_copies,
+                  Prefix* prefix) const;
+  int NumSeen(const Group& group, const StartParams& params, int max_copies,
+              const Prefix& prefix) const;
+  PrefixIndex::Node FindBehind(const Group& group, const StartParams& params, const Prefix& prefix,
+                               int idx) const;
+  void RoundDown(Prefix* prefix) const;
   static int NumLent(const Group& group, const StartParams& params, int num_cached_tokens);
   static int NumReserved(const Group& group, const StartParams& params, int num_cached_tokens);
-  bool Fits(const Group& group, const StartParams& params, int num_cached_tokens) const;
+  bool Fits(const Group& group, const StartParams& params, const Prefix& prefix) const;
   static bool IsLent(const Group& group, const StartParams& params, int num_cached_tokens, int idx);
   template <typename Function>
-  static void ForEachLent(const Group& group, const StartParams& params, int num_cached_tokens,
+  static void ForEachLent(const Group& group, const StartParams& params, const Prefix& prefix,
                           Function function);
-  static int NumOnboards(const Group& group, const StartParams& params, int num_cached_tokens);
+  static int NumOnboards(const Group& group, const StartParams& params, const Prefix& prefix);
   void Evict(Group& group, BlockId block);
   void Onboard(Group& group, BlockId* block);
-  void Lend(Group& group, const StartParams& params, int num_cached_tokens, GroupTable* table);
+  void Lend(Group& group, const StartParams& params, const Prefix& prefix, GroupTable* table);
+  void PublishIn(Group& group, SequenceBlocks* sequence, std::span<const TokenId> tokens,
+                 int num_valid);
+  void PublishBehind(const PrefixIndex::Node& parent, std::span<const TokenId> block_tokens,
+                     int block_idx, SequenceBlocks* sequence);
   void Grow(Group& group, GroupTable* table, int num_tokens, BlockTable* beam);
   void TakeReserved(Group& group, GroupTable* table, std::span<BlockId> blocks);
   static void ReleaseAll(Group& group, BlockTable* beam);
@@ -234,6 +275,7 @@ class KvCache {
   std::vector<std::unique_ptr<Group>> groups_;
   bool enable_prefix_reuse_;
   int window_ = 0;
+  bool keeps_all_ = false;
   uint64_t version_ = 1;
   int64_t alloc_new_ = 0, reused_ = 0, missed_ = 0, offloaded_ = 0, onboarded_ = 0;
   std::vector<HostCopy> host_copies_;

@@ -356,7 +356,7 @@ struct WindowTest : ::testing::Test {
     for (int n = begin + 1; n <= end; ++n) {
       cache.Extend(sequence, n);
       cache.Publish(sequence, tokens, n);
-      cache.Advance(sequence, n);
+      cache.Advance(sequence, n, /*max_ahead_tokens=*/1);
     }
   }
 };
@@ -442,7 +442,7 @@ TEST_F(WindowTest, BeamsKeepAllTheirBlocks) {
   EXPECT_EQ(Start(&a, Iota(4), 40, /*num_beams=*/2), -1) << "1 + 2 * 9 + 2 blocks";
   ASSERT_EQ(Start(&a, Iota(4), 12, /*num_beams=*/2), 0) << "1 + 2 * 2 + 2";
   cache.Extend(&a, 12);
-  cache.Advance(&a, 12);
+  cache.Advance(&a, 12, /*max_ahead_tokens=*/1);
   for (const BlockId block : a.groups[0].blocks) EXPECT_GE(block, 0);
   cache.Free(&a);
 }

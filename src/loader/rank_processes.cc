@@ -34,8 +34,8 @@ json ToJson(const FollowerShape& shape) {
   return {{"max_num_tokens", shape.max_num_tokens}, {"max_logits", shape.max_logits},
           {"block_size", shape.block_size},         {"num_blocks", shape.num_blocks},
           {"windows", shape.windows.windows},       {"num_sinks", shape.windows.num_sinks},
-          {"adapter_bytes", shape.adapter_bytes},   {"states", shape.head_inputs.states},
-          {"layers", shape.head_inputs.layers}};
+          {"kv_groups", shape.windows.groups},      {"adapter_bytes", shape.adapter_bytes},
+          {"states", shape.head_inputs.states},     {"layers", shape.head_inputs.layers}};
 }
 
 FollowerShape ShapeOf(const json& told) {
@@ -44,7 +44,9 @@ FollowerShape ShapeOf(const json& told) {
           .block_size = told.at("block_size"),
           .num_blocks = told.at("num_blocks"),
           .adapter_bytes = told.at("adapter_bytes"),
-          .windows = {.windows = told.at("windows"), .num_sinks = told.at("num_sinks")},
+          .windows = {.windows = told.at("windows"),
+                      .num_sinks = told.at("num_sinks"),
+                      .groups = told.at("kv_groups")},
           .head_inputs = {.states = told.at("states"), .layers = told.at("layers")}};
 }
 
@@ -365,12 +367,10 @@ class RankProcesses::Follower {
         config, device_->kind(), limits.max_seq_len, shape.max_num_tokens, shape.max_logits);
     const uint64_t taken = workspace + shape.adapter_bytes;
     const auto left = static_cast<double>(share - std::min(share, taken));
-    const auto per_block = static_cast<double>(
-        executor::KvBytesPerBlock(executor::KvShape(config, shape.block_size, device_->kind())));
     json answer = ToJson(Status::Ok());
     answer["num_blocks"] =
-        std::min(shape.num_blocks,
-                 static_cast<int64_t>(plan.at("fraction").get<double>() * left / per_block));
+        executor::FollowerBlocks(config, device_->kind(), shape,
+                                 static_cast<uint64_t>(plan.at("fraction").get<double>() * left));
     return answer;
   }
 

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "model/decoder_workspace.h"
 #include "model/expert_mlp.h"
+#include "model/kv_places.h"
 #include "model/rope.h"
 #include "tensor/element.h"
 
@@ -62,13 +63,12 @@ struct Decoder::Impl {
   ops::Rope rope;
   ops::Rope no_rope;       // of layers that are not rotated
   ops::Rope sliding_rope;  // of layers with a window; the same unless they have their own
-  std::vector<ops::SlidingWindow> windows;  // those that layers have, each once
-  std::vector<int> window_idx;              // [num_layers] which of them is the layer's
-  int64_t num_tokens = 0;                   // of the last Forward
-  HeadInputs head_inputs;                   // of several stages
-  std::vector<int32_t> all_rows;            // [max_logits] 0, 1, ...
-  float attention_scale = 1;                // of q k^T
-  bool defers_scales = false;  // dense and proj leave their FP8 scales to what adds them up
+  KvPlaces kv_places;
+  int64_t num_tokens = 0;         // of the last Forward
+  HeadInputs head_inputs;         // of several stages
+  std::vector<int32_t> all_rows;  // [max_logits] 0, 1, ...
+  float attention_scale = 1;      // of q k^T
+  bool defers_scales = false;     // dense and proj leave their FP8 scales to what adds them up
 
   const ModelConfig& config() const { return engine->config; }
   const DecoderWeights& weights() const {
@@ -124,6 +124,7 @@ struct Decoder::Impl {
     return Rows(workspace.final_x.empty() ? workspace.x : workspace.final_x, num_tokens);
   }
   Workspace ForTokens(int64_t num_tokens) const;
+  Status PlanAttention(const Batch& batch, const ops::KvCacheView& kv, Stream& stream) const;
   Status RunLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv, const Workspace& w,
                   Stream& stream) const;
   Status RunParallelLayer(size_t idx, const Batch& batch, const ops::KvCacheView& kv,
@@ -186,12 +187,7 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
   windows = LayerWindows(config, windows);
   for (int& window : windows.windows)
     if (window >= max_seq_len) window = 0;  // hides nothing
-  impl->windows = windows.Different(LayersOfModel(config));
-  for (int i = 0; i < config.num_layers; ++i) {
-    const auto layer = static_cast<size_t>(config.part.first_layer + i);
-    const auto it = std::ranges::find(impl->windows, windows.Of(layer));
-    impl->window_idx.push_back(static_cast<int>(it - impl->windows.begin()));
-  }
+  impl->kv_places = KvPlaces(config, windows);
   impl->all_rows.resize(static_cast<size_t>(max_logits));
   std::iota(impl->all_rows.begin(), impl->all_rows.end(), 0);
   impl->engine = std::move(engine);
@@ -216,15 +212,7 @@ Result<TensorView> Decoder::Forward(const Batch& batch, const ops::KvCacheView& 
                                   .y = w.x,
                                   .y_scales = w.x_scales},
                                  stream));
-  if (m.ops.plan_attention != nullptr) {
-    for (size_t i = 0; i < m.windows.size(); ++i)
-      RETURN_IF_ERROR(m.ops.plan_attention({.batch = batch.paged,
-                                            .kv = kv,
-                                            .num_heads = m.config().num_heads,
-                                            .sliding = m.windows[i],
-                                            .plan = static_cast<int>(i)},
-                                           stream));
-  }
+  RETURN_IF_ERROR(m.PlanAttention(batch, kv, stream));
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     RETURN_IF_ERROR(
         m.KeepResidual(batch, m.config().part.first_layer + static_cast<int>(i), w, stream));
@@ -434,6 +422,24 @@ Workspace Decoder::Impl::ForTokens(int64_t num_tokens) const {
   return w;
 }
 
+// Of each window that layers here have.
+Status Decoder::Impl::PlanAttention(const Batch& batch, const ops::KvCacheView& kv,
+                                    Stream& stream) const {
+  if (ops.plan_attention == nullptr) return Status::Ok();
+  for (size_t i = 0; i < kv_places.windows().size(); ++i) {
+    if (!kv_places.has_layers(i)) continue;
+    const auto window = static_cast<int>(i);
+    const KvPlaces::Inputs of_window = kv_places.Of(window, batch, kv);
+    RETURN_IF_ERROR(ops.plan_attention({.batch = *of_window.paged,
+                                        .kv = *of_window.kv,
+                                        .num_heads = config().num_heads,
+                                        .sliding = kv_places.windows()[i],
+                                        .plan = window},
+                                       stream));
+  }
+  return Status::Ok();
+}
+
 // w.x enters as this layer's normed input and leaves as the next one's, h in w.residual:
 //   h = h + m Behind(Dense(Attention(x)));  h = h + m Behind(Mlp(MlpNorm(h)));  x = NextNorm(h)
 // Behind: the layer's norms behind attention and feed-forward, where it has such.
@@ -487,6 +493,8 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
   const LayerWeights& layer = weights().layers[idx];
   const ops::LoraTerm lora = {batch.adapters, static_cast<int>(idx)};
   const int64_t q_stride = w.q.data == w.qkv.data ? w.qkv.shape[1] : 0;
+  const int window = kv_places.window_of(idx);
+  const KvPlaces::Inputs of_window = kv_places.Of(window, batch, kv);
   RETURN_IF_ERROR(ops.qkv_rope_kv({.x = {.values = w.x, .scales = w.x_scales},
                                    .weight = layer.qkv,
                                    .bias = layer.qkv_bias,
@@ -495,9 +503,9 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
                                    .k_norm = layer.k_norm_weight,
                                    .norm_eps = config().norm_eps,
                                    .rope = RopeOf(idx),
-                                   .batch = batch.paged,
-                                   .kv = kv,
-                                   .layer = static_cast<int>(idx),
+                                   .batch = *of_window.paged,
+                                   .kv = *of_window.kv,
+                                   .layer = kv_places.kv_layer_of(idx),
                                    .workspace = w.qkv,
                                    .scratch = w.scratch,
                                    .lora = lora,
@@ -506,14 +514,14 @@ Status Decoder::Impl::RunAttention(size_t idx, const Batch& batch, const ops::Kv
                                   stream));
   RETURN_IF_ERROR(ops.attention({.q = w.q,
                                  .q_stride = q_stride,
-                                 .batch = batch.paged,
-                                 .kv = kv,
-                                 .layer = static_cast<int>(idx),
+                                 .batch = *of_window.paged,
+                                 .kv = *of_window.kv,
+                                 .layer = kv_places.kv_layer_of(idx),
                                  .scale = attention_scale,
                                  .softcap = config().attention_softcap,
                                  .sink_logits = layer.sink_logits,
-                                 .sliding = windows[static_cast<size_t>(window_idx[idx])],
-                                 .plan = window_idx[idx],
+                                 .sliding = kv_places.windows()[static_cast<size_t>(window)],
+                                 .plan = window,
                                  .y = w.attention},
                                 stream));
   ops::Activation attention = {.values = w.attention};

@@ -31,10 +31,17 @@ struct KeptResiduals {
                  Stream& stream) = nullptr;
 };
 
+// What layers of a KV group behind the first read of a step.
+struct GroupInputs {
+  ops::PagedBatch paged;  // the batch's, with slot mapping and block tables of this group
+  ops::KvCacheView kv;    // with the layers of the group, as they follow each other
+};
+
 // One step's packed inputs, all in device memory at fixed addresses.
 struct Batch {
   TensorView ids;         // [num_tokens] int32
-  ops::PagedBatch paged;  // rows, positions, slot mapping, block tables
+  ops::PagedBatch paged;  // rows, positions; slot mapping and block tables of the first KV group
+  std::vector<GroupInputs> other_groups = {};  // [AttentionWindows::num_groups() - 1]
   TensorView logit_rows;  // [num_logits] int32: indices of tokens whose logits are wanted
   ops::LoraBatch* adapters = nullptr;  // of the tokens that have one; null: none has
   // [num_tokens] rows of requests' own tables, in the model's dtype, or null (ops/embed.h); null
@@ -56,11 +63,16 @@ struct HeadInputs {
 struct AttentionWindows {
   std::vector<int> windows;  // tokens, a layer each, repeated; 0 = all; empty = all layers see all
   int num_sinks = 0;
+  // Of each KV group what is kept of a text: the widest first, 0 = all. Empty: there is one group.
+  std::vector<int> groups = {};
 
   ops::SlidingWindow Of(size_t layer) const {
     const int window = windows.empty() ? 0 : windows[layer % windows.size()];
     return {.window = window, .num_sinks = window == 0 ? 0 : num_sinks};
   }
+  int num_groups() const { return groups.empty() ? 1 : static_cast<int>(groups.size()); }
+  // The KV group of layers with such a window: the narrowest that keeps what they see.
+  int GroupOf(int window) const;
   // Those that `num_layers` layers have, each once.
   std::vector<ops::SlidingWindow> Different(int num_layers) const;
 };
@@ -68,6 +80,9 @@ struct AttentionWindows {
 // `options` with the model's own windows in it: a layer that has one sees that many tokens, or what
 // `options` gives it if that is less.
 AttentionWindows LayerWindows(const ModelConfig& config, const AttentionWindows& options);
+
+// How many layers of `config`, which may be a part of the model, are in each KV group of `windows`.
+std::vector<int> KvLayers(const ModelConfig& config, const AttentionWindows& windows);
 
 // Whether linears of the layers read FP8.
 bool HasFp8Activations(const ModelConfig& config);
@@ -86,11 +101,11 @@ ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& w
 // `max_num_tokens` tokens and `max_logits` rows.
 class Decoder {
  public:
-  // `windows` beside the model's own (LayerWindows). `weight_stream`, where layers are brought to
-  // the device as they are needed, outlives the decoder; null: operators read the engine's weights.
-  // So do `groups`, which an engine that holds a part of a model (RankPart) needs: its ranks call
-  // Forward and Logits with the same batches in the same order, and the first rank gets the logits;
-  // on CUDA all ranks of the last stage.
+  // `windows` beside the model's own (LayerWindows), with the KV groups. `weight_stream`, where
+  // layers are brought to the device as they are needed, outlives the decoder; null: operators read
+  // the engine's weights. So do `groups`, which an engine that holds a part of a model (RankPart)
+  // needs: its ranks call Forward and Logits with the same batches in the same order, and the first
+  // rank gets the logits; on CUDA all ranks of the last stage.
   static Result<std::unique_ptr<Decoder>> Create(std::shared_ptr<const Engine> engine,
                                                  ops::OpTable ops, Device& device,
                                                  int max_num_tokens, int max_logits,
@@ -99,8 +114,9 @@ class Decoder {
                                                  comm::RankGroups groups = {});
   ~Decoder();
 
-  // Writes K and V of the batch's tokens into `kv` and returns logits [num_logits, vocab_size]
-  // float32, valid until the next Forward.
+  // Writes K and V of the batch's tokens into `kv`, which is the first KV group's, and into those
+  // of the other groups, and returns logits [num_logits, vocab_size] float32, valid until the next
+  // Forward.
   Result<TensorView> Forward(const Batch& batch, const ops::KvCacheView& kv, Stream& stream);
 
   // Logits of other tokens of the last Forward: of at most max_logits `rows`, [n] int32, indices as

@@ -28,13 +28,30 @@ std::vector<ops::SlidingWindow> AttentionWindows::Different(int num_layers) cons
 
 AttentionWindows LayerWindows(const ModelConfig& config, const AttentionWindows& options) {
   if (config.sliding_window == 0) return options;
-  AttentionWindows out = {.windows = {}, .num_sinks = options.num_sinks};
+  AttentionWindows out = {.windows = {}, .num_sinks = options.num_sinks, .groups = options.groups};
   for (int i = 0; i < LayersOfModel(config); ++i) {
     const int own = WindowOf(config, i);
     const int asked = options.Of(static_cast<size_t>(i)).window;
     out.windows.push_back(own == 0 || asked == 0 ? std::max(own, asked) : std::min(own, asked));
   }
   return out;
+}
+
+int AttentionWindows::GroupOf(int window) const {
+  int group = 0;
+  for (int g = 1; g < num_groups(); ++g)
+    if (window > 0 && groups[static_cast<size_t>(g)] >= window) group = g;
+  return group;
+}
+
+std::vector<int> KvLayers(const ModelConfig& config, const AttentionWindows& windows) {
+  const AttentionWindows of_layers = LayerWindows(config, windows);
+  std::vector<int> num_layers(static_cast<size_t>(windows.num_groups()));
+  for (int i = 0; i < config.num_layers; ++i) {
+    const auto layer = static_cast<size_t>(config.part.first_layer + i);
+    ++num_layers[static_cast<size_t>(windows.GroupOf(of_layers.Of(layer).window))];
+  }
+  return num_layers;
 }
 
 ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& windows) {

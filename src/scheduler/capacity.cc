@@ -70,13 +70,14 @@ bool Scheduler::StartBlocks(SequenceState* sequence) {
   const int full = sequence->max_seq_len - 1;  // the last token is never fed
   const int known = static_cast<int>(sequence->tokens->size());
   const int chunk = std::min(known + sequence->num_prompt_drafts, max_chunk_);
+  sequence->max_ahead_tokens = options_.depth * std::max(chunk, options_.max_tokens_per_row);
   kv_cache::KvCache::StartParams params{
       .tokens = *sequence->tokens,
       .salt = sequence->cache_salt,
       .num_beams = sequence->num_beams,
       .max_kv_tokens = full,
       .reserved_tokens = full,
-      .max_ahead_tokens = options_.depth * std::max(chunk, options_.max_tokens_per_row),
+      .max_ahead_tokens = sequence->max_ahead_tokens,
       .num_spare_blocks = 0,
       .max_reused_blocks =
           sequence->reuses_blocks ? kMaxReusedBlocks / kv_cache_->num_groups() : 0};

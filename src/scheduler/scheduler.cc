@@ -19,7 +19,8 @@ Scheduler::Scheduler(const SchedulerOptions& options, kv_cache::KvCache* kv_cach
     CHECK_LE(options_.max_tokens_per_row, kv_cache_->block_size(g));  // a row begins one block
   }
   lookahead_ = std::max(1, chunk_unit_ / 8);
-  max_chunk_ = MaxChunkTokens(options_, kv_cache_->window(), chunk_unit_);
+  max_chunk_ = MaxChunkTokens(
+      options_, {.widest = kv_cache_->window(), .keeps_all = kv_cache_->keeps_all()}, chunk_unit_);
   CHECK_GE(options_.max_slots, max_running_);
   for (SlotId slot = options_.max_slots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
   running_.reserve(static_cast<size_t>(max_running_));
@@ -27,10 +28,12 @@ Scheduler::Scheduler(const SchedulerOptions& options, kv_cache::KvCache* kv_cach
   pausing_.reserve(static_cast<size_t>(options_.max_slots));
 }
 
-int Scheduler::MaxChunkTokens(const SchedulerOptions& options, int window, int block_size) {
-  if (window == 0 || !options.enable_chunked_prefill) return options.max_num_tokens;
-  const int rounded = kv_cache::BlocksFor(window, block_size) * block_size;
-  return std::min(options.max_num_tokens, rounded);
+int Scheduler::MaxChunkTokens(const SchedulerOptions& options, const KeptTokens& kept,
+                              int block_size) {
+  if (kept.widest == 0 || !options.enable_chunked_prefill) return options.max_num_tokens;
+  const int rounded = kv_cache::BlocksFor(kept.widest, block_size) * block_size;
+  return std::min(options.max_num_tokens,
+                  kept.keeps_all ? std::max(rounded, kLeastMixedChunk) : rounded);
 }
 
 void Scheduler::Add(SequenceState* sequence) {
@@ -285,7 +288,18 @@ void Scheduler::Publish(SequenceState* sequence, int num_valid_tokens) {
 void Scheduler::Advance(SequenceState* sequence, int num_kv_tokens) {
   if (kv_cache_->window() == 0) return;
   Publish(sequence, num_kv_tokens);
-  kv_cache_->Advance(&sequence->blocks, num_kv_tokens);
+  kv_cache_->Advance(&sequence->blocks, num_kv_tokens, MaxAheadTokens(*sequence, num_kv_tokens));
+}
+
+// What is planned at most beyond `num_kv_tokens` until more of them are known to be written. Chunks
+// of a prompt may be many windows long where other layers see all (kLeastMixedChunk): then what
+// they needed is given up when none is in flight any more.
+int Scheduler::MaxAheadTokens(const SequenceState& sequence, int num_kv_tokens) const {
+  const int in_flight = sequence.num_planned_tokens - num_kv_tokens;
+  const bool only_decodes = sequence.phase == Phase::kDecode &&
+                            in_flight <= sequence.num_rows_in_flight * options_.max_tokens_per_row;
+  return only_decodes && kv_cache_->keeps_all() ? options_.depth * options_.max_tokens_per_row
+                                                : sequence.max_ahead_tokens;
 }
 
 }  // namespace inflight::scheduler

@@ -26,6 +26,7 @@
 //              after round. Without chunking a prompt is taken whole.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -72,11 +73,17 @@ class Scheduler {
   // Bounds that leave a prefill row room in any plan, beside one new block of each decode row.
   static constexpr int kMaxReusedBlocks = (StepPlan::kMaxBlockIds - StepPlan::kMaxRows) / 2;
   static constexpr int kMaxChunkBlocks = kMaxReusedBlocks - 1;
-  // Each beam may get an open and a spare block in one step.
+  // Each beam may get an open and a spare block of each KV group in one step.
   static constexpr int kMaxBeamWidth = StepPlan::kMaxUpdates / 4;
+  static constexpr int MaxBeamWidth(int num_kv_groups) {
+    return std::min(kMaxBeamWidth, StepPlan::kMaxUpdates / (2 * num_kv_groups));
+  }
   // Prompts are not cut into less than that for the sake of stages: the weights are read for each
   // step, and this many tokens take longer than that.
   static constexpr int kLeastStageTokens = 64;
+  // Where layers see the whole text, chunks of prompts are not cut to less for the sake of layers
+  // with windows: those keep more blocks by it, the others are computed at full speed.
+  static constexpr int kLeastMixedChunk = 2048;
 
   Scheduler(const SchedulerOptions& options, kv_cache::KvCache* kv_cache);
 
@@ -110,12 +117,18 @@ class Scheduler {
   // The K and V of the sequence's first `num_valid_tokens` tokens are written.
   void Publish(SequenceState* sequence, int num_valid_tokens);
 
-  // The same, of all rows that were collected: gives back the blocks that no later token sees.
+  // The same, of all rows that were collected: gives back the blocks that no later token sees, and
+  // what was set aside for chunks of a prompt that is computed.
   void Advance(SequenceState* sequence, int num_kv_tokens);
 
   // The longest prefill chunk. Where tokens see a window alone, it is as long as that, so that a
   // long prompt holds no more than a few windows of blocks.
-  static int MaxChunkTokens(const SchedulerOptions& options, int window, int block_size);
+  struct KeptTokens {
+    int widest = 0;          // window of a KV group; 0: none has one
+    bool keeps_all = false;  // another group has none
+  };
+  static int MaxChunkTokens(const SchedulerOptions& options, const KeptTokens& kept,
+                            int block_size);
 
   // Rows of a step, but that all beams of a search are in one: of a device of `depth` stages that
   // does not look ahead one stage's share of `max_rows`.
@@ -157,6 +170,7 @@ class Scheduler {
   void PlanDecodeRows(PlannedStep* step);
   int StageRows() const;
   int RoomForDrafts() const;
+  int MaxAheadTokens(const SequenceState& sequence, int num_kv_tokens) const;
   bool UpdatesFit(SequenceState& sequence, int num_tokens, const StepPlan& plan) const;
   void AddRow(SequenceState* sequence, int num_query_tokens, int num_drafts, bool is_prefill,
               bool yields, PlannedStep* step);

@@ -55,7 +55,8 @@ struct SequenceState {
   // K and V of tokens [0, n) are reused or computed by the steps planned, if each row that is not
   // collected yet yields all it may.
   int num_planned_tokens = 0;
-  int num_pauses = 0;  // > 0 at admission: it resumes
+  int max_ahead_tokens = 0;  // planned beyond those that are written, at most
+  int num_pauses = 0;        // > 0 at admission: it resumes
   kv_cache::SequenceBlocks blocks;
   WaitingLineHook waiting_line;  // its place there
 };

@@ -217,7 +217,7 @@ TEST_F(DraftTreesTest, PathsAreAcceptedAndMove) {
     for (uint16_t& value : values) value = static_cast<uint16_t>(random_());
     Write(on_device, values);
     gpu::Must(AcceptTrees(s, t, shape.num_logits, stream_));
-    gpu::Must(MoveAccepted(kv, s, t, shape.num_logits, stream_));
+    gpu::Must(MoveAccepted(kv, /*group=*/0, s, t, shape.num_logits, stream_));
     gpu::Must(state_->End(shape, stream_));
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     const StepOutputs& outputs = state_->outputs(num_steps_);
@@ -301,12 +301,12 @@ TEST_F(DraftTreesTest, OfMedusasHeadsAreTheirBestTokens) {
     const Buffer of_step = gpu::Must(Buffer::Allocate(device(), "states", states.size()));
     Write(of_step.data(), states);
     // Nothing was accepted, and nothing moves.
-    const ops::KvCacheView kv = {.dtype = dtype,
-                                 .num_layers = 1,
-                                 .num_blocks = 1,
-                                 .num_kv_heads = 1,
-                                 .block_size = kTreeBlock,
-                                 .head_dim = 64};
+    const KvStorage kv = gpu::Must(KvStorage::Create({.dtype = dtype,
+                                                      .num_layers = 1,
+                                                      .num_kv_heads = 1,
+                                                      .block_size = kTreeBlock,
+                                                      .head_dim = 64},
+                                                     /*num_blocks=*/1, device()));
     Write(state_->tensors().sampled_ids, std::vector<int32_t>(4, 9));
     gpu::Must(heads->Settle(kv, {of_step.data(), dtype, {8, config.hidden_size}}, shape));
     gpu::Must(stream->Synchronize());

@@ -317,6 +317,66 @@ TEST_F(StepStateTest, BeamsArePlacedWhereTheHostSays) {
   EXPECT_EQ(Read(s.tokens + 1 * s.max_tokens, tokens.size()), tokens) << "of beam 0";
 }
 
+// The second KV group has given back the first block of slot 2, and has other blocks than the
+// first.
+TEST_F(StepStateTest, EachKvGroupHasItsPlacesAndTables) {
+  MemoryPlan memory = SmallPlan();
+  memory.other_groups = {{.window = 16, .num_blocks = 12}};
+  state_ = gpu::Must(StepState::Create(memory, device()));
+  cudaDeviceSynchronize();
+  SetUpSlot(2, 34);
+  SetUpSlot(5, 40);
+  scheduler::StepPlan plan;
+  const auto update = [&](int slot, int group, const std::vector<int>& blocks) {
+    plan.updates[static_cast<size_t>(plan.num_updates++)] = {
+        .slot = slot,
+        .group = static_cast<int16_t>(group),
+        .num_blocks = static_cast<int16_t>(blocks.size()),
+        .first_idx = 0,
+        .offset = plan.num_block_ids};
+    for (const int block : blocks)
+      plan.block_ids[static_cast<size_t>(plan.num_block_ids++)] = block;
+  };
+  update(2, 0, {7, 9, 11});
+  update(2, 1, {-1, 3, 4});
+  update(5, 0, {20, 21});
+  update(5, 1, {0, 1});
+  AddRow(&plan, {.slot = 2, .num_query_tokens = 1, .first_position = 33, .yields = 1});
+  AddRow(&plan, {.slot = 5, .num_query_tokens = 2, .first_position = 15, .is_prefill = 1});
+  const StepShape shape = state_->Pack(plan, &state_->arena(0));
+  gpu::Must(state_->Begin(shape, stream_));
+  const model::Batch batch = state_->BatchOf(shape);
+  ASSERT_EQ(batch.other_groups.size(), 1U);
+  const ops::PagedBatch& second = batch.other_groups[0].paged;
+  // Device ids are the plan's plus one.
+  EXPECT_EQ(Read(batch.paged.slot_mapping.as<int64_t>(), 3),
+            (std::vector<int64_t>{12 * 16 + 1, 21 * 16 + 15, 22 * 16}));
+  EXPECT_EQ(Read(second.slot_mapping.as<int64_t>(), 3),
+            (std::vector<int64_t>{5 * 16 + 1, 1 * 16 + 15, 2 * 16}));
+  const SlotState& s = state_->slots();
+  const auto table_of = [&](const ops::PagedBatch& paged, int slot) {
+    return Read(paged.block_tables.as<int32_t>() + slot * s.max_blocks, 3);
+  };
+  EXPECT_EQ(table_of(batch.paged, 2), (std::vector<int32_t>{8, 10, 12}));
+  EXPECT_EQ(table_of(second, 2), (std::vector<int32_t>{0, 4, 5}));
+  EXPECT_EQ(table_of(second, 5), (std::vector<int32_t>{1, 2, 0}));
+  // A search of two beams: each group has its tables on the host, and the device takes both.
+  for (int g = 0; g < 2; ++g) {
+    std::vector<kv_cache::BlockCopy> copies;
+    state_->host_tables(g).Reorder(std::vector<int32_t>{2, 5}, std::vector<int32_t>{0, 0},
+                                   /*num_tokens=*/32, &copies);
+    EXPECT_TRUE(copies.empty()) << "all blocks are full";
+  }
+  gpu::Must(state_->PlaceBeams(std::vector<int32_t>{2, 5}, std::vector<int32_t>{70, 71},
+                               /*num_tokens=*/33, /*with_tokens=*/false, stream_));
+  EXPECT_EQ(table_of(batch.paged, 5), (std::vector<int32_t>{8, 10, 0}));
+  EXPECT_EQ(table_of(second, 5), (std::vector<int32_t>{0, 4, 0}));
+  // Set up again, nothing of the sequence before is left.
+  SetUpSlot(2, 3);
+  EXPECT_EQ(table_of(batch.paged, 2), (std::vector<int32_t>(3)));
+  EXPECT_EQ(table_of(second, 2), (std::vector<int32_t>(3)));
+}
+
 TEST_F(StepStateTest, DraftsAreFoundAndAcceptedAsFarAsTheyAreDrawn) {
   MemoryPlan memory = SmallPlan();
   memory.drafts = DraftSource::kNgram;

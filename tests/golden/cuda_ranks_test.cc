@@ -122,6 +122,37 @@ TEST_F(CudaRanksDemoTest, BeamsAndPausesWorkOnRanks) {
   }
 }
 
+// A pool for each window, on all ranks alike. Without chunks all layers have one pool.
+TEST_F(CudaRanksDemoTest, LayersOfDifferentWindowsAnswerOutOfTheirPools) {
+  const RankEngines engines = OpenRanks(INFLIGHT_DEMO_MODEL, gpus, {.dtype = DType::kBF16});
+  auto requests = RequestsOfAllKinds(engines.front()->config.vocab_size);
+  requests.resize(8);
+  requests[4].sampling = {.beam_width = 3};
+  options.attention_windows = {0, 32, 24};
+  options.sink_tokens = 4;
+  options.enable_chunked_prefill = false;
+  const Sinks expected = Run(engines, requests);
+  options.enable_chunked_prefill = true;
+  options.max_num_tokens = 48;
+  {
+    const auto local = executor::CreateCudaRanks(engines, gpus, options);
+    ASSERT_TRUE(local.ok()) << local.status().ToString();
+    for (const executor::MemoryPlan& plan : local->plans) {
+      ASSERT_EQ(plan.num_groups(), 3);
+      for (int g = 0; g < 3; ++g)
+        EXPECT_EQ(plan.group(g).num_blocks, local->plans.front().group(g).num_blocks);
+    }
+  }
+  const Sinks actual = Run(engines, requests);
+  for (size_t i = 0; i < requests.size(); ++i)
+    if (requests[i].sampling.num_return_sequences.value_or(1) == 1) {
+      EXPECT_EQ(actual[i]->ids, expected[i]->ids) << i;
+    }
+  ASSERT_EQ(actual[4]->last.beams.size(), expected[4]->last.beams.size());
+  for (size_t b = 0; b < actual[4]->last.beams.size(); ++b)
+    EXPECT_EQ(actual[4]->last.beams[b].output_ids, expected[4]->last.beams[b].output_ids);
+}
+
 TEST_F(CudaRanksDemoTest, TheMemoryOfAllRanksIsCounted) {
   const auto local = executor::CreateCudaRanks(
       OpenRanks(INFLIGHT_DEMO_MODEL, gpus, {.dtype = DType::kBF16}), gpus, options);

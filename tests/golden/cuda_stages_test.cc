@@ -125,6 +125,29 @@ TEST_P(CudaStagesTest, DraftsOutOfTextsChangeNoAnswer) {
   EXPECT_GT(num_accepted, 0);
 }
 
+// A pool for each window: stages have the same, also one that has no layer of a window.
+TEST_P(CudaStagesTest, LayersOfDifferentWindowsAnswerOutOfTheirPools) {
+  auto requests = Requests();
+  requests.resize(12);
+  requests[4].sampling = {.beam_width = 3};
+  options.attention_windows = {0, 32, 24, 24};
+  options.sink_tokens = 4;
+  options.enable_chunked_prefill = false;
+  const Sinks expected = Expect(requests);
+  options.enable_chunked_prefill = true;
+  options.max_num_tokens = 48;
+  const Sinks actual = Run(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_TRUE(actual[i]->last.status.ok()) << actual[i]->last.status.ToString();
+    if (requests[i].sampling.num_return_sequences.value_or(1) == 1) {
+      EXPECT_EQ(actual[i]->ids, expected[i]->ids) << i;
+    }
+  }
+  ASSERT_EQ(actual[4]->last.beams.size(), expected[4]->last.beams.size());
+  for (size_t b = 0; b < actual[4]->last.beams.size(); ++b)
+    EXPECT_EQ(actual[4]->last.beams[b].output_ids, expected[4]->last.beams[b].output_ids);
+}
+
 // Beams, prompts in chunks, sequences that are paused and computed again, prefixes that are reused.
 TEST_P(CudaStagesTest, BeamsChunksAndPausesWorkOnStages) {
   auto requests = Requests();

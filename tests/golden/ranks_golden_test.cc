@@ -205,6 +205,37 @@ float WorstDifference(const std::vector<float>& a, const std::vector<float>& b) 
   return worst;
 }
 
+// Each rank has the pools of the model, a stage also those that it has no layer of.
+TEST_P(RanksDemoTest, LayersOfDifferentWindowsAnswerOutOfTheirPools) {
+  const auto whole = builder::Open(INFLIGHT_DEMO_MODEL, *device, {.dtype = DType::kF32});
+  ASSERT_TRUE(whole.ok()) << whole.status().ToString();
+  auto requests = RequestsOfAllKinds((*whole)->config.vocab_size);
+  requests.push_back(requests[3]);
+  requests.back().sampling = {.beam_width = 3};
+  options.attention_windows = {0, 32, 24, 24};
+  options.sink_tokens = 4;
+  options.enable_chunked_prefill = false;  // all layers have one pool
+  const Sinks expected = RunAll<RowsSink>(*MakeExecutor(*whole, *device, options), requests);
+  options.enable_chunked_prefill = true;
+  options.max_num_tokens = 48;
+  const auto local = executor::CreateRankedBackend(engines, *device, options);
+  ASSERT_TRUE(local.ok()) << local.status().ToString();
+  for (const executor::MemoryPlan& plan : local->plans) {
+    ASSERT_EQ(plan.num_groups(), 3);
+    for (int g = 0; g < 3; ++g)
+      EXPECT_EQ(plan.group(g).num_blocks, local->plans.front().group(g).num_blocks);
+  }
+  const Sinks actual = Run(options, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_TRUE(actual[i]->last.status.ok()) << actual[i]->last.status.ToString();
+    if (requests[i].sampling.num_return_sequences.value_or(1) == 1) {
+      EXPECT_EQ(actual[i]->ids, expected[i]->ids) << i;
+    }
+  }
+  for (size_t b = 0; b < actual.back()->last.beams.size(); ++b)
+    EXPECT_EQ(actual.back()->last.beams[b].output_ids, expected.back()->last.beams[b].output_ids);
+}
+
 TEST_P(RanksDemoTest, EveryKindOfRequestIsAnsweredAsOnOneRank) {
   const auto whole = builder::Open(INFLIGHT_DEMO_MODEL, *device, {.dtype = DType::kF32});
   ASSERT_TRUE(whole.ok()) << whole.status().ToString();

@@ -104,6 +104,35 @@ TEST_F(SpeculationTest, SlidingWindowsHoldNoDraftBack) {
   ExpectSame(options, requests, expected);
 }
 
+// A pool for each window. Without chunks a window saves nothing, and all layers have one pool.
+TEST_F(SpeculationTest, LayersOfDifferentWindowsHoldNoDraftBack) {
+  const auto requests = RequestsOfAllKinds(engine->config.vocab_size);
+  options.attention_windows = {0, 32, 24};
+  options.sink_tokens = 4;
+  options.enable_chunked_prefill = false;
+  const auto num_groups = [&] {
+    const auto plan = executor::PlanMemory(engine->config, engine->limits, device->kind(), 0, true,
+                                           options, device->FreeBytes());
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    return plan->num_groups();
+  };
+  EXPECT_EQ(num_groups(), 1);
+  const Sinks expected = Run(options, requests);
+  options.enable_chunked_prefill = true;
+  options.max_num_tokens = 48;
+  EXPECT_EQ(num_groups(), 3);
+  ExpectAllEqual(requests, Run(options, requests), expected);
+  std::vector<Proposer> proposers;
+  FindProposers(&proposers);
+  for (const Proposer& proposer : proposers) {
+    SCOPED_TRACE(proposer.name);
+    options.drafts = proposer.source;
+    draft = proposer.draft;
+    if (proposer.engine != nullptr) engine = proposer.engine;
+    ExpectSame(options, requests, expected);
+  }
+}
+
 // Of few tokens, so that a draft that is taken for another token of the step is found right at
 // times.
 TEST_F(SpeculationTest, LogitsOfPromptsBesideDraftsChangeNothing) {

@@ -179,6 +179,16 @@ TEST_P(TreeSpeculationTest, SlidingWindowsHoldNoDraftBack) {
   ExpectSame(Plain(), tree);
 }
 
+TEST_P(TreeSpeculationTest, LayersOfDifferentWindowsMoveTheirKeys) {
+  options.attention_windows = {0, 32, 24};
+  options.sink_tokens = 4;
+  options.block_size = kBlockSize;
+  options.max_num_tokens = 48;
+  DraftTree tree = DraftTree::Default(4);
+  tree.Cut(15);
+  ExpectSame(Plain(), tree);
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, TreeSpeculationTest, testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
 

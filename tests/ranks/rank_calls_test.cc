@@ -39,7 +39,7 @@ class RankCalls : public testing::Test {
     RankLeader leader(std::make_unique<Recorder>(calls_), kBlockSize);
     for (int block = 0; block < 3; ++block) {
       const kv_cache::BlockCopy copy = {.from = block, .to = block + 1};
-      leader.Copy({&copy, 1});
+      leader.Copy(/*group=*/0, {&copy, 1});
     }
     auto engine = builder::Open(std::filesystem::path(INFLIGHT_GOLDEN_DATA) / "llama_gqa2",
                                 *device_, {.dtype = DType::kF32, .limits = std::nullopt});
@@ -53,7 +53,7 @@ class RankCalls : public testing::Test {
     CHECK(ops.ok());
     auto follower = RankFollower::Create(
         engine_, *device_,
-        {.max_num_tokens = 8, .max_logits = 1, .block_size = kBlockSize, .num_blocks = 4}, *ops,
+        {.max_num_tokens = 8, .max_logits = 1, .block_size = kBlockSize, .num_blocks = {4}}, *ops,
         {});
     CHECK(follower.ok());
     return *std::move(follower);

@@ -26,6 +26,7 @@ struct World {
   int64_t step_time_goal_ns = 0;
   std::vector<int> block_sizes = {8};  // one KV group each
   std::vector<int> windows = {0};      // of them, repeated
+  int64_t num_window_blocks = 0;       // of those with a window; 0: num_blocks
   int num_sinks = 0;
   int64_t num_host_blocks = 0;
   SchedulerPolicy policy = SchedulerPolicy::kGuaranteedNoEvict;

@@ -215,7 +215,7 @@ Status CudaBackend::LoadTrees(std::shared_ptr<const model::EagleHead> eagle,
 Status CudaBackend::Enqueue(const StepShape& shape, StepVariant variant) {
   StepState& state = *held_->state;
   RETURN_IF_ERROR(state.Begin(shape, handle()));
-  model::Batch batch = state.BatchOf(shape);
+  model::Batch batch = cuda::BatchOf(*held_, shape);
   ASSIGN_OR_RETURN(batch.adapters, held_->adapters->Find(shape, state, handle()));
   if (held_->trees != nullptr) batch.kept = held_->trees->residuals();
   ASSIGN_OR_RETURN(const TensorView logits,
@@ -252,7 +252,7 @@ Status CudaBackend::EnqueueSampling(const StepShape& shape, StepVariant variant,
     RETURN_IF_ERROR(held_->to_host->CopyContext(*to_host, tensors.context_rows,
                                                 held_->decoder.get(), held_->stream.get()));
   if (held_->trees != nullptr)
-    RETURN_IF_ERROR(held_->trees->Settle(held_->kv.view(), held_->decoder->States(), shape));
+    RETURN_IF_ERROR(held_->trees->Settle(held_->kv, held_->decoder->States(), shape));
   RETURN_IF_ERROR(state.End(shape, handle()));
   return mail_ == nullptr ? Status::Ok()
                           : SendDrawn(*mail_, slots, tensors, shape.num_logits, handle());

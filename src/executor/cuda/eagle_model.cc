@@ -384,14 +384,13 @@ Status EagleModel::Draft(const scheduler::StepPlan& plan, uint64_t step) {
   return Status::Ok();
 }
 
-Status EagleModel::Settle(const ops::KvCacheView& kv, const TensorView& states,
-                          const StepShape& shape) {
+Status EagleModel::Settle(const KvStorage& kv, const TensorView& states, const StepShape& shape) {
   cudaStream_t const handle = ops::cuda::AsCuda(*stream_).handle();
   const SlotState& slots = state_.slots();
   const StepTensors& step = state_.tensors();
   if (shape.num_logits > 0) {
     RETURN_IF_ERROR(AcceptTrees(slots, step, shape.num_logits, handle));
-    RETURN_IF_ERROR(MoveAccepted(kv, slots, step, shape.num_logits, handle));
+    RETURN_IF_ERROR(MoveAcceptedOfAll(kv, state_, shape.num_logits, handle));
   }
   RETURN_IF_ERROR(BeginFollow(slots, step, tensors_, shape.num_decode_rows, shape.num_rows,
                               shape.num_tokens, target_vocab_size_, handle));

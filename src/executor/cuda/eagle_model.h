@@ -54,8 +54,7 @@ class EagleModel : public TreeModel {
   }
   Status WarmUp(bool use_graphs, bool records_all, logging::Level level) override;
   Status Draft(const scheduler::StepPlan& plan, uint64_t step) override;
-  Status Settle(const ops::KvCacheView& kv, const TensorView& states,
-                const StepShape& shape) override;
+  Status Settle(const KvStorage& kv, const TensorView& states, const StepShape& shape) override;
 
  private:
   struct Arrays {

@@ -181,7 +181,7 @@ class FrontStage : public CudaRank {
   Status Enqueue(const StepShape& shape) {
     StepState& state = *held_->state;
     RETURN_IF_ERROR(state.Begin(shape, handle()));
-    model::Batch batch = state.BatchOf(shape);
+    model::Batch batch = BatchOf(*held_, shape);
     ASSIGN_OR_RETURN(batch.adapters, held_->adapters->Find(shape, state, handle()));
     RETURN_IF_ERROR(held_->decoder->Forward(batch, held_->kv.view(), *held_->stream).status());
     StepShape without_logits = shape;

@@ -30,12 +30,12 @@ Status LoadLayers(const LayersToLoad& with, const BackendInfo& info, Device& dev
       model::Decoder::Create(held.engine, with.ops, device, plan.max_num_tokens, plan.max_logits(),
                              plan.windows, held.weight_ring.get(), with.groups));
   ASSIGN_OR_RETURN(held.state, StepState::Create(plan, device, with.forced_acceptance));
-  ASSIGN_OR_RETURN(held.kv, KvStorage::Create(KvShape(config, plan.block_size, DeviceKind::kCuda),
-                                              plan.num_blocks + plan.num_scratch_blocks, device,
-                                              plan.can_release));
+  ASSIGN_OR_RETURN(held.kv,
+                   KvStorage::CreateGroups(KvShape(config, plan.block_size, DeviceKind::kCuda),
+                                           KvGroupSizes(config, plan), device, plan.can_release));
   ASSIGN_OR_RETURN(held.adapters, StepAdapters::Create(held.engine, device, plan));
   ASSIGN_OR_RETURN(held.host_blocks, HostBlocks::Create(plan, device));
-  held.host_blocks.Add(held.kv.view());
+  for (int g = 0; g < held.kv.num_groups(); ++g) held.host_blocks.Add(held.kv.view(g), g);
   held.prompt_tables = std::make_unique<PromptTables>(device, plan.prompt_rows, info.max_slots);
   std::vector<StepShape> shapes =
       GraphShapes(plan.max_logits(), std::min(info.max_num_tokens, info.max_seq_len));
@@ -58,12 +58,21 @@ ReleasableParts Held::releasable() const {
   return parts;
 }
 
+model::Batch BatchOf(const Held& held, const StepShape& shape) {
+  model::Batch batch = held.state->BatchOf(shape);
+  for (int g = 1; g < held.kv.num_groups(); ++g)
+    batch.other_groups[static_cast<size_t>(g - 1)].kv = held.kv.view(g);
+  return batch;
+}
+
 Status PlaceBeams(const Held& held, const BeamMove& move, bool with_tokens,
                   std::vector<kv_cache::BlockCopy>* copies) {
   const cudaStream_t stream = ops::cuda::AsCuda(*held.stream).handle();
-  copies->clear();
-  held.state->host_tables().Reorder(move.slots, move.parents, move.num_kv_tokens, copies);
-  RETURN_IF_ERROR(CopyOpenBlocks(held.kv.view(), *copies, stream));
+  for (int g = 0; g < held.kv.num_groups(); ++g) {
+    copies->clear();
+    held.state->host_tables(g).Reorder(move.slots, move.parents, move.num_kv_tokens, copies);
+    RETURN_IF_ERROR(CopyOpenBlocks(held.kv.view(g), *copies, stream));
+  }
   return held.state->PlaceBeams(move.slots, move.tokens, move.num_kv_tokens + 1, with_tokens,
                                 stream);
 }

@@ -73,6 +73,10 @@ Status LoadLayers(const LayersToLoad& with, const BackendInfo& info, Device& dev
 // it.
 void FinishSteps(std::unique_ptr<Held>& held, int device_index, bool is_stuck);
 
+// What the decoder computes of a step, with the caches of all KV groups but the first,
+// held.kv.view().
+model::Batch BatchOf(const Held& held, const StepShape& shape);
+
 // Enqueues what a step of a search does to its beams; with all of their tokens, which are
 // host_tokens then, or the last one of each alone. `copies` is memory to be used again.
 Status PlaceBeams(const Held& held, const BeamMove& move, bool with_tokens,

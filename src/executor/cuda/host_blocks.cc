@@ -19,14 +19,16 @@ Result<HostBlocks> HostBlocks::Create(const MemoryPlan& plan, Device& device) {
         .WithField("kv_cache_host_memory_bytes");
   blocks.memory_ = *std::move(memory);
   blocks.num_host_blocks_ = plan.num_host_blocks;
-  blocks.shape_ = {.first_block = plan.num_scratch_blocks,
-                   .num_blocks = static_cast<BlockId>(plan.num_blocks)};
+  for (int g = 0; g < plan.num_groups(); ++g)
+    blocks.shapes_.push_back({.group = g,
+                              .first_block = plan.num_scratch_blocks,
+                              .num_blocks = static_cast<BlockId>(plan.group(g).num_blocks)});
   return blocks;
 }
 
-void HostBlocks::Add(const ops::KvCacheView& kv) {
+void HostBlocks::Add(const ops::KvCacheView& kv, int group) {
   if (num_host_blocks_ == 0) return;
-  HostPool pool = shape_;
+  HostPool pool = shapes_[static_cast<size_t>(group)];
   pool.kv = pool.host = kv;
   pool.host.data = memory_.data() + used_bytes_;
   pool.host.num_blocks = num_host_blocks_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned memory for the blocks of the host pool: those of the KV cache, and beside each what a
-// draft model keeps in it.
+// Pinned memory for the blocks of the host pool: those of the KV cache's groups, and beside each of
+// the first group what a draft model keeps in it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,11 +16,12 @@ namespace inflight::executor::cuda {
 
 class HostBlocks {
  public:
-  // As many blocks as the plan has; none is no memory. Errors name kv_cache_host_memory_bytes.
+  // As many blocks of each group as the plan has; none is no memory. Errors name
+  // kv_cache_host_memory_bytes.
   static Result<HostBlocks> Create(const MemoryPlan& plan, Device& device);
 
-  // From here on Copy copies blocks of `kv` too, which has those of the plan.
-  void Add(const ops::KvCacheView& kv);
+  // From here on Copy copies blocks of `kv` too, which has those of the plan's group.
+  void Add(const ops::KvCacheView& kv, int group = 0);
 
   // CopyHostBlocks of each.
   Status Copy(std::span<const scheduler::HostBlockCopy> copies, cudaStream_t stream) const;
@@ -31,7 +32,7 @@ class HostBlocks {
   PinnedBuffer memory_;
   uint64_t used_bytes_ = 0;
   int64_t num_host_blocks_ = 0;
-  HostPool shape_;  // of each pool but for its views
+  std::vector<HostPool> shapes_;  // [num_groups] of pools but for their views
   std::vector<HostPool> pools_;
 };
 

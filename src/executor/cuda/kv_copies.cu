@@ -86,6 +86,7 @@ Status CopyOpenBlocks(const ops::KvCacheView& kv, std::span<const kv_cache::Bloc
       .token_bytes = static_cast<size_t>(kv.row()) * SizeOf(kv.dtype),
   };
   CHECK_EQ(params.token_bytes % sizeof(int4), 0U);
+  if (kv.num_layers == 0) return Status::Ok();
   while (!copies.empty()) {
     const auto some = copies.first(std::min(copies.size(), kLaunchCopies));
     std::ranges::copy(some, params.copies);
@@ -100,8 +101,8 @@ Status CopyOpenBlocks(const ops::KvCacheView& kv, std::span<const kv_cache::Bloc
 
 Status CopyHostBlocks(const HostPool& pool, std::span<const scheduler::HostBlockCopy> copies,
                       cudaStream_t stream) {
-  if (copies.empty()) return Status::Ok();
   CHECK_LE(copies.size(), kLaunchCopies);
+  if (pool.kv.num_layers == 0) return Status::Ok();
   const size_t block_bytes = pool.kv.block_bytes();
   CHECK_EQ(block_bytes % sizeof(int4), 0U);
   HostBlocks params = {.device = pool.kv.data,
@@ -110,9 +111,10 @@ Status CopyHostBlocks(const HostPool& pool, std::span<const scheduler::HostBlock
                        .host_layer_bytes = LayerBytes(pool.host),
                        .block_bytes = block_bytes,
                        .first_block = pool.first_block,
-                       .num_blocks = pool.num_blocks,
-                       .num_copies = static_cast<int>(copies.size())};
-  for (size_t i = 0; i < copies.size(); ++i) params.copies[i] = {copies[i].from, copies[i].to};
+                       .num_blocks = pool.num_blocks};
+  for (const scheduler::HostBlockCopy& copy : copies)
+    if (copy.group == pool.group) params.copies[params.num_copies++] = {copy.from, copy.to};
+  if (params.num_copies == 0) return Status::Ok();
   const size_t ctas = (block_bytes / sizeof(int4) + kThreads - 1) / kThreads;
   const dim3 grid(static_cast<unsigned>(std::min<size_t>(ctas, kMaxCtasPerLayer)),
                   static_cast<unsigned>(pool.kv.num_layers));

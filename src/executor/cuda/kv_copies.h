@@ -14,15 +14,16 @@
 
 namespace inflight::executor::cuda {
 
-// The first tokens of blocks, in all layers and heads; ids are the device's. No copy's target is
-// another's source.
+// The first tokens of blocks, in all layers and heads of `kv`; ids are the device's. No copy's
+// target is another's source.
 Status CopyOpenBlocks(const ops::KvCacheView& kv, std::span<const kv_cache::BlockCopy> copies,
                       cudaStream_t stream);
 
-// Whole blocks in all layers, one copy after the other; at most StepPlan::kMaxCopies. Ids are the
-// plan's: block b of the pool is block b + first_block of `kv`, and from `num_blocks` on those of
-// `host`, pinned memory of the same shape.
+// Whole blocks in all layers of a KV group, one copy after the other; at most StepPlan::kMaxCopies.
+// Ids are the plan's: block b of the pool is block b + first_block of `kv`, and from `num_blocks`
+// on those of `host`, pinned memory of the same shape.
 struct HostPool {
+  int group = 0;  // copies of others are not made
   ops::KvCacheView kv;
   ops::KvCacheView host;
   int first_block = 0;

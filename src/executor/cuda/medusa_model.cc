@@ -180,8 +180,7 @@ Status MedusaModel::Draft(const scheduler::StepPlan& plan, uint64_t step) {
   return Status::Ok();
 }
 
-Status MedusaModel::Settle(const ops::KvCacheView& kv, const TensorView& states,
-                           const StepShape& shape) {
+Status MedusaModel::Settle(const KvStorage& kv, const TensorView& states, const StepShape& shape) {
   const int num_logits = shape.num_logits;
   if (num_logits == 0) return Status::Ok();
   CHECK(states.dtype == states_.dtype);
@@ -189,7 +188,7 @@ Status MedusaModel::Settle(const ops::KvCacheView& kv, const TensorView& states,
   const StepTensors& tensors = state_.tensors();
   const auto row_bytes = static_cast<int64_t>(BytesOf(states_.dtype, states_.shape[1]));
   RETURN_IF_ERROR(AcceptTrees(state_.slots(), tensors, num_logits, handle));
-  RETURN_IF_ERROR(MoveAccepted(kv, state_.slots(), tensors, num_logits, handle));
+  RETURN_IF_ERROR(MoveAcceptedOfAll(kv, state_, num_logits, handle));
   return KeepStates(tensors, num_logits, states.as<const std::byte>(), states_.as<std::byte>(),
                     row_bytes, handle);
 }

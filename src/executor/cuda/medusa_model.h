@@ -18,6 +18,7 @@
 #include "executor/cuda/pass_graphs.h"
 #include "executor/cuda/step_state.h"
 #include "executor/cuda/tree_model.h"
+#include "executor/kv_storage.h"
 #include "executor/memory_plan.h"
 #include "model/engine.h"
 #include "ops/backend.h"
@@ -39,8 +40,7 @@ class MedusaModel : public TreeModel {
   uint64_t pinned_bytes() const override { return arenas_.size() + best_sampler_->pinned_bytes(); }
   Status WarmUp(bool use_graphs, bool records_all, logging::Level level) override;
   Status Draft(const scheduler::StepPlan& plan, uint64_t step) override;
-  Status Settle(const ops::KvCacheView& kv, const TensorView& states,
-                const StepShape& shape) override;
+  Status Settle(const KvStorage& kv, const TensorView& states, const StepShape& shape) override;
 
  private:
   MedusaModel(const StepState& state, inflight::Stream& stream, decoding::DraftTree tree)

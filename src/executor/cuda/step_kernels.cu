@@ -46,6 +46,17 @@ __device__ void SetShifts(const StepTensors& out, int row, const uint8_t* shifts
       shifts == nullptr ? uint4{} : *reinterpret_cast<const uint4*>(shifts);
 }
 
+// Where the batch's token `token` is written, which stands at that place of the slot's text.
+__device__ void SetMapping(const SlotState& slots, const StepTensors& out, int64_t slot, int place,
+                           int token) {
+  const int64_t entry = slot * slots.max_blocks + place / slots.block_size;
+  for (int g = 0; g < slots.num_groups; ++g) {
+    const int64_t block = slots.block_tables[g * slots.tables_of_group() + entry];
+    out.slot_mapping[g * out.slots_of_group + token] =
+        block * slots.block_size + place % slots.block_size;
+  }
+}
+
 // One CTA, so that the entries are in the tables before rows look there.
 __global__ void __launch_bounds__(kBeginThreads)
     BeginStepKernel(const StepArena* arenas, SlotState slots, StepTensors out,
@@ -130,12 +141,10 @@ __global__ void __launch_bounds__(kBeginThreads)
     SetShifts(out, r, shifts);
     known -= shifts[0];
   }
-  const int64_t table = static_cast<int64_t>(slot) * slots.max_blocks;
-  const int block = slots.block_tables[table + place / slots.block_size];
+  SetMapping(slots, out, slot, place, r);
   out.ids[r] = id;
   if (out.prompt_rows != nullptr) out.prompt_rows[r] = nullptr;
   out.positions[r] = known - 1;
-  out.slot_mapping[r] = static_cast<int64_t>(block) * slots.block_size + place % slots.block_size;
   out.table_rows[r] = slot;
   out.cu_seqlens_q[r + 1] = r + 1;
   out.seq_lens_kv[r] = known;
@@ -226,7 +235,6 @@ __global__ void __launch_bounds__(kExpandThreads)
   }
   const int position = out.first_positions[low] + t - out.cu_seqlens_q[low];
   const int64_t slot = out.table_rows[low];
-  const int block = slots.block_tables[slot * slots.max_blocks + position / slots.block_size];
   const int32_t id = slots.tokens[slot * slots.max_tokens + position];
   out.ids[t] = id;
   if (out.prompt_rows != nullptr) {
@@ -235,8 +243,7 @@ __global__ void __launch_bounds__(kExpandThreads)
         is_row ? slots.prompt_tables[slot] + (id - slots.first_row_id) * slots.row_bytes : nullptr;
   }
   out.positions[t] = position;
-  out.slot_mapping[t] =
-      static_cast<int64_t>(block) * slots.block_size + position % slots.block_size;
+  SetMapping(slots, out, slot, position, t);
 }
 
 __global__ void __launch_bounds__(kSetUpThreads)
@@ -248,8 +255,11 @@ __global__ void __launch_bounds__(kSetUpThreads)
   if (thread == 0 && slots.prompt_tables != nullptr) slots.prompt_tables[slot] = prompt_table;
   int32_t* const to = slots.tokens + static_cast<int64_t>(slot) * slots.max_tokens;
   for (int i = thread; i < num_tokens; i += stride) to[i] = __ldcv(tokens + i);
-  int32_t* const table = slots.block_tables + static_cast<int64_t>(slot) * slots.max_blocks;
-  for (int i = thread; i < slots.max_blocks; i += stride) table[i] = 0;
+  for (int g = 0; g < slots.num_groups; ++g) {
+    int32_t* const table = slots.block_tables + g * slots.tables_of_group() +
+                           static_cast<int64_t>(slot) * slots.max_blocks;
+    for (int i = thread; i < slots.max_blocks; i += stride) table[i] = 0;
+  }
 }
 
 // A CTA for each beam.
@@ -269,9 +279,11 @@ __global__ void __launch_bounds__(kPlaceThreads)
       reinterpret_cast<int4*>(to)[i] = __ldcv(from + i);
   }
   const int num_blocks = (places.num_tokens - 1 + slots.block_size - 1) / slots.block_size;
-  const int64_t table = slot * slots.max_blocks;
-  for (int i = thread; i < num_blocks; i += kPlaceThreads)
-    slots.block_tables[table + i] = __ldcv(tables + table + i);
+  for (int g = 0; g < slots.num_groups; ++g) {
+    const int64_t table = g * slots.tables_of_group() + slot * slots.max_blocks;
+    for (int i = thread; i < num_blocks; i += kPlaceThreads)
+      slots.block_tables[table + i] = __ldcv(tables + table + i);
+  }
 }
 
 __global__ void __launch_bounds__(kFillThreads)
@@ -355,13 +367,13 @@ struct MovedKv {
 // CTA (row of the logits, layer). A thread has the same bytes of every token, so that a place is
 // read before it is written: nodes stand at their own place or behind it.
 __global__ void __launch_bounds__(kMoveThreads)
-    MoveAcceptedKernel(MovedKv kv, SlotState slots, StepTensors drawn) {
+    MoveAcceptedKernel(MovedKv kv, int group, SlotState slots, StepTensors drawn) {
   BeginOverlapped();
   const auto j = static_cast<int>(blockIdx.x);
   if (!BeginsRow(drawn, j) || drawn.accepted[j] == 0) return;
   const int first = drawn.logit_positions[j];  // the place of node 0
-  const int32_t* const table =
-      slots.block_tables + static_cast<int64_t>(drawn.logit_slots[j]) * slots.max_blocks;
+  const int32_t* const table = slots.block_tables + group * slots.tables_of_group() +
+                               static_cast<int64_t>(drawn.logit_slots[j]) * slots.max_blocks;
   const auto token_chunks = static_cast<int>(kv.token_bytes / sizeof(uint4));
   for (auto i = static_cast<int>(threadIdx.x); i < kv.num_heads * token_chunks; i += kMoveThreads) {
     std::byte* const head =
@@ -511,8 +523,8 @@ Status AcceptTrees(const SlotState& slots, const StepTensors& tensors, int num_l
   return LaunchStatus("accept_trees");
 }
 
-Status MoveAccepted(const ops::KvCacheView& kv, const SlotState& slots, const StepTensors& tensors,
-                    int num_logits, cudaStream_t stream) {
+Status MoveAccepted(const ops::KvCacheView& kv, int group, const SlotState& slots,
+                    const StepTensors& tensors, int num_logits, cudaStream_t stream) {
   const auto block_bytes = static_cast<int64_t>(kv.block_bytes());
   const MovedKv moved = {.data = kv.data,
                          .layer_bytes = kv.num_blocks * block_bytes,
@@ -523,7 +535,7 @@ Status MoveAccepted(const ops::KvCacheView& kv, const SlotState& slots, const St
   CHECK_EQ(static_cast<size_t>(moved.token_bytes) % sizeof(uint4), 0U);
   LaunchOverlapped(MoveAcceptedKernel,
                    dim3(static_cast<unsigned>(num_logits), static_cast<unsigned>(kv.num_layers)),
-                   kMoveThreads, 0, stream, moved, slots, tensors);
+                   kMoveThreads, 0, stream, moved, group, slots, tensors);
   return LaunchStatus("move_accepted");
 }
 

@@ -47,7 +47,7 @@ struct PrefillRow {
   int16_t num_drafts = 0;  // the last tokens of the row: their logits follow. The host draws then
 };
 
-// block_tables[at] = block
+// block_tables[at] = block, of all KV groups
 struct TableEntry {
   int32_t at = 0;
   int32_t block = 0;
@@ -103,9 +103,10 @@ struct SlotState {
   int max_tokens = 0;
   int max_blocks = 0;
   int block_size = 0;
+  int num_groups = 1;               // KV groups
   int32_t* tokens = nullptr;        // [num_slots, max_tokens] prompt, then generated
   int32_t* num_tokens = nullptr;    // [num_slots]
-  int32_t* block_tables = nullptr;  // [num_slots, max_blocks]
+  int32_t* block_tables = nullptr;  // [num_groups, num_slots, max_blocks]
   uint64_t* num_steps = nullptr;    // [1] steps ended since the start
   uint64_t* begin_ns = nullptr;     // [1] when the current one began
   // Of slots whose requests have tables of their own (executor/prompt_tables.h): where the rows of
@@ -117,6 +118,7 @@ struct SlotState {
   const TreeOnDevice* tree = nullptr;  // of which drafts are the first nodes; null: of none
 
   constexpr int scratch_slot() const { return num_slots - 1; }
+  constexpr int64_t tables_of_group() const { return int64_t{num_slots} * max_blocks; }
 };
 
 // The inputs of one step, as ops::PagedBatch and model::Batch name them, and what was drawn.
@@ -124,7 +126,8 @@ struct StepTensors {
   int32_t* ids = nullptr;              // [max_num_tokens]
   int32_t* positions = nullptr;        // [max_num_tokens]
   const void** prompt_rows = nullptr;  // [max_num_tokens] null as SlotState::prompt_tables
-  int64_t* slot_mapping = nullptr;     // [max_num_tokens]
+  int64_t* slot_mapping = nullptr;     // [num_groups, slots_of_group]
+  int64_t slots_of_group = 0;          // max_num_tokens
   int32_t* cu_seqlens_q = nullptr;     // [max_rows + 1]
   int32_t* seq_lens_kv = nullptr;      // [max_rows]
   int32_t* table_rows = nullptr;       // [max_rows] the row's slot
@@ -220,10 +223,10 @@ Status ExpandPrefill(const SlotState& slots, const StepTensors& tensors, int num
 Status AcceptTrees(const SlotState& slots, const StepTensors& tensors, int num_logits,
                    cudaStream_t stream);
 
-// Keys and values of accepted nodes move behind each other, in all layers of `kv`, as plain steps
-// would have written them; behind AcceptTrees.
-Status MoveAccepted(const ops::KvCacheView& kv, const SlotState& slots, const StepTensors& tensors,
-                    int num_logits, cudaStream_t stream);
+// Keys and values of accepted nodes move behind each other, in all layers of `kv`, which is that of
+// a KV group, as plain steps would have written them; behind AcceptTrees.
+Status MoveAccepted(const ops::KvCacheView& kv, int group, const SlotState& slots,
+                    const StepTensors& tensors, int num_logits, cudaStream_t stream);
 
 // Behind AcceptTrees: of each slot that yields the state from which its newest token was drawn goes
 // from `states` [num_tokens, row_bytes] of the step to `kept` [num_slots, row_bytes]. row_bytes: a

@@ -26,10 +26,12 @@ uint64_t LayOut(const MemoryPlan& plan, std::byte* base, SlotState& slots, StepT
   slots.max_tokens = (plan.max_seq_len + spare_tokens + 3) / 4 * 4;
   slots.max_blocks = plan.max_blocks_per_seq();
   slots.block_size = plan.block_size;
+  slots.num_groups = plan.num_groups();
+  tensors.slots_of_group = plan.max_num_tokens;
   const int64_t num_slots = slots.num_slots;
   place(slots.tokens, num_slots * slots.max_tokens);
   place(slots.num_tokens, num_slots);
-  place(slots.block_tables, num_slots * slots.max_blocks);
+  place(slots.block_tables, plan.num_groups() * slots.tables_of_group());
   place(slots.num_steps, 1);
   place(slots.begin_ns, 1);
   if (plan.prompt_rows.max_rows > 0) {
@@ -40,7 +42,7 @@ uint64_t LayOut(const MemoryPlan& plan, std::byte* base, SlotState& slots, StepT
   }
   place(tensors.ids, plan.max_num_tokens);
   place(tensors.positions, plan.max_num_tokens);
-  place(tensors.slot_mapping, plan.max_num_tokens);
+  place(tensors.slot_mapping, int64_t{plan.num_groups()} * plan.max_num_tokens);
   const int64_t rows = plan.max_logits() + kFillRows;
   place(tensors.cu_seqlens_q, rows + 1);
   place(tensors.seq_lens_kv, rows);
@@ -104,17 +106,21 @@ Result<std::unique_ptr<StepState>> StepState::Create(const MemoryPlan& plan, Dev
   const size_t host_tokens = static_cast<size_t>(plan.max_slots) *
                              static_cast<size_t>(state->slots_.max_tokens) * sizeof(int32_t);
   ASSIGN_OR_RETURN(state->tokens_, PinnedBuffer::Allocate(device, host_tokens));
-  const auto num_entries =
-      static_cast<size_t>(plan.max_slots) * static_cast<size_t>(state->slots_.max_blocks);
+  // As on the device, so that beams are placed by the same offsets.
+  const auto num_groups = static_cast<size_t>(plan.num_groups());
+  const auto num_entries = static_cast<size_t>(state->slots_.tables_of_group());
   const auto num_spares = static_cast<size_t>(plan.max_slots);
-  ASSIGN_OR_RETURN(state->tables_memory_,
-                   PinnedBuffer::Allocate(device, (num_entries + num_spares) * sizeof(int32_t)));
+  ASSIGN_OR_RETURN(
+      state->tables_memory_,
+      PinnedBuffer::Allocate(device, num_groups * (num_entries + num_spares) * sizeof(int32_t)));
   auto* const tables = reinterpret_cast<int32_t*>(state->tables_memory_.data());
-  state->tables_ = {.blocks = tables,
-                    .spares = tables + num_entries,
-                    .max_blocks = state->slots_.max_blocks,
-                    .block_size = plan.block_size,
-                    .first_block = kFirstBlock};
+  for (size_t g = 0; g < num_groups; ++g)
+    state->tables_.push_back({.blocks = tables + g * num_entries,
+                              .spares = tables + num_groups * num_entries + g * num_spares,
+                              .max_blocks = state->slots_.max_blocks,
+                              .block_size = plan.block_size,
+                              .first_block = kFirstBlock,
+                              .group = static_cast<int>(g)});
   ASSIGN_OR_RETURN(state->arenas_, PinnedBuffer::Allocate(device, kNumArenas * sizeof(StepArena)));
   ASSIGN_OR_RETURN(state->outputs_,
                    PinnedBuffer::Allocate(device, kNumArenas * sizeof(StepOutputs)));
@@ -144,12 +150,14 @@ StepShape StepState::Pack(const scheduler::StepPlan& plan, StepArena* arena) con
         .num_drafts = row.num_draft_tokens};
     if (row.yields != 0) num_logits += 1 + row.num_draft_tokens;
   }
-  tables_.Apply(plan);
+  for (const SlotTables& tables : tables_) tables.Apply(plan);
   int num_entries = 0;
   for (int i = 0; i < plan.num_updates; ++i) {
     const scheduler::BlockTableUpdate& update = plan.updates[static_cast<size_t>(i)];
     if (update.first_idx == scheduler::BlockTableUpdate::kSpare) continue;  // the host's alone
-    const int32_t at = update.slot * slots_.max_blocks + update.first_idx;
+    const auto at =
+        static_cast<int32_t>(update.group * slots_.tables_of_group() +
+                             int64_t{update.slot} * slots_.max_blocks + update.first_idx);
     for (int b = 0; b < update.num_blocks; ++b) {
       const auto id = static_cast<size_t>(update.offset + b);
       TableEntry& entry = num_entries < StepArena::kFirstEntries
@@ -192,7 +200,8 @@ Status StepState::PlaceBeams(std::span<const scheduler::SlotId> slots,
   std::ranges::copy(slots, places.slots);
   std::ranges::copy(last_tokens, places.last_tokens);
   const auto* const tokens = reinterpret_cast<const int32_t*>(tokens_.data());
-  return cuda::PlaceBeams(slots_, places, tables_.blocks, with_tokens ? tokens : nullptr, stream);
+  return cuda::PlaceBeams(slots_, places, tables_.front().blocks, with_tokens ? tokens : nullptr,
+                          stream);
 }
 
 Status StepState::Begin(const StepShape& shape, cudaStream_t stream) const {
@@ -212,22 +221,29 @@ model::Batch StepState::BatchOf(const StepShape& shape) const {
   TensorView tree_shifts;
   if (tensors_.tree_shifts != nullptr)
     tree_shifts = {tensors_.tree_shifts, DType::kU8, {rows, ops::kMaxTreeDepth}};
-  return {.ids = {tensors_.ids, DType::kI32, {tokens}},
-          .paged = {.num_rows = rows,
-                    .num_tokens = tokens,
-                    .cu_seqlens_q = {tensors_.cu_seqlens_q, DType::kI32, {rows + 1}},
-                    .seq_lens_kv = {tensors_.seq_lens_kv, DType::kI32, {rows}},
-                    .positions = {tensors_.positions, DType::kI32, {tokens}},
-                    .slot_mapping = {tensors_.slot_mapping, DType::kI64, {tokens}},
-                    .block_tables = {slots_.block_tables,
-                                     DType::kI32,
-                                     {slots_.num_slots, slots_.max_blocks}},
-                    .tree_shifts = tree_shifts,
-                    .num_decode_rows = shape.num_decode_rows,
-                    .table_rows = {tensors_.table_rows, DType::kI32, {rows}}},
-          .logit_rows = {tensors_.logit_rows, DType::kI32, {shape.num_logits}},
-          // A decode row computes what was generated, which is no row of a table.
-          .prompt_rows = shape.has_prefill() ? tensors_.prompt_rows : nullptr};
+  model::Batch batch{.ids = {tensors_.ids, DType::kI32, {tokens}},
+                     .paged = {.num_rows = rows,
+                               .num_tokens = tokens,
+                               .cu_seqlens_q = {tensors_.cu_seqlens_q, DType::kI32, {rows + 1}},
+                               .seq_lens_kv = {tensors_.seq_lens_kv, DType::kI32, {rows}},
+                               .positions = {tensors_.positions, DType::kI32, {tokens}},
+                               .slot_mapping = {tensors_.slot_mapping, DType::kI64, {tokens}},
+                               .block_tables = {slots_.block_tables,
+                                                DType::kI32,
+                                                {slots_.num_slots, slots_.max_blocks}},
+                               .tree_shifts = tree_shifts,
+                               .num_decode_rows = shape.num_decode_rows,
+                               .table_rows = {tensors_.table_rows, DType::kI32, {rows}}},
+                     .logit_rows = {tensors_.logit_rows, DType::kI32, {shape.num_logits}},
+                     // A decode row computes what was generated, which is no row of a table.
+                     .prompt_rows = shape.has_prefill() ? tensors_.prompt_rows : nullptr};
+  for (int g = 1; g < slots_.num_groups; ++g) {
+    ops::PagedBatch& paged = batch.other_groups.emplace_back().paged;
+    paged = batch.paged;
+    paged.slot_mapping.data = tensors_.slot_mapping + g * tensors_.slots_of_group;
+    paged.block_tables.data = slots_.block_tables + g * slots_.tables_of_group();
+  }
+  return batch;
 }
 
 }  // namespace inflight::executor::cuda

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "executor/cuda/step_kernels.h"
 #include "executor/cuda/step_shape.h"
@@ -48,9 +49,9 @@ class StepState {
                            stream);
   }
 
-  // The block tables that the device has after the steps packed so far, with its block ids: what
-  // is done to those of beams is done here first (PlaceBeams).
-  const SlotTables& host_tables() const { return tables_; }
+  // The block tables of a KV group that the device has after the steps packed so far, with its
+  // block ids: what is done to those of beams is done here first (PlaceBeams).
+  const SlotTables& host_tables(int group = 0) const { return tables_[static_cast<size_t>(group)]; }
 
   // Enqueues the upload of where beams of a search are now, tables from host_tables(), and if
   // `with_tokens` all of their tokens from host_tokens().
@@ -78,6 +79,7 @@ class StepState {
     return BeginStep(reinterpret_cast<const StepArena*>(arenas_.data()), slots_, tensors_, {},
                      stream);
   }
+  // The caches of its other groups are left to the caller.
   model::Batch BatchOf(const StepShape& shape) const;
   Status End(const StepShape& shape, cudaStream_t stream) const {
     return EndStep(slots_, tensors_, shape.num_logits,
@@ -99,12 +101,12 @@ class StepState {
   SlotState slots_;
   StepTensors tensors_;
   Buffer buffer_;
-  PinnedBuffer tokens_;         // [max_slots, max_tokens] int32
-  PinnedBuffer tables_memory_;  // of `tables_`
-  SlotTables tables_;
-  PinnedBuffer arenas_;   // [kNumArenas] StepArena
-  PinnedBuffer outputs_;  // [kNumArenas] StepOutputs
-  PinnedBuffer counter_;  // a line of its own
+  PinnedBuffer tokens_;             // [max_slots, max_tokens] int32
+  PinnedBuffer tables_memory_;      // of `tables_`
+  std::vector<SlotTables> tables_;  // [num_groups]
+  PinnedBuffer arenas_;             // [kNumArenas] StepArena
+  PinnedBuffer outputs_;            // [kNumArenas] StepOutputs
+  PinnedBuffer counter_;            // a line of its own
   uint64_t* num_done_ = nullptr;
 };
 

@@ -26,4 +26,12 @@ Result<std::unique_ptr<TreeModel>> MakeTreeModel(std::shared_ptr<const model::En
   return std::unique_ptr<TreeModel>(std::move(head));
 }
 
+Status MoveAcceptedOfAll(const KvStorage& kv, const StepState& state, int num_logits,
+                         cudaStream_t stream) {
+  for (int g = 0; g < kv.num_groups(); ++g)
+    RETURN_IF_ERROR(
+        MoveAccepted(kv.view(g), g, state.slots(), state.tensors(), num_logits, stream));
+  return Status::Ok();
+}
+
 }  // namespace inflight::executor::cuda

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "executor/cuda/step_shape.h"
 #include "executor/cuda/step_state.h"
+#include "executor/kv_storage.h"
 #include "executor/memory_plan.h"
 #include "inflight/status.h"
 #include "model/decoder.h"
@@ -28,7 +29,7 @@ class TreeModel {
 
   virtual uint64_t pinned_bytes() const = 0;
 
-  // Its own keys and values, of the blocks of the model's; null: it has none.
+  // Its own keys and values, of the blocks of the model's first KV group; null: it has none.
   virtual const ops::KvCacheView* kv() const { return nullptr; }
 
   // Where those lie; null where they cannot be given back, or there are none.
@@ -44,11 +45,14 @@ class TreeModel {
   virtual Status Draft(const scheduler::StepPlan& plan, uint64_t step) = 0;
 
   // Enqueues what becomes of the trees of a step whose tokens are drawn: paths are accepted and
-  // move together in `kv`, and what the next trees are made of is kept. `states` are
+  // move together in the model's `kv`, and what the next trees are made of is kept. `states` are
   // Decoder::States.
-  virtual Status Settle(const ops::KvCacheView& kv, const TensorView& states,
-                        const StepShape& shape) = 0;
+  virtual Status Settle(const KvStorage& kv, const TensorView& states, const StepShape& shape) = 0;
 };
+
+// MoveAccepted in each KV group.
+Status MoveAcceptedOfAll(const KvStorage& kv, const StepState& state, int num_logits,
+                         cudaStream_t stream);
 
 // Of a plan that has a tree: the Medusa heads of `engine`, or `eagle`, which `ops` fit. On each
 // rank of a model whole, with `ops` of OpChoice::kFixed, since all ranks have to draft the same.
