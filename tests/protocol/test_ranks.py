@@ -58,15 +58,15 @@ def test_layers_of_different_windows_have_pools_on_all_ranks(tmp_path):
     """Of a window of 16 tokens beside layers that see all; a stage of two may have more layers of the one than of the other."""
     fill = {"engine_dir": DEMO, "tokenizer_dir": DEMO, "decoupled_mode": "True", "max_attention_window_size": "0,16"}
     repository = write_repository(tmp_path / "models", 19, **fill)
-    flags = ["--model-repository", repository, "--max-num-tokens", 48]
+    flags = ["--model-repository", repository, "--max-batch-size", 8, "--max-num-tokens", 48]
     server = start_server(tmp_path, None, *flags)
     one = answers(server.http)
     assert server.stop() == 0
-    assert '"kv_groups":2' in (tmp_path / "log").read_text().replace(" ", "")
+    assert "kv_groups=2" in (tmp_path / "log").read_text()
     for sizes in ((2, 1), (1, 2)):
         with ranks(tmp_path, sizes, *flags, model=None) as group:
             assert answers(group.url()) == one
-            assert '"kv_groups":2' in group.log(0).replace(" ", "")
+            assert "kv_groups=2" in group.logs[0].read_text()
 
 
 def test_ranks_compute_in_a_sandbox(tmp_path, expected):
