@@ -114,6 +114,7 @@ struct Decoder::Impl {
   TensorView AddedOnce(const TensorView& bias) const {
     return config().part.tp_rank == 0 ? bias : TensorView{};
   }
+  Status ApplyHead(ops::LmHeadParams params, Stream& stream) const;
   Status LogitsToLeader(const TensorView& logits, Stream& stream) const;
   bool IsBrought(int layer) const {
     return std::ranges::find(head_inputs.layers, layer) != head_inputs.layers.end();
@@ -231,21 +232,12 @@ Result<TensorView> Decoder::Logits(const TensorView& rows, Stream& stream) {
   const int64_t num_logits = rows.empty() ? 0 : rows.shape[0];
   const TensorView logits = Rows(m.workspace.logits, num_logits);
   if (num_logits == 0) return logits;
-  const RankPart& part = m.config().part;
-  if (part.is_last_stage()) {
-    const TensorView own = part.tp_size > 1 ? Rows(m.workspace.rank_logits, num_logits) : logits;
-    RETURN_IF_ERROR(m.ops.lm_head({.x = {.values = States()},
-                                   .rows = rows,
-                                   .weight = m.weights().lm_head,
-                                   .bias = m.weights().lm_head_bias,
-                                   .logits = own,
-                                   .scratch = m.workspace.scratch,
-                                   .scale = m.config().logits_scale,
-                                   .softcap = m.config().logits_softcap},
-                                  stream));
-    if (part.tp_size > 1) RETURN_IF_ERROR(m.groups.tensor->GatherColumns(own, logits, stream));
-  }
-  RETURN_IF_ERROR(m.LogitsToLeader(logits, stream));
+  RETURN_IF_ERROR(m.ApplyHead({.x = {.values = States()},
+                               .rows = rows,
+                               .logits = logits,
+                               .scale = m.config().logits_scale,
+                               .softcap = m.config().logits_softcap},
+                              stream));
   return logits;
 }
 
@@ -283,24 +275,27 @@ Result<TensorView> Decoder::Embed(const TensorView& ids, const TensorView& y, St
 
 Result<TensorView> Decoder::HeadLogits(const TensorView& x, const TensorView& rows,
                                        const TensorView& logits, Stream& stream) {
-  const Impl& m = *impl_;
-  const RankPart& part = m.config().part;
   const int64_t n = rows.empty() ? x.shape[0] : rows.shape[0];
   const TensorView every_row = {impl_->all_rows.data(), DType::kI32, {n}};
-  const TensorView all = logits.empty() ? Rows(m.workspace.logits, n) : logits;
-  if (part.is_last_stage()) {
-    const TensorView own = part.tp_size > 1 ? Rows(m.workspace.rank_logits, n) : all;
-    RETURN_IF_ERROR(m.ops.lm_head({.x = {.values = x},
-                                   .rows = rows.empty() ? every_row : rows,
-                                   .weight = m.weights().lm_head,
-                                   .bias = m.weights().lm_head_bias,
-                                   .logits = own,
-                                   .scratch = m.workspace.scratch},
-                                  stream));
-    if (part.tp_size > 1) RETURN_IF_ERROR(m.groups.tensor->GatherColumns(own, all, stream));
-  }
-  RETURN_IF_ERROR(m.LogitsToLeader(all, stream));
+  const TensorView all = logits.empty() ? Rows(impl_->workspace.logits, n) : logits;
+  RETURN_IF_ERROR(impl_->ApplyHead(
+      {.x = {.values = x}, .rows = rows.empty() ? every_row : rows, .logits = all}, stream));
   return all;
+}
+
+// The logits of all ranks, in params.logits, where they go; the weight is the model's.
+Status Decoder::Impl::ApplyHead(ops::LmHeadParams params, Stream& stream) const {
+  const TensorView all = params.logits;
+  if (config().part.is_last_stage()) {
+    const bool is_part = config().part.tp_size > 1;
+    if (is_part) params.logits = Rows(workspace.rank_logits, all.shape[0]);
+    params.weight = weights().lm_head;
+    params.bias = weights().lm_head_bias;
+    params.scratch = workspace.scratch;
+    RETURN_IF_ERROR(ops.lm_head(params, stream));
+    if (is_part) RETURN_IF_ERROR(groups.tensor->GatherColumns(params.logits, all, stream));
+  }
+  return LogitsToLeader(all, stream);
 }
 
 // The residual that enters a layer, where heads read it: kept by the leader, sent by others.

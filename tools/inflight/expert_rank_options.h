@@ -26,12 +26,12 @@ void AddExpertRanks(config::Schema<Options>& schema, const Ep& ep, const Tp& tp,
              config::Range(-1, kMost));
 }
 
-// Declares --enable-expert-parallel of vLLM in `schema`; `field` gives the switch.
-template <typename Options, typename Field>
-void AddEnableExpertParallel(config::Schema<Options>& schema, const Field& field) {
-  schema.Add("enable_expert_parallel", field,
-             "As of vLLM: --moe-tp-size 1, so that each rank holds experts of its own.",
-             config::Switch());
+// Declares --enable-expert-parallel of vLLM in `schema`.
+template <typename Options>
+void AddEnableExpertParallel(config::Schema<Options>& schema, bool Options::*field) {
+  schema.Add(
+      "enable_expert_parallel", [field](Options& o) -> auto& { return o.*field; },
+      "As of vLLM: --moe-tp-size 1, so that each rank holds experts of its own.", config::Switch());
   schema.Alias("-ep", "enable_expert_parallel");
 }
 

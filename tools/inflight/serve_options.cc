@@ -188,8 +188,7 @@ void AddEngine(Schema& schema) {
   AddRanks(schema, [](ServeOptions& o) -> auto& { return o.server.open; });
   schema.Alias("-tp", "tensor_parallel_size");
   schema.Alias("-pp", "pipeline_parallel_size");
-  AddEnableExpertParallel(schema,
-                          [](ServeOptions& o) -> auto& { return o.enable_expert_parallel; });
+  AddEnableExpertParallel(schema, &ServeOptions::enable_expert_parallel);
   AddDeterministic(schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; });
   AddGpuWeights(schema, [](ServeOptions& o) -> auto& { return o.server.open.executor; });
   AddSpeculation(

@@ -299,11 +299,12 @@ void CudaSharedAttentionTest::Check(const AttentionCase& c, DType dtype, DType k
                             .layer = kLayer,
                             .scale = scale,
                             .y = y.view()};
-  if (!is_wide)
+  if (!is_wide) {
     ASSERT_EQ(
         table.plan_attention({.batch = batch.view(), .kv = cache.view(), .num_heads = c.num_heads},
                              *attention_stream),
         Status::Ok());
+  }
   ASSERT_EQ(table.attention(params, *attention_stream), Status::Ok());
   std::vector<double> bound;
   for (const SequenceRow& row : c.rows)
