@@ -34,14 +34,17 @@ class CudaExpertRanksTest : public testing::TestWithParam<ExpertRanksCase> {
     gpus_ = RankGpus(GetParam().num_ranks);
     expected_ = ReadReference(DataDir() / GetParam().model);
   }
-  std::unique_ptr<Executor> Start(int moe_ep_size) {
+  // By ranks that have the GPUs to themselves meanwhile.
+  auto AnswersOf(int moe_ep_size, bool is_greedy) {
     builder::OpenOptions open = {.dtype = DType::kBF16, .quant_algo = GetParam().algo};
     open.ranks.moe_ep_size = moe_ep_size;
     ExecutorOptions options;
     options.block_size = kBlockSize;
     options.max_batch_size = 4;
     options.max_num_tokens = 128;
-    return MakeRanked(OpenRanks(DataDir() / GetParam().model, gpus_, open), gpus_, options);
+    const auto executor =
+        MakeRanked(OpenRanks(DataDir() / GetParam().model, gpus_, open), gpus_, options);
+    return RunAll<LogitsSink>(*executor, RequestsOf(is_greedy));
   }
   // Where each rank has a part of every expert; a quarter of these is too narrow.
   static int OtherEpSize() { return GetParam().num_ranks == 2 ? 1 : 4; }
@@ -69,10 +72,8 @@ class CudaExpertRanksTest : public testing::TestWithParam<ExpertRanksCase> {
 };
 
 TEST_P(CudaExpertRanksTest, LogitsAreThoseOfTransformersAndOfPartsOfEveryExpert) {
-  const auto executor = Start(GetParam().moe_ep_size);
-  const auto parts = Start(OtherEpSize());
-  const auto got = RunAll<LogitsSink>(*executor, RequestsOf(/*is_greedy=*/false));
-  const auto of_parts = RunAll<LogitsSink>(*parts, RequestsOf(/*is_greedy=*/false));
+  const auto got = AnswersOf(GetParam().moe_ep_size, /*is_greedy=*/false);
+  const auto of_parts = AnswersOf(OtherEpSize(), /*is_greedy=*/false);
   for (size_t i = 0; i < expected_.size(); ++i) {
     SCOPED_TRACE("prompt " + std::to_string(i));
     const float bound = BoundOf(expected_[i]);
@@ -96,10 +97,8 @@ TEST_P(CudaExpertRanksTest, LogitsAreThoseOfTransformersAndOfPartsOfEveryExpert)
 }
 
 TEST_P(CudaExpertRanksTest, GreedyIdsAreThoseOfPartsOfEveryExpertButForTies) {
-  const auto executor = Start(GetParam().moe_ep_size);
-  const auto parts = Start(OtherEpSize());
-  const auto got = RunAll<LogitsSink>(*executor, RequestsOf(/*is_greedy=*/true));
-  const auto of_parts = RunAll<LogitsSink>(*parts, RequestsOf(/*is_greedy=*/true));
+  const auto got = AnswersOf(GetParam().moe_ep_size, /*is_greedy=*/true);
+  const auto of_parts = AnswersOf(OtherEpSize(), /*is_greedy=*/true);
   for (size_t i = 0; i < expected_.size(); ++i) {
     SCOPED_TRACE("prompt " + std::to_string(i));
     ASSERT_EQ(got[i]->ids.size(), 64);

@@ -73,7 +73,7 @@ TEST_F(CudaSleepTest, WhoIsPausedGoesOnWithTheSameIds) {
   const SleepSinks sinks = EnqueueAll(executor, requests);
   for (int i = 0; i < 4; ++i) {
     const int64_t before = executor.stats().num_steps;
-    while (executor.stats().num_steps < before + 20 && executor.stats().num_active_requests > 0) {
+    while (executor.stats().num_steps < before + 20) {  // of the 300 that each request has
     }
     ASSERT_TRUE(executor.Sleep({.level = 1 + i % 2}).ok());
     EXPECT_EQ(executor.stats().kv_blocks_used, 0);
