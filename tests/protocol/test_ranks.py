@@ -59,12 +59,16 @@ def test_layers_of_different_windows_have_pools_on_all_ranks(tmp_path):
     fill = {"engine_dir": DEMO, "tokenizer_dir": DEMO, "decoupled_mode": "True", "max_attention_window_size": "0,16"}
     repository = write_repository(tmp_path / "models", 19, **fill)
     flags = ["--model-repository", repository, "--max-batch-size", 8, "--max-num-tokens", 48]
-    server = start_server(tmp_path, None, *flags)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    server = start_server(alone, None, *flags)
     one = answers(server.http)
     assert server.stop() == 0
-    assert "kv_groups=2" in (tmp_path / "log").read_text()
+    assert "kv_groups=2" in (alone / "log").read_text()
     for sizes in ((2, 1), (1, 2)):
-        with ranks(tmp_path, sizes, *flags, model=None) as group:
+        folder = tmp_path / f"{sizes[0]}x{sizes[1]}"
+        folder.mkdir()
+        with ranks(folder, sizes, *flags, model=None) as group:
             assert answers(group.url()) == one
             assert "kv_groups=2" in group.logs[0].read_text()
 
