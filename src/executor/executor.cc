@@ -315,7 +315,7 @@ Status ExecutorImpl::Sleep(const SleepOptions& options) {
           "again when that has ended");
     is_changing_ = true;
   }
-  const Status slept = FallAsleep(options);
+  Status slept = FallAsleep(options);
   const std::lock_guard lock(sleep_mutex_);
   is_changing_ = false;
   sleep_changed_.notify_all();
@@ -352,7 +352,7 @@ Status ExecutorImpl::WakeUp(const WakeOptions& options) {
     if (!rest_.is_asked()) return Status::Ok();
     is_changing_ = true;
   }
-  const Status woken = sleeper_->Wake(options);
+  Status woken = sleeper_->Wake(options);
   if (woken.ok() && sleeper_->state().level == 0) GoOn();
   const std::lock_guard lock(sleep_mutex_);
   is_changing_ = false;

@@ -69,7 +69,7 @@ class RankLeader {
   Status Tell();  // call_, which has a head
   template <typename Item>
   void TellItems(int kind, std::span<const Item> items, int group = 0);
-  void AppendTables(const ops::PagedBatch& paged, int width);
+  void AppendTables(const ops::PagedBatch& paged, int num_blocks);
 
   std::unique_ptr<RankFollowers> followers_;
   const int block_size_;

@@ -18,7 +18,7 @@ std::vector<T> Values(const TensorView& view, int64_t begin, int64_t count) {
 }
 
 void Update(scheduler::StepPlan* plan, int slot, int group, int first_idx,
-            std::vector<scheduler::BlockId> blocks) {
+            const std::vector<scheduler::BlockId>& blocks) {
   plan->updates[static_cast<size_t>(plan->num_updates++)] = {
       .slot = slot,
       .group = static_cast<int16_t>(group),
