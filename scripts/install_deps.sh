@@ -7,7 +7,8 @@
 #   build    compiler and libraries                                    (default)
 #   release  also what scripts/release.sh runs
 #   test     also the Python packages of the tests and the demo, in .venv, and Helm for tests/deploy, in build/helm
-#   ci       also clang 16, its runtimes, a fast linker, formatters, linters, the shells that have completion, in
+#   ci       also clang 16, its runtimes, a fast linker, formatters, linters, a cross compiler and emulator of aarch64,
+#            the shells that have completion, in
 #            .venv-clients the programs that speak OpenAI's API, and in build/prometheus Debian's Prometheus
 # Does nothing, in a second, where everything is there. docs/dependencies.md says what each package is for.
 set -euo pipefail
@@ -28,8 +29,8 @@ case $mode in
   *) echo "usage: scripts/install_deps.sh [demo|build|release|test|ci]" >&2; exit 2 ;;
 esac
 [ "$mode" = ci ] && packages+=(
-  clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell chromium fish gpg gpg-agent mandoc
-  nginx-light systemd zsh)
+  clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell chromium fish g++-aarch64-linux-gnu gpg
+  gpg-agent mandoc nginx-light qemu-user systemd zsh)
 
 as_root=()
 [ "$(id -u)" -eq 0 ] || ! command -v sudo >/dev/null || as_root=(sudo)

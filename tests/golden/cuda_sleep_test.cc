@@ -102,6 +102,9 @@ TEST_F(CudaSleepTest, MemoryThatOthersHaveByThenIsRefusedAndTakenLater) {
   ExpectSameAnswers(RunAll(executor, requests), expected);
 }
 
+// Ranks need a GPU each, or a process that was started for ranks that share one, which those
+// variables say (ops/cuda/peers.h): they are read before any test. CI has no GPU, and runs one rank
+// on the CPU (sleep_test.cc).
 TEST_F(CudaSleepTest, RanksThatAreThreadsSleepTogether) {
   int num_gpus = 0;
   cudaGetDeviceCount(&num_gpus);

@@ -64,6 +64,7 @@ class Target:
     emulator: tuple
 
 
+# CI has that compiler and runs both; who works on x86-64 alone need not install it for this.
 AARCH64 = Target("aarch64-linux-gnu-", ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"))
 without_it = pytest.mark.skipif(
     not (shutil.which("aarch64-linux-gnu-g++") and shutil.which("qemu-aarch64")),
