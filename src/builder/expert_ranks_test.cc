@@ -24,44 +24,6 @@ namespace fs = std::filesystem;
 constexpr int kWidth = 64;   // of the residual stream
 constexpr int kInner = 128;  // of an expert
 
-std::string MatrixOfExpert(int expert, const char* part) {
-  return "model.layers.0.block_sparse_moe.experts." + std::to_string(expert) + "." + part +
-         ".weight";
-}
-
-// Four query heads and two kv heads of 16, one layer.
-TestModel MixtralOf(int num_experts) {
-  const std::string layer = "model.layers.0.";
-  TestModel model = {{{"architectures", {"MixtralForCausalLM"}},
-                      {"hidden_size", kWidth},
-                      {"intermediate_size", kInner},
-                      {"num_hidden_layers", 1},
-                      {"num_attention_heads", 4},
-                      {"num_key_value_heads", 2},
-                      {"num_local_experts", num_experts},
-                      {"num_experts_per_tok", 2},
-                      {"vocab_size", 10},
-                      {"max_position_embeddings", 32},
-                      {"eos_token_id", 2},
-                      {"torch_dtype", "float32"}},
-                     {{"model.embed_tokens.weight", DType::kF32, {10, kWidth}},
-                      {layer + "self_attn.q_proj.weight", DType::kF32, {64, kWidth}},
-                      {layer + "self_attn.k_proj.weight", DType::kF32, {32, kWidth}},
-                      {layer + "self_attn.v_proj.weight", DType::kF32, {32, kWidth}},
-                      {layer + "self_attn.o_proj.weight", DType::kF32, {kWidth, 64}},
-                      {layer + "input_layernorm.weight", DType::kF32, {kWidth}},
-                      {layer + "post_attention_layernorm.weight", DType::kF32, {kWidth}},
-                      {layer + "block_sparse_moe.gate.weight", DType::kF32, {num_experts, kWidth}},
-                      {"model.norm.weight", DType::kF32, {kWidth}},
-                      {"lm_head.weight", DType::kF32, {10, kWidth}}}};
-  for (int e = 0; e < num_experts; ++e) {
-    model.tensors.push_back({MatrixOfExpert(e, "w1"), DType::kF32, {kInner, kWidth}});
-    model.tensors.push_back({MatrixOfExpert(e, "w2"), DType::kF32, {kWidth, kInner}});
-    model.tensors.push_back({MatrixOfExpert(e, "w3"), DType::kF32, {kInner, kWidth}});
-  }
-  return model;
-}
-
 class ExpertRanksTest : public testing::Test {
  protected:
   ExpertRanksTest() {
@@ -108,7 +70,7 @@ class ExpertRanksTest : public testing::Test {
     return values;
   }
 
-  TestModel model_ = MixtralOf(4);
+  TestModel model_ = MixtralOf(/*num_heads=*/4, /*num_experts=*/4, kInner);
   fs::path dir_;
   std::unique_ptr<Device> device_ = Device::Cpu(2);
 };
@@ -129,9 +91,9 @@ TEST_F(ExpertRanksTest, CheckpointsHoldTheExpertsThatUpstreamsRanksHave) {
     EXPECT_EQ(TensorOf(rank, "router.weight", {4, kWidth}).size(), size_t{4} * kWidth) << "whole";
     for (int e = 0; e < 2; ++e) {
       const int expert = rank % 2 * 2 + e;
-      const std::vector<float> up = model_.Values(MatrixOfExpert(expert, "w3"));
-      const std::vector<float> gate = model_.Values(MatrixOfExpert(expert, "w1"));
-      const std::vector<float> down = model_.Values(MatrixOfExpert(expert, "w2"));
+      const std::vector<float> up = model_.Values(ExpertName(expert, "w3"));
+      const std::vector<float> gate = model_.Values(ExpertName(expert, "w1"));
+      const std::vector<float> down = model_.Values(ExpertName(expert, "w2"));
       constexpr ptrdiff_t kPart = ptrdiff_t{kHalf} * kWidth;
       const ptrdiff_t skipped = rank / 2 * kPart;
       const auto at = fc.begin() + e * 2 * kPart;
@@ -247,7 +209,7 @@ TEST_F(ExpertRanksTest, SizesThatDoNotFitAreRefusedByName) {
   EXPECT_EQ(ConvertTo({.tp_size = 2, .moe_tp_size = -1, .moe_ep_size = -1}), Status::Ok());
   EXPECT_FALSE(MappingIn(checkpoint()).contains("moe_ep_size")) << "all ranks have parts of all";
 
-  MixtralOf(6).Write(hf());
+  MixtralOf(/*num_heads=*/4, /*num_experts=*/6, kInner).Write(hf());
   EXPECT_THAT(error({.tp_size = 4, .moe_ep_size = 4}),
               HasSubstr("moe_ep_size: got 4, the model has 6 experts, which is no multiple of it"));
   TinyLlama().Write(hf());

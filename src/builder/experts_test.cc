@@ -21,43 +21,8 @@ using testing::HasSubstr;
 constexpr int kHidden = 64;
 constexpr int kExperts = 3;
 
-std::string ExpertName(int expert, const char* part) {
-  return "model.layers.0.block_sparse_moe.experts." + std::to_string(expert) + "." + part +
-         ".weight";
-}
-
-// Two query heads and one kv head of 32, vocabulary 10, one layer of three experts.
-TestModel TinyMixtral(int inner = 64) {
-  const std::string layer = "model.layers.0.";
-  TestModel model = {{{"architectures", {"MixtralForCausalLM"}},
-                      {"hidden_size", kHidden},
-                      {"intermediate_size", inner},
-                      {"num_hidden_layers", 1},
-                      {"num_attention_heads", 2},
-                      {"num_key_value_heads", 1},
-                      {"num_local_experts", kExperts},
-                      {"num_experts_per_tok", 2},
-                      {"vocab_size", 10},
-                      {"max_position_embeddings", 32},
-                      {"eos_token_id", 2},
-                      {"torch_dtype", "float32"}},
-                     {{"model.embed_tokens.weight", DType::kF32, {10, kHidden}},
-                      {layer + "self_attn.q_proj.weight", DType::kF32, {64, kHidden}},
-                      {layer + "self_attn.k_proj.weight", DType::kF32, {32, kHidden}},
-                      {layer + "self_attn.v_proj.weight", DType::kF32, {32, kHidden}},
-                      {layer + "self_attn.o_proj.weight", DType::kF32, {kHidden, 64}},
-                      {layer + "input_layernorm.weight", DType::kF32, {kHidden}},
-                      {layer + "post_attention_layernorm.weight", DType::kF32, {kHidden}},
-                      {layer + "block_sparse_moe.gate.weight", DType::kF32, {kExperts, kHidden}},
-                      {"model.norm.weight", DType::kF32, {kHidden}},
-                      {"lm_head.weight", DType::kF32, {10, kHidden}}}};
-  for (int e = 0; e < kExperts; ++e) {
-    model.tensors.push_back({ExpertName(e, "w1"), DType::kF32, {inner, kHidden}});
-    model.tensors.push_back({ExpertName(e, "w2"), DType::kF32, {kHidden, inner}});
-    model.tensors.push_back({ExpertName(e, "w3"), DType::kF32, {inner, kHidden}});
-  }
-  return model;
-}
+// With three experts.
+TestModel TinyMixtral(int inner = 64) { return MixtralOf(/*num_heads=*/2, kExperts, inner); }
 
 class ExpertFilesTest : public testing::Test {
  protected:

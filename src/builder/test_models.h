@@ -122,4 +122,45 @@ inline TestModel TinyGpt2() {
            {"transformer.ln_f.bias", DType::kF32, {8}}}};
 }
 
+// The name of a matrix of an expert of MixtralOf: "w1", "w2" or "w3".
+inline std::string ExpertName(int expert, const char* part) {
+  return "model.layers.0.block_sparse_moe.experts." + std::to_string(expert) + "." + part +
+         ".weight";
+}
+
+// One layer of experts of `inner` features on a residual stream of 64; query heads of 64 features
+// together and half as many kv heads; vocabulary 10.
+inline TestModel MixtralOf(int num_heads, int num_experts, int inner) {
+  constexpr int kHidden = 64;
+  const std::string layer = "model.layers.0.";
+  TestModel model = {{{"architectures", {"MixtralForCausalLM"}},
+                      {"hidden_size", kHidden},
+                      {"intermediate_size", inner},
+                      {"num_hidden_layers", 1},
+                      {"num_attention_heads", num_heads},
+                      {"num_key_value_heads", num_heads / 2},
+                      {"num_local_experts", num_experts},
+                      {"num_experts_per_tok", 2},
+                      {"vocab_size", 10},
+                      {"max_position_embeddings", 32},
+                      {"eos_token_id", 2},
+                      {"torch_dtype", "float32"}},
+                     {{"model.embed_tokens.weight", DType::kF32, {10, kHidden}},
+                      {layer + "self_attn.q_proj.weight", DType::kF32, {64, kHidden}},
+                      {layer + "self_attn.k_proj.weight", DType::kF32, {32, kHidden}},
+                      {layer + "self_attn.v_proj.weight", DType::kF32, {32, kHidden}},
+                      {layer + "self_attn.o_proj.weight", DType::kF32, {kHidden, 64}},
+                      {layer + "input_layernorm.weight", DType::kF32, {kHidden}},
+                      {layer + "post_attention_layernorm.weight", DType::kF32, {kHidden}},
+                      {layer + "block_sparse_moe.gate.weight", DType::kF32, {num_experts, kHidden}},
+                      {"model.norm.weight", DType::kF32, {kHidden}},
+                      {"lm_head.weight", DType::kF32, {10, kHidden}}}};
+  for (int e = 0; e < num_experts; ++e) {
+    model.tensors.push_back({ExpertName(e, "w1"), DType::kF32, {inner, kHidden}});
+    model.tensors.push_back({ExpertName(e, "w2"), DType::kF32, {kHidden, inner}});
+    model.tensors.push_back({ExpertName(e, "w3"), DType::kF32, {inner, kHidden}});
+  }
+  return model;
+}
+
 }  // namespace inflight::builder
