@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/lora_params.h"
 #include "ops/cuda/skinny_integers.h"
 #include "ops/cuda/streamed_integers.h"
 
@@ -174,19 +175,7 @@ class Adapters {
   Adapters(const LoraTerm& lora, LoraSite first_site, int num_sites, const TensorView& x,
            const TensorView& y)
       : has_any_(lora.batch != nullptr) {
-    if (!has_any_) return;
-    params_ = {.lora = lora.batch->device,
-               .layer = lora.layer,
-               .first_site = first_site,
-               .num_sites = num_sites,
-               .dtype = x.dtype,
-               .x = x.data,
-               .in_features = x.shape[1],
-               .z = y.data,
-               .y = y.data,
-               .y_stride = y.shape[1],
-               .out_features = y.shape[1] / num_sites,
-               .num_tokens = static_cast<int>(x.shape[0])};
+    if (has_any_) params_ = LoraParamsOf(lora, first_site, num_sites, x, y);
   }
   bool has_any() const { return has_any_; }
   Status Shrink(CudaStream& stream) const {

@@ -8,6 +8,7 @@
 #include "ops/cuda/float32/activate.cuh"
 #include "ops/cuda/float32/dots.cuh"
 #include "ops/cuda/float32/kernels.h"
+#include "ops/cuda/lora_params.h"
 #include "ops/cuda/overlap.cuh"
 #include "ops/lora.h"
 
@@ -93,19 +94,7 @@ __global__ void __launch_bounds__(kTileThreads)
 Adapters::Adapters(const LoraTerm& lora, LoraSite first_site, int num_sites, const TensorView& x,
                    const TensorView& y)
     : has_any_(lora.batch != nullptr) {
-  if (!has_any_) return;
-  params_ = {.lora = lora.batch->device,
-             .layer = lora.layer,
-             .first_site = first_site,
-             .num_sites = num_sites,
-             .dtype = DType::kF32,
-             .x = x.data,
-             .in_features = x.shape[1],
-             .z = y.data,
-             .y = y.data,
-             .y_stride = y.shape[1],
-             .out_features = y.shape[1] / num_sites,
-             .num_tokens = static_cast<int>(x.shape[0])};
+  if (has_any_) params_ = LoraParamsOf(lora, first_site, num_sites, x, y);
 }
 
 void Adapters::ActivateInto(const TensorView& y, const float* bias, ActivationKind activation) {
