@@ -52,8 +52,11 @@ Finding OfCpu(const Machine& machine) {
 }
 
 Finding OfCores(const Machine& machine) {
-  const std::string found =
+  std::string found =
       fmt::format("{} of {} may be used", machine.usable_cores, machine.online_cores);
+  if (machine.memory_nodes > 1)
+    found +=
+        fmt::format(", on {} nodes of memory, over which weights are spread", machine.memory_nodes);
   if (machine.usable_cores >= 2 || machine.online_cores < 2) return Good("cores", found);
   return {"cores", Verdict::kAdvice, found,
           "kernels and I/O share a core: raise the CPU quota (CPUQuota=, --cpus) or the affinity "

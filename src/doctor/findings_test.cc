@@ -146,5 +146,13 @@ TEST(FindingsTest, OneCoreOfManyIsAdvice) {
   EXPECT_EQ(Of(machine, "cores").verdict, Verdict::kGood);  // there is nothing to change
 }
 
+TEST(FindingsTest, SeveralNodesOfMemoryAreNamed) {
+  Machine machine = Fine();
+  EXPECT_EQ(Of(machine, "cores").found, "8 of 8 may be used");
+  machine.memory_nodes = 2;
+  EXPECT_EQ(Of(machine, "cores").found,
+            "8 of 8 may be used, on 2 nodes of memory, over which weights are spread");
+}
+
 }  // namespace
 }  // namespace inflight::doctor

@@ -23,6 +23,7 @@
 #include "tensor/cpu_pool.h"
 #include "tensor/cuda_runtime_calls.h"
 #include "tensor/device.h"
+#include "tensor/numa.h"
 
 namespace inflight::doctor {
 namespace {
@@ -173,6 +174,7 @@ Machine ReadMachine(const fs::path& root, const std::string& address, std::vecto
   machine.cpu = ops::cpu::GetCpuFeatures();
   machine.online_cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   machine.usable_cores = NumUsableCores();
+  machine.memory_nodes = static_cast<int>(NumaNodes(root, CoresOfAffinityMask()).size());
   machine.total_bytes = TotalBytes(root);
   machine.available_bytes = AvailableHostBytes();
   machine.memory_limit_bytes = CgroupLimit(root, "memory", "memory.max", "memory.limit_in_bytes");

@@ -46,6 +46,7 @@ struct Machine {
   ops::cpu::CpuFeatures cpu;
   int online_cores = 0;
   int usable_cores = 0;  // affinity and quotas of cgroups
+  int memory_nodes = 0;  // NUMA nodes with cores that may be used; 0: unknown
   uint64_t total_bytes = 0;
   uint64_t available_bytes = 0;                 // limits of cgroups included
   std::optional<uint64_t> memory_limit_bytes;   // of the cgroup

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "base/descriptor.h"
+#include "tensor/cpu_pool.h"
 
 namespace inflight::doctor {
 namespace {
@@ -48,6 +49,14 @@ TEST_F(MachineTest, FilesOfTheKernelAreRead) {
   EXPECT_EQ(machine.memory_limit_bytes, uint64_t{536870912});
   EXPECT_EQ(machine.threads, uint64_t{77});
   EXPECT_FALSE(machine.gpu.has_hardware);
+}
+
+TEST_F(MachineTest, NodesOfMemoryAreThoseWithCoresOfThisProcess) {
+  EXPECT_EQ(Read().memory_nodes, 0);
+  const int core = CoresOfAffinityMask().front();
+  Write("sys/devices/system/node/node0/cpulist", std::to_string(core) + "\n");
+  Write("sys/devices/system/node/node1/cpulist", "100000-100003\n");
+  EXPECT_EQ(Read().memory_nodes, 1);
 }
 
 TEST_F(MachineTest, WhatIsNotThereIsUnknownAndNoLimit) {

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "tensor/numa.h"
 
 namespace inflight {
 namespace {
@@ -33,7 +34,10 @@ Result<Buffer> Buffer::Allocate(Device& device, std::string name, size_t num_byt
   void* data = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
     return OutOfMemory(fmt::format("{}: cannot map {} bytes of memory", name, num_bytes));
-  if (num_bytes >= kHugePageBytes) madvise(data, num_bytes, MADV_HUGEPAGE);
+  if (num_bytes >= kHugePageBytes) {
+    madvise(data, num_bytes, MADV_HUGEPAGE);
+    Interleave(data, num_bytes);
+  }
   buffer.data_ = static_cast<std::byte*>(data);
   buffer.size_ = num_bytes;
   return buffer;

@@ -24,6 +24,7 @@
 
 #include "base/check.h"
 #include "base/thread_name.h"
+#include "tensor/numa.h"
 
 namespace inflight {
 namespace {
@@ -139,8 +140,13 @@ void CpuPool::Impl::WaitForPending() {
 CpuPool::CpuPool(int num_threads, std::chrono::microseconds spin)
     : impl_(std::make_unique<Impl>(spin)) {
   const int total = num_threads > 0 ? num_threads : NumUsableCores();
+  const std::vector<NumaNode>& nodes = UsableNumaNodes();
   for (int i = 0; i + 1 < total; ++i)
-    impl_->workers.emplace_back([impl = impl_.get(), i] { impl->WorkerLoop(i); });
+    impl_->workers.emplace_back([impl = impl_.get(), &nodes, i, total] {
+      const auto num_nodes = static_cast<int>(nodes.size());
+      if (num_nodes > 1) RunOn(nodes[static_cast<size_t>(NodeOfThread(i + 1, total, num_nodes))]);
+      impl->WorkerLoop(i);
+    });
 }
 
 CpuPool::~CpuPool() {

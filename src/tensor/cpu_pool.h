@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fork-join threads for CPU kernels, one per core that this process may use.
+// Fork-join threads for CPU kernels, one per core that this process may use. Where its cores belong
+// to several nodes of memory, the pool's own threads are spread over them and stay there (numa.h);
+// on one node they run where the system puts them.
 //
 // Workers spin for some microseconds after a region and then park, so that a region that follows at
 // once starts in well under a microsecond and an idle process uses no CPU.
@@ -14,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace inflight {
 
@@ -49,6 +52,10 @@ class CpuPool {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// The cores of the calling thread's affinity mask, ascending; all of the machine where it cannot be
+// read.
+std::vector<int> CoresOfAffinityMask();
 
 // Cores that this process may use: the affinity mask, cut by the cgroup CPU quota (rounded up).
 int NumUsableCores();

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "tensor/cuda_virtual_memory.h"
+#include "tensor/numa.h"
 
 namespace inflight {
 namespace {
@@ -55,7 +56,10 @@ Status ReleasableMemory::Reserve() {
   mapped_bytes_ = (size_ + page - 1) / page * page;
   void* const data = mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return SystemRefused(name_, "map", size_);
-  if (mapped_bytes_ >= kLargePageBytes) madvise(data, mapped_bytes_, MADV_HUGEPAGE);
+  if (mapped_bytes_ >= kLargePageBytes) {
+    madvise(data, mapped_bytes_, MADV_HUGEPAGE);
+    Interleave(data, mapped_bytes_);
+  }
   data_ = static_cast<std::byte*>(data);
   return Status::Ok();
 }

@@ -17,17 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int CoresOfAffinityMask() {
-  // The kernel wants a mask at least as long as its own, so grow it until the call succeeds.
-  for (size_t cpus = 1024; cpus <= 65536; cpus *= 2) {
-    std::vector<unsigned long> mask(cpus / (8 * sizeof(unsigned long)));
-    auto* set = reinterpret_cast<cpu_set_t*>(mask.data());
-    const size_t bytes = mask.size() * sizeof(unsigned long);
-    if (sched_getaffinity(0, bytes, set) == 0) return CPU_COUNT_S(bytes, set);
-  }
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 // `quota period` of one group's directory, in cores.
 std::optional<double> QuotaV2(const fs::path& dir) {
   std::ifstream file(dir / "cpu.max");
@@ -48,6 +37,23 @@ std::optional<double> QuotaV1(const fs::path& dir) {
 
 }  // namespace
 
+std::vector<int> CoresOfAffinityMask() {
+  std::vector<int> cores;
+  // The kernel wants a mask at least as long as its own, so grow it until the call succeeds.
+  for (size_t cpus = 1024; cpus <= 65536; cpus *= 2) {
+    std::vector<unsigned long> mask(cpus / (8 * sizeof(unsigned long)));
+    auto* set = reinterpret_cast<cpu_set_t*>(mask.data());
+    const size_t bytes = mask.size() * sizeof(unsigned long);
+    if (sched_getaffinity(0, bytes, set) != 0) continue;
+    for (size_t core = 0; core < cpus; ++core)
+      if (CPU_ISSET_S(core, bytes, set)) cores.push_back(static_cast<int>(core));
+    return cores;
+  }
+  for (int core = 0; core < static_cast<int>(std::thread::hardware_concurrency()); ++core)
+    cores.push_back(core);
+  return cores;
+}
+
 std::optional<int> CgroupCpuQuota(const fs::path& cgroup_root, std::string_view proc_self_cgroup) {
   std::optional<double> least;
   for (const CgroupFolder& folder : CgroupFolders(cgroup_root, proc_self_cgroup, "cpu")) {
@@ -59,7 +65,7 @@ std::optional<int> CgroupCpuQuota(const fs::path& cgroup_root, std::string_view 
 }
 
 int NumUsableCores() {
-  const int cores = CoresOfAffinityMask();
+  const auto cores = static_cast<int>(CoresOfAffinityMask().size());
   std::ifstream file("/proc/self/cgroup");
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const std::optional<int> quota = CgroupCpuQuota("/sys/fs/cgroup", text);
