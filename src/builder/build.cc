@@ -298,10 +298,7 @@ Result<Description> DescribeConfig(const std::filesystem::path& dir, const OpenO
         fmt::format("{}: group_size: got {}, only beside quant_algo W4A16_GPTQ and W8A16_GPTQ",
                     dir.string(), *options.group_size));
   config.fp8_kv_cache = options.fp8_kv_cache.value_or(config.fp8_kv_cache);
-  if (options.quantize_lm_head.value_or(false) && options.target != DeviceKind::kCuda)
-    QuantizeHead(config);
-  else
-    config.quantize_lm_head = options.quantize_lm_head.value_or(config.quantize_lm_head);
+  model::SetHead(config, options.quantize_lm_head, model::FactsOf(options.target));
   RETURN_IF_ERROR(model::Validate(config));
   ASSIGN_OR_RETURN(const model::EngineLimits limits,
                    model::ResolveLimits(config, model::ServedAsItIs()));

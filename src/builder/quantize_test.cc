@@ -411,7 +411,8 @@ TEST_F(QuantizeTest, Fp8TakesTheHeadInWhereItIsAskedTo) {
                   .target = DeviceKind::kCuda})
         .message();
   };
-  EXPECT_THAT(error(QuantAlgo::kW8A16), HasSubstr("quantize_lm_head: got true, only beside"));
+  EXPECT_EQ(error(QuantAlgo::kW8A16), "");
+  EXPECT_THAT(error(QuantAlgo::kNone), HasSubstr("quantize_lm_head: got true, only beside"));
   model.config["vocab_size"] = 44;
   for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
     model.Tensor(name).shape = {44, 16};
@@ -422,8 +423,8 @@ TEST_F(QuantizeTest, Fp8TakesTheHeadInWhereItIsAskedTo) {
   EXPECT_THAT(error(kFp8), HasSubstr("whose lm_head is its embedding table"));
 }
 
-// Beside int8 and int4 weights the head is int8 on the CPU, and so is a table that is the head.
-TEST_F(QuantizeTest, IntegersTakeTheHeadInOnTheCpu) {
+// Beside int8 and int4 weights the head is int8, and on the CPU so is a table that is the head.
+TEST_F(QuantizeTest, IntegersTakeTheHeadIn) {
   const auto build = [&](const std::filesystem::path& from, std::optional<QuantAlgo> algo,
                          std::optional<int> group_size, std::optional<bool> head) {
     const Status built = Build({.checkpoint_dir = from,
@@ -489,15 +490,31 @@ TEST_F(QuantizeTest, IntegersTakeTheHeadInOnTheCpu) {
       EXPECT_THAT(Open(dir_ / "checkpoint", *device_, {.quant_algo = algo}).status().message(),
                   HasSubstr("already"));
     }
-    EXPECT_THAT(Build({.checkpoint_dir = dir_ / "hf",
-                       .output_dir = dir_ / "no",
-                       .quant_algo = algo,
-                       .group_size = group_size,
-                       .quantize_lm_head = true,
-                       .limits = {},
-                       .target = DeviceKind::kCuda})
-                    .message(),
-                HasSubstr("quantize_lm_head: got true, only beside"));
+  }
+}
+
+// A GPU has no tables of integers to look up.
+TEST_F(QuantizeTest, IntegersTakeTheHeadInOnGpusWhereItIsNoTable) {
+  for (const bool is_tied : {false, true}) {
+    TestModel model = TinyLlama(/*intermediate_size=*/32);
+    model.config["tie_word_embeddings"] = is_tied;
+    model.Write(dir_ / "hf");
+    const Status built = Build({.checkpoint_dir = dir_ / "hf",
+                                .output_dir = dir_ / "gpu",
+                                .quant_algo = QuantAlgo::kW4A16Gptq,
+                                .group_size = 16,
+                                .quantize_lm_head = true,
+                                .limits = {},
+                                .target = DeviceKind::kCuda});
+    if (is_tied) {
+      EXPECT_THAT(built.message(), HasSubstr("on a GPU unless lm_head is the embedding table"));
+      continue;
+    }
+    ASSERT_TRUE(built.ok()) << built.ToString();
+    const auto described = Describe(dir_ / "gpu");
+    ASSERT_TRUE(described.ok()) << described.status().ToString();
+    EXPECT_EQ(FormOfTable(described->config, model::kHeadStem),
+              (model::LinearForm{.dtype = DType::kI8, .group_size = 16}));
   }
 }
 

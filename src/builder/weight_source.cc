@@ -28,6 +28,7 @@
 #include "builder/sharding.h"
 #include "builder/widened_forms.h"
 #include "model/config_json.h"
+#include "model/supported.h"
 #include "quantized/block_form.h"
 #include "tensor/element.h"
 
@@ -355,10 +356,8 @@ Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::pa
   if (const Status set = SetAlgo(options, StoredQuantAlgo(*source), config); !set.ok())
     return set.WithPrefix(dir.string());
   config.fp8_kv_cache = options.fp8_kv_cache.value_or(config.fp8_kv_cache);
-  if (options.quantize_lm_head.value_or(false) && options.target != DeviceKind::kCuda)
-    QuantizeHead(config);
-  else
-    config.quantize_lm_head = options.quantize_lm_head.value_or(config.quantize_lm_head);
+  model::SetHead(config, options.quantize_lm_head,
+                 model::FactsOf(options.target.value_or(DeviceKind::kCpu)));
   const bool has_fp8 = config.quant_algo == model::QuantAlgo::kFp8PerChannelPerToken;
   const bool must_narrow = options.target == DeviceKind::kCuda && config.dtype == DType::kF32;
   if (!options.dtype && (must_narrow || (has_fp8 && config.dtype == DType::kF32))) {

@@ -92,13 +92,13 @@ std::string StemOf(const WeightSlot& slot) { return slot.name.substr(0, slot.nam
 // Of a matrix that is stored as integers, and that a GPU does not compute with as it is.
 bool MustWiden(const WeightSource& source, const WeightSlot& slot) {
   if (!slot.is_quantized || slot.form.dtype == DType::kF8E4M3) return false;
-  const bool is_of_layer = slot.layer >= 0;
+  const bool is_linear = slot.layer >= 0 || slot.name.starts_with(model::kHeadStem);
   const bool is_taken = slot.num_experts > 0
                             ? ops::ExpertsTakeCodes({.codes = slot.form.dtype,
                                                      .in_features = slot.shape[1],
                                                      .group_size = slot.form.group_size})
                             : slot.form.dtype != DType::kF4E2M1 && !slot.form.has_order;
-  return !(is_of_layer && is_taken) && IsQuantized(source.recipes.at(slot.name));
+  return !(is_linear && is_taken) && IsQuantized(source.recipes.at(slot.name));
 }
 
 // The configuration as one of forms for each linear.

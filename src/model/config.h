@@ -237,7 +237,7 @@ DType LinearDType(const ModelConfig& config);
 LinearForm FormOf(const ModelConfig& config, std::string_view linear);
 std::vector<LinearForm> FormsOf(const ModelConfig& config);
 // The form of the embedding table ("transformer.vocab_embedding") or of "lm_head": of a tied table
-// that of the embedding. Only the CPU computes with one that is quantised, but for FP8.
+// that of the embedding. Tables of integers are the CPU's (BackendFacts::has_integer_tables).
 inline constexpr std::string_view kEmbeddingStem = "transformer.vocab_embedding";
 inline constexpr std::string_view kHeadStem = "lm_head";
 LinearForm FormOfTable(const ModelConfig& config, std::string_view stem);
@@ -245,10 +245,10 @@ std::string_view StemOfHead(const ModelConfig& config);  // of a tied table the 
 bool HasQuantizedHead(const ModelConfig& config);
 
 // Gives the head int8 where the linears are integers, as quantize_lm_head asks for: a scale for
-// each row, or each group of the linears' size. A tied table has the form at both ends. The model
-// becomes one of kMixedPrecision; a head that has a form keeps it. Others are left to
-// quantize_lm_head.
-void QuantizeHead(ModelConfig& config);
+// each row, or each group of the linears' size. A tied table has the form at both ends, where the
+// backend has embedding tables of integers. The model becomes one of kMixedPrecision; a head that
+// has a form keeps it. Others are left to quantize_lm_head, of which Validate says what it takes.
+void QuantizeHead(ModelConfig& config, bool has_integer_tables);
 // Whether the model is what asking for these makes of one without any; empty is any.
 struct QuantizationWish {
   std::optional<QuantAlgo> algo;
@@ -262,7 +262,8 @@ bool Grants(const ModelConfig& config, const QuantizationWish& wish);
 bool HasExpertsToWiden(const ModelConfig& config);
 // Whether any linear is FP8 in groups.
 bool HasGroupedFp8(const ModelConfig& config);
-// Whether the embedding table or lm_head has a form of integers.
+// Whether the embedding table has a form of integers; whether it or lm_head has.
+bool HasQuantizedEmbedding(const ModelConfig& config);
 bool HasQuantizedTables(const ModelConfig& config);
 // Whether any linear has its columns in an order of its own.
 bool HasColumnOrder(const ModelConfig& config);

@@ -158,8 +158,8 @@ Status CheckHead(const ModelConfig& config) {
   if (config.quant_algo != QuantAlgo::kFp8PerChannelPerToken)
     return Unimplemented(
         "quantize_lm_head: got true, only beside quant_algo FP8_PER_CHANNEL_PER_TOKEN is it "
-        "supported, and on the CPU with int8 or int4 weights (quant_algo W8A16, W4A16, W8A16_GPTQ, "
-        "W4A16_GPTQ)");
+        "supported, and with int8 or int4 weights (quant_algo W8A16, W4A16, W8A16_GPTQ, "
+        "W4A16_GPTQ), on a GPU unless lm_head is the embedding table");
   if (config.tied_embeddings)
     return Unimplemented(
         "quantize_lm_head: got true for a model whose lm_head is its embedding table, which keeps "
@@ -272,10 +272,10 @@ bool HasQuantizedHead(const ModelConfig& config) {
   return FormOfTable(config, StemOfHead(config)).is_quantized();
 }
 
-void QuantizeHead(ModelConfig& config) {
+void QuantizeHead(ModelConfig& config, bool has_integer_tables) {
   const bool has_integers =
       config.quant_algo == QuantAlgo::kMixedPrecision || ops::IsInteger(LinearDType(config));
-  if (!has_integers) {
+  if (!has_integers || (config.tied_embeddings && !has_integer_tables)) {
     config.quantize_lm_head = true;
     return;
   }
@@ -306,7 +306,7 @@ bool Grants(const ModelConfig& config, const QuantizationWish& wish) {
   if (is_one(asked)) return true;
   if (!wish.quantize_lm_head || config.quant_algo != QuantAlgo::kMixedPrecision) return false;
   if (HasGroups(asked.quant_algo)) asked.group_size = wish.group_size.value_or(kDefaultGroupSize);
-  QuantizeHead(asked);
+  QuantizeHead(asked, /*has_integer_tables=*/true);
   // What was a tied table, where ranks store it twice.
   const auto table = config.slot_forms.find(kEmbeddingStem);
   if (table != config.slot_forms.end()) asked.slot_forms.insert(*table);
@@ -342,9 +342,14 @@ bool HasGroupedFp8(const ModelConfig& config) {
   return std::ranges::any_of(FormsOf(config), &LinearForm::is_grouped_fp8);
 }
 
-bool HasQuantizedTables(const ModelConfig& config) {
+bool HasQuantizedEmbedding(const ModelConfig& config) {
   return config.quant_algo == QuantAlgo::kMixedPrecision &&
-         (config.slot_forms.contains(kEmbeddingStem) || config.slot_forms.contains(kHeadStem));
+         config.slot_forms.contains(kEmbeddingStem);
+}
+
+bool HasQuantizedTables(const ModelConfig& config) {
+  return HasQuantizedEmbedding(config) ||
+         (config.quant_algo == QuantAlgo::kMixedPrecision && config.slot_forms.contains(kHeadStem));
 }
 
 bool HasColumnOrder(const ModelConfig& config) {

@@ -31,6 +31,14 @@ BackendFacts FactsOf(DeviceKind device) {
           .has_integer_tables = true};
 }
 
+void SetHead(ModelConfig& config, std::optional<bool> quantize_lm_head,
+             const BackendFacts& backend) {
+  if (quantize_lm_head.value_or(false))
+    QuantizeHead(config, backend.has_integer_tables);
+  else
+    config.quantize_lm_head = quantize_lm_head.value_or(config.quantize_lm_head);
+}
+
 Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
   const bool is_fp8 = c.quant_algo == QuantAlgo::kFp8PerChannelPerToken;
   const bool is_any_float32 = backend.has_all_of_float32 || c.dtype != DType::kF32;
@@ -53,8 +61,8 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
        "two",
        "use another --group-size, --use-fp8-rowwise, leave weights in the model's dtype "
        "(--quant-algo none), or use cpu"},
-      {"quantized_layers", backend.has_integer_tables || !HasQuantizedTables(c),
-       "an embedding table or lm_head of integers", "those of the model's dtype",
+      {"quantized_layers", backend.has_integer_tables || !HasQuantizedEmbedding(c),
+       "an embedding table of integers", "one of the model's dtype",
        "convert the model again with --quant-algo none, or use cpu"},
       {"desc_act", backend.has_column_order || !HasColumnOrder(c), "true",
        "groups of columns in their order",

@@ -4,6 +4,7 @@
 // CheckRunnable.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "model/config.h"
@@ -19,9 +20,14 @@ struct BackendFacts {
   bool has_fp8 = false;             // weights, activations and KV cache
   bool has_all_experts = false;     // also those of HasExpertsToWiden
   bool has_column_order = false;    // linears whose columns have an order of their own
-  bool has_integer_tables = false;  // embedding tables, and heads of integers
+  bool has_integer_tables = false;  // embedding tables of integers, also such as are the head
 };
 BackendFacts FactsOf(DeviceKind device);
+
+// What the option quantize_lm_head makes of a model for that backend (QuantizeHead); none leaves it
+// as it is.
+void SetHead(ModelConfig& config, std::optional<bool> quantize_lm_head,
+             const BackendFacts& backend);
 
 // kUnimplemented names the field, its value, the backend, what that supports and what to do.
 // `config` has passed Validate.

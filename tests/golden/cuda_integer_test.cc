@@ -27,12 +27,12 @@ constexpr char kScale[] = "per_channel_scale";
 
 // Of a checkpoint's matrix: code times scale, rounded to the dtype of the scales.
 std::vector<std::byte> Widened(const StoredTensor& codes, const StoredTensor& scales,
-                               QuantAlgo algo) {
-  const int64_t width = codes.shape[1] * (algo == QuantAlgo::kW4A16 ? 2 : 1);
+                               bool is_int4) {
+  const int64_t width = codes.shape[1] * (is_int4 ? 2 : 1);
   std::vector<std::byte> out(static_cast<size_t>(codes.shape[0] * width) * SizeOf(scales.dtype));
   for (int64_t i = 0; i < codes.shape[0] * width; ++i) {
-    const int code = algo == QuantAlgo::kW4A16 ? LoadInt4(codes.data.data(), i)
-                                               : LoadAs<int8_t>(codes.data.data(), i);
+    const int code =
+        is_int4 ? LoadInt4(codes.data.data(), i) : LoadAs<int8_t>(codes.data.data(), i);
     const float scale = LoadFloat(scales.data.data(), scales.dtype, i / width);
     StoreFloat(out.data(), scales.dtype, i, static_cast<float>(code) * scale);
   }
@@ -55,9 +55,10 @@ void WriteWidened(const std::filesystem::path& from, const std::filesystem::path
       values.emplace_back(tensor.data.begin(), tensor.data.end());
       continue;
     }
-    values.push_back(Widened(tensor, *scales, algo));
+    const bool is_int4 = algo == QuantAlgo::kW4A16 && stem != "lm_head.";
+    values.push_back(Widened(tensor, *scales, is_int4));
     specs.back().dtype = scales->dtype;
-    if (algo == QuantAlgo::kW4A16) specs.back().shape = {tensor.shape[0], 2 * tensor.shape[1]};
+    if (is_int4) specs.back().shape = {tensor.shape[0], 2 * tensor.shape[1]};
   }
   std::filesystem::create_directories(to);
   auto writer = artifact::SafetensorsWriter::Create(to / "rank0.safetensors", specs);
@@ -65,7 +66,7 @@ void WriteWidened(const std::filesystem::path& from, const std::filesystem::path
   for (const auto& bytes : values) ASSERT_TRUE(writer->Append(bytes).ok());
   ASSERT_TRUE(writer->Finish().ok());
   auto config = nlohmann::json::parse(*ReadFile(from / "config.json"));
-  config["quantization"]["quant_algo"] = nullptr;
+  config["quantization"] = {{"quant_algo", nullptr}};
   ASSERT_TRUE(WriteFile(to / "config.json", config.dump()).ok());
 }
 
@@ -73,8 +74,10 @@ struct Case {
   const char* model;
   const char* dtype;
   QuantAlgo algo;
+  bool has_head;  // of int8
   std::string name() const {
-    return std::string(model) + "_" + dtype + "_" + std::string(QuantAlgoName(algo));
+    return std::string(model) + "_" + dtype + "_" + std::string(QuantAlgoName(algo)) +
+           (has_head ? "_head" : "");
   }
 };
 
@@ -116,7 +119,8 @@ TEST_P(CudaIntegerTest, LogitsAreNearThoseOfTheWidenedWeights) {
   const Status converted = builder::Convert({.model_dir = model,
                                              .output_dir = dir_ / "integers",
                                              .dtype = GetParam().dtype,
-                                             .quant_algo = GetParam().algo});
+                                             .quant_algo = GetParam().algo,
+                                             .quantize_lm_head = GetParam().has_head});
   ASSERT_TRUE(converted.ok()) << converted.ToString();
   ASSERT_NO_FATAL_FAILURE(WriteWidened(dir_ / "integers", dir_ / "widened", GetParam().algo));
   for (const Expected& expected : ReadReference(model)) {
@@ -138,7 +142,9 @@ std::vector<Case> Cases() {
   for (const char* model : {"llama_head64", "llama_head128", "gpt2_head64"})
     for (const char* dtype : {"float16", "bfloat16"})
       for (const QuantAlgo algo : {QuantAlgo::kW8A16, QuantAlgo::kW4A16})
-        cases.push_back({model, dtype, algo});
+        for (const bool has_head : {false, true})
+          if (!has_head || std::string(model) == "llama_head64")  // others have a tied table
+            cases.push_back({model, dtype, algo, has_head});
   return cases;
 }
 

@@ -28,7 +28,7 @@ std::string Describe(const Difference& d) {
 
 std::vector<std::vector<TokenId>> Greedy(const std::shared_ptr<const model::Engine>& engine,
                                          const ops::OpTable& table, Device& device,
-                                         const std::vector<Expected>& prompts) {
+                                         std::span<const Expected> prompts) {
   PagedModel model(engine, table, device, prompts.size(), kBlockSize);
   std::vector<std::vector<TokenId>> ids(prompts.size());
   for (size_t step = 0; step < prompts.front().greedy.size(); ++step) {

@@ -26,6 +26,6 @@ std::string Describe(const Difference& d);
 // Greedy continuations of all prompts, decoded in one batch after prefills of different lengths.
 std::vector<std::vector<TokenId>> Greedy(const std::shared_ptr<const model::Engine>& engine,
                                          const ops::OpTable& table, Device& device,
-                                         const std::vector<Expected>& prompts);
+                                         std::span<const Expected> prompts);
 
 }  // namespace inflight::golden

@@ -12,6 +12,7 @@
 #include "commands.h"
 #include "expert_rank_options.h"
 #include "lora_options.h"
+#include "model/supported.h"
 #include "model_directory.h"
 #include "model_options.h"
 #include "model_sizes.h"
@@ -273,10 +274,7 @@ Status BuildFromSizes(Options& options) {
     return InvalidArgument("--group-size: got " + std::to_string(*build.group_size) +
                            ", only beside --quant-algo W4A16_GPTQ and W8A16_GPTQ");
   config.fp8_kv_cache = build.fp8_kv_cache.value_or(config.fp8_kv_cache);
-  if (build.quantize_lm_head.value_or(false) && build.target != DeviceKind::kCuda)
-    QuantizeHead(config);
-  else
-    config.quantize_lm_head = build.quantize_lm_head.value_or(config.quantize_lm_head);
+  model::SetHead(config, build.quantize_lm_head, model::FactsOf(build.target));
   if (build.moe_ep_size.value_or(-1) > 1 || build.moe_tp_size.value_or(-1) > 1)
     return InvalidArgument(
         "--moe-ep-size, --moe-tp-size: random weights make an engine of one rank; leave them out");

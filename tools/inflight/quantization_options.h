@@ -82,8 +82,8 @@ void AddQuantization(config::Schema<Options>& schema, const Field& field) {
   schema.Add(
       "quantize_lm_head", [field](Options& o) -> auto& { return field(o).quantize_lm_head; },
       "The output layer in fewer bits too: beside quant_algo FP8_PER_CHANNEL_PER_TOKEN in "
-      "float8_e4m3fn, not of models whose lm_head is their embedding table; on the CPU beside int8 "
-      "and int4 weights in int8, that table with it.",
+      "float8_e4m3fn, not of models whose lm_head is their embedding table; beside int8 and int4 "
+      "weights in int8, on the CPU that table with it.",
       config::Switch());
 }
 

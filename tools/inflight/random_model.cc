@@ -11,6 +11,7 @@
 #include "builder/rank_source.h"
 #include "loader/streaming.h"
 #include "model/limits.h"
+#include "model/supported.h"
 #include "published_shapes.h"
 
 namespace inflight::tool {
@@ -76,8 +77,7 @@ Result<model::ModelConfig> RandomConfig(const std::string& shape, const ModelOpt
   else if (group_size)
     return InvalidArgument("--group-size: only beside --quant-algo W4A16_GPTQ and W8A16_GPTQ");
   config.fp8_kv_cache = options.quantization.Fp8KvCache().value_or(false);
-  config.quantize_lm_head = options.quantization.quantize_lm_head;
-  if (config.quantize_lm_head && device == DeviceKind::kCpu) QuantizeHead(config);
+  model::SetHead(config, options.quantization.quantize_lm_head, model::FactsOf(device));
   return config;
 }
 

@@ -260,7 +260,7 @@ Status Validate(const QkvRopeKvParams& p) {
 
 Status Validate(const LmHeadParams& p) {
   RETURN_IF_ERROR(ExpectWeight("weight", p.weight));
-  if (p.weight.dtype != DType::kF8E4M3) {
+  if (!IsRowFp8(p.weight)) {
     RETURN_IF_ERROR(ExpectInput(p.x, p.weight));
   } else if (p.x.values.shape.rank() != 2 || !IsHalf(p.x.values.dtype) ||
              p.x.values.shape[1] != p.weight.in_features) {
@@ -387,7 +387,7 @@ Status ProjectHead(const LmHeadParams& params, const TensorView& x, float* logit
                              .n = params.weight.out_features,
                              .factor = params.scale,
                              .softcap = params.softcap};
-  if (params.weight.dtype != DType::kF8E4M3) {
+  if (!IsRowFp8(params.weight)) {
     product.bias = FloatsOf(params.bias);
     if (params.bias.empty()) std::swap(product.scale, epilogue.factor);
     RETURN_IF_ERROR(Project(product, stream));
