@@ -35,7 +35,7 @@ class NcclGroup : public GpuGroup {
 
  private:
   class Rank;
-  NcclGroup(const NcclCalls& calls, int size) : calls_(calls), size_(size) {}
+  NcclGroup(const NcclCalls& calls, int size);
   Status status();
   void Abort(const Status& reason);
 
