@@ -24,8 +24,9 @@ constexpr size_t kMaxPageBytes = size_t{16} << 20;
 
 const Usage kUsage = {
     "inflight top [URL]",
-    "Shows what the models of a server do, by its metrics page, and anew each second; where the "
-    "output is no terminal, once. URL is http://127.0.0.1:8002/metrics where it is not given."};
+    "Shows what the models and GPUs of a server do, by its metrics page, and anew each second; "
+    "where the output is no terminal, once. URL is http://127.0.0.1:8002/metrics where it is not "
+    "given."};
 
 struct Options {
   int interval_ms = 1000;
@@ -51,9 +52,17 @@ struct Figures {
   double first_ms_sum = 0, first_count = 0, between_ms_sum = 0, between_count = 0;  // of histograms
 };
 
+// Of a GPU; empty where the page has no such series of it.
+struct GpuFigures {
+  std::optional<double> utilization;                // 0 to 1
+  std::optional<double> memory_used, memory_total;  // bytes, of all processes
+  std::optional<double> power_watts, power_limit_watts;
+};
+
 struct Look {
   int64_t time_ns = 0;
-  std::map<std::string, Figures> models;  // by "name version"
+  std::map<std::string, Figures> models;   // by "name version"
+  std::map<std::string, GpuFigures> gpus;  // by UUID
 };
 
 std::string Printable(std::string text) {
@@ -85,6 +94,20 @@ void Count(const MetricSample& sample, Figures& figures) {
   if (sample.family == "nv_inference_pending_request_count") figures.queued += sample.value;
 }
 
+// Models on a GPU have the label gpu_uuid too: the family decides.
+void CountGpu(const MetricSample& sample, std::map<std::string, GpuFigures>& gpus) {
+  static const std::map<std::string, std::optional<double> GpuFigures::*, std::less<>> kByFamily = {
+      {"nv_gpu_utilization", &GpuFigures::utilization},
+      {"nv_gpu_memory_used_bytes", &GpuFigures::memory_used},
+      {"nv_gpu_memory_total_bytes", &GpuFigures::memory_total},
+      {"nv_gpu_power_usage", &GpuFigures::power_watts},
+      {"nv_gpu_power_limit", &GpuFigures::power_limit_watts}};
+  const auto found = kByFamily.find(sample.family);
+  const auto uuid = sample.labels.find("gpu_uuid");
+  if (found == kByFamily.end() || uuid == sample.labels.end()) return;
+  gpus[Printable(uuid->second)].*found->second = sample.value;
+}
+
 Result<Look> LookAt(const http_client::Url& url, const Options& options) {
   http_client::Request request{.url = url, .method = "GET", .max_answer_bytes = kMaxPageBytes};
   if (!options.api_key.empty())
@@ -95,8 +118,9 @@ Result<Look> LookAt(const http_client::Url& url, const Options& options) {
         fmt::format("the server answers with status {}; needed is its metrics page, "
                     "as http://127.0.0.1:8002/metrics",
                     answer.status));
-  Look look{.time_ns = Clock::System().NowNs(), .models = {}};
+  Look look{.time_ns = Clock::System().NowNs(), .models = {}, .gpus = {}};
   for (const MetricSample& sample : ParseMetrics(answer.body)) {
+    CountGpu(sample, look.gpus);
     const auto model = sample.labels.find("model");
     if (model == sample.labels.end()) continue;
     const auto version = sample.labels.find("version");
@@ -110,8 +134,26 @@ std::string Ratio(double value, double by, const char* format = "{:.1f}") {
   return by > 0 ? fmt::format(fmt::runtime(format), value / by) : "-";
 }
 
-// Rates and times are of what came since `before`, times of all where there is none.
-std::string TableOf(const Look& look, const Look* before) {
+std::string InUnits(std::optional<double> value, double unit) {
+  return value ? fmt::format("{:.1f}", *value / unit) : "-";
+}
+
+// Nothing where the server reads no GPU.
+std::string GpuTableOf(const Look& look) {
+  if (look.gpus.empty()) return "";
+  constexpr double kGiB = 1 << 30;
+  constexpr double kPercent = 0.01;
+  std::string text = fmt::format("\n{:<40} {:>6} {:>8} {:>8} {:>8} {:>8}\n", "GPU", "busy %",
+                                 "used GiB", "of GiB", "power W", "of W");
+  for (const auto& [uuid, gpu] : look.gpus)
+    text += fmt::format("{:<40.40} {:>6} {:>8} {:>8} {:>8} {:>8}\n", uuid,
+                        InUnits(gpu.utilization, kPercent), InUnits(gpu.memory_used, kGiB),
+                        InUnits(gpu.memory_total, kGiB), InUnits(gpu.power_watts, 1),
+                        InUnits(gpu.power_limit_watts, 1));
+  return text;
+}
+
+std::string ModelTableOf(const Look& look, const Look* before) {
   std::string text = fmt::format("{:<28} {:>7} {:>6} {:>9} {:>9} {:>6} {:>9} {:>8} {:>9} {:>7}\n",
                                  "model", "running", "queued", "tokens/s", "prompt/s", "KV %",
                                  "first ms", "token ms", "answered", "failed");
@@ -132,6 +174,11 @@ std::string TableOf(const Look& look, const Look* before) {
         now.successes, now.failures);
   }
   return look.models.empty() ? text + "no models yet\n" : text;
+}
+
+// Rates and times are of what came since `before`, times of all where there is none.
+std::string TableOf(const Look& look, const Look* before) {
+  return ModelTableOf(look, before) + GpuTableOf(look);
 }
 
 Status RunTop(const Options& options, std::span<const std::string> positionals) {

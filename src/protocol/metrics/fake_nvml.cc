@@ -34,9 +34,10 @@ int nvmlDeviceGetUtilizationRates(void* gpu, unsigned* rates) {
   return kSuccess;
 }
 int nvmlDeviceGetMemoryInfo(void* gpu, unsigned long long* memory) {
-  memory[0] = 1000 + *static_cast<int*>(gpu);
-  memory[1] = 700;
-  memory[2] = 300;
+  constexpr unsigned long long kGiB = 1ULL << 30;
+  memory[0] = (80 + 16 * *static_cast<int*>(gpu)) * kGiB;
+  memory[1] = 56 * kGiB;
+  memory[2] = 24 * kGiB;
   return kSuccess;
 }
 int nvmlDeviceGetPowerUsage(void* gpu, unsigned* milliwatts) {

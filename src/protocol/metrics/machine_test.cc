@@ -51,8 +51,8 @@ TEST(NvmlTest, ReadsWhatEachGpuHas) {
   ASSERT_EQ(readings.size(), 2U);
   EXPECT_EQ(readings[0].uuid, "GPU-00");
   EXPECT_EQ(readings[0].utilization, 0.25);
-  EXPECT_EQ(readings[0].memory_total_bytes, 1000U);
-  EXPECT_EQ(readings[0].memory_used_bytes, 300U);
+  EXPECT_EQ(readings[0].memory_total_bytes, uint64_t{80} << 30);
+  EXPECT_EQ(readings[0].memory_used_bytes, uint64_t{24} << 30);
   EXPECT_EQ(readings[0].power_watts, 123.5);
   EXPECT_EQ(readings[0].power_limit_watts, 700);
   EXPECT_EQ(readings[0].energy_joules, 1.5) << "since Open";
