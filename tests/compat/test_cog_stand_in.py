@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,6 +67,22 @@ def run(folder, *command, **variables):
         [sys.executable, *map(str, command)], cwd=folder, env=environment(**variables), capture_output=True, text=True,
         timeout=60, check=False,
     )  # fmt: skip
+
+
+def test_the_image_s_project_answers(tmp_path):
+    """The target cog of deploy/container/Dockerfile: its command, its variables and its cog.yaml."""
+    recipe = (ROOT / "deploy/container/Dockerfile").read_text().split(" AS cog\n")[1]
+    assert 'CMD ["python", "-m", "cog.server.http"]' in recipe and "ENTRYPOINT []" in recipe
+    assert "ENV PYTHONPATH=/usr/share/inflight/compat/cog ENGINE_DIR=/usr/share/inflight/demo\n" in recipe
+    assert "RUN /usr/share/inflight/deploy/container/prepare_cog.sh\n" in recipe and "WORKDIR /src\n" in recipe
+    shutil.copy(ROOT / "deploy/container/cog.yaml", tmp_path)
+    container = Container(tmp_path, "--threads=1", ENGINE_DIR=str(ROOT / "models/demo"))
+    body = {"input": {"prompt": "What is 27 + 54?", "max_tokens": 20, "temperature": 0}}
+    prediction = requests.post(f"{container.url}/predictions", json=body, timeout=60).json()
+    assert prediction["status"] == "succeeded", prediction["error"]
+    assert "27 + 54 = 81" in "".join(prediction["output"])
+    container.process.send_signal(signal.SIGTERM)
+    assert container.process.wait(60) == 0, "".join(container.lines)
 
 
 def test_a_container_answers_the_guide_s_curl_and_ends_when_it_is_told(tmp_path):
