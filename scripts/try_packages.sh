@@ -3,7 +3,7 @@
 # Installs each package of dist/ on a bare machine in a folder, asks for a first answer, over HTTP too, and uninstalls it:
 # prints the seconds from the file to the answer, and fails where an answer is missing or a file is left behind. With the
 # package of the library the example is compiled; the plug-in's is installed over a file of its name, which comes back. On
-# Debian 12 the steps of deploy/container/Dockerfile too: a server as the user inflight, by the names of the old images.
+# Debian 12 the steps of deploy/container/Dockerfile too: servers on a read-only root, of the image, of SageMaker and of cog.
 #
 # usage: scripts/try_packages.sh [SUITE [MIRROR]]      default: bookworm, from the mirror of this machine
 # Runs as root; needs debootstrap, and 2 GB in build/bare. A suite's bare system is kept there for the next run.
@@ -16,12 +16,15 @@ mirror=${2:-}
 base=$PWD/build/bare/$suite.base
 root=$PWD/build/bare/$suite
 port=18000
-proxies=$(env | grep -iE '^(https?_proxy|no_proxy)=' || true)
+mapfile -t proxies < <(env | grep -iE '^(https?_proxy|no_proxy)=')
 
-inside() { chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 $proxies bash -ec "$1"; }
+inside() { chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "${proxies[@]}" bash -ec "$1"; }
 fresh() { # the bare system, anew
   unmount
-  ! mountpoint -q "$root/proc" && ! mountpoint -q "$root/dev" || { echo "$root is still in use: end what runs there" >&2; exit 1; }
+  if mountpoint -q "$root/proc" || mountpoint -q "$root/dev"; then
+    echo "$root is still in use: end what runs there" >&2
+    exit 1
+  fi
   rm -rf --one-file-system "$root"
   cp -a "$base" "$root"
   cp /etc/resolv.conf "$root/etc/" 2>/dev/null || true
@@ -31,6 +34,37 @@ fresh() { # the bare system, anew
 files() { # all but what apt, dpkg and useradd keep for themselves
   inside 'find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /var/lib/apt -o -path /var/cache \
     -o -path /var/log -o -path /var/lib/dpkg -o -path "/etc/*shadow-" -o -name __pycache__ \) -prune -o -print; cut -d: -f1 /etc/passwd /etc/group' | sort
+}
+# As `docker run --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges` has it: the root can be read alone
+# but for /tmp, and the user is 10001. What COMMANDS leave running ends with them, and the mounts too.
+read_only() { # COMMANDS, which may use these
+  local functions='
+    begin() { "$@" >/tmp/server.log 2>&1 & server=$!; }
+    ready() { # PORT [PATH]
+      local i
+      for ((i = 0; i < 300; i++)); do ! health.sh "$@" 2>/dev/null || return 0; sleep 0.1; done
+      cat /tmp/server.log >&2; return 1
+    }
+    post() { # PORT PATH BODY
+      exec 3<>"/dev/tcp/127.0.0.1/$1"
+      printf "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n%s" \
+        "$2" "${#3}" "$3" >&3
+      cat <&3
+    }
+    end() { kill "$server"; wait "$server"; }
+    fails() { if "$@" 2>/dev/null; then echo "$*: no error" >&2; return 1; fi; }'
+  mkdir -p "$root.read-only"
+  unshare --mount --pid --fork --kill-child bash -ec '
+    mount --bind "$0" "$1"
+    mount -o remount,bind,ro "$1"
+    mount -t proc proc "$1/proc"
+    mount --rbind /dev "$1/dev"
+    mount -t tmpfs tmpfs "$1/tmp"
+    exec chroot "$1" env -i HOME=/tmp PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 setpriv --reuid 10001 --regid 10001 \
+      --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs bash -eo pipefail -c "$2"' \
+    "$root" "$root.read-only" "$functions
+$1"
+  rmdir "$root.read-only"
 }
 unmount() { # ends what runs inside, which keeps the mounts
   local at
@@ -113,16 +147,42 @@ echo "plug-in    its libraries are found; what it replaced is back"
 if [ "$suite" = bookworm ]; then
   fresh
   cp "$deb" deploy/container/prepare.sh "$root/tmp/"
-  cp deploy/container/health.sh "$root/usr/local/bin/"
-  inside '/tmp/prepare.sh /tmp/*.deb' >"$root.log" 2>&1 || { tail -5 "$root.log" >&2; exit 1; }
-  inside "
-    cd /app; ls scripts/launch_triton_server.py >/dev/null
-    as='setpriv --reuid inflight --regid inflight --clear-groups'
-    ! /usr/local/bin/health.sh $port 2>/dev/null
-    \$as inflight serve /usr/share/inflight/demo --http-port $port --grpc-port 0 --metrics-port 0 >/tmp/server.log 2>&1 & server=\$!
-    for _ in \$(seq 300); do /usr/local/bin/health.sh $port 2>/dev/null && break; sleep 0.1; done
-    \$as /usr/local/bin/health.sh $port || { cat /tmp/server.log; exit 1; }
-    kill \$server; wait \$server
-    /opt/tritonserver/bin/tritonserver --help >/dev/null"
-  echo "container  steps run; ready as the user inflight, and the health check says so"
+  inside '/tmp/prepare.sh /tmp/*.deb; deploy=/usr/share/inflight/deploy
+    $deploy/container/prepare_cog.sh
+    [ "$(id -u inflight)" = 10001 ]
+    ls /app/scripts/launch_triton_server.py
+    /opt/tritonserver/bin/tritonserver --help' >"$root.log" 2>&1 || { tail -5 "$root.log" >&2; exit 1; }
+  mkdir -p "$root/opt/ml/model/only/1"
+  cat >"$root/opt/ml/model/only/config.pbtxt" <<END
+backend: "conformance"
+parameters { key: "kind" value { string_value: "identity" } }
+input { name: "INPUT0" data_type: TYPE_INT32 dims: [ 2 ] }
+output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 2 ] }
+END
+  read_only "
+    for folder in / /app /var/tmp; do fails touch \$folder/file; done
+    touch /tmp/file
+    fails health.sh $port
+    begin entrypoint.sh serve /usr/share/inflight/demo --http-port $port --grpc-port 0 --metrics-port 0
+    ready $port
+    post $port /v2/models/ensemble/generate '{\"text_input\": \"What is 27 + 54?\", \"max_tokens\": 20}' | grep '27 + 54 = 81'
+    end" >"$root.log"
+  echo "container  steps run; on a read-only root, as the user 10001 without capabilities, it is ready and answers"
+  read_only "
+    export SAGEMAKER_BIND_TO_PORT=$port
+    begin entrypoint.sh serve
+    ready $port /ping
+    body='{\"inputs\": [{\"name\": \"INPUT0\", \"datatype\": \"INT32\", \"shape\": [2], \"data\": [7, 8]}]}'
+    post $port /invocations \"\$body\" | grep '\"data\":\[7,8\]'
+    end" >"$root.log"
+  echo "SageMaker  \`serve\` is the platform's command where /opt/ml is, and answers /ping and /invocations"
+  read_only "
+    cd /src
+    export PYTHONPATH=/usr/share/inflight/compat/cog ENGINE_DIR=/usr/share/inflight/demo PORT=$port
+    begin python -m cog.server.http --http-port=0 --grpc-port=0 --metrics-port=0
+    ready $port /health-check
+    post $port /predictions '{\"input\": {\"prompt\": \"What is 27 + 54?\", \"max_tokens\": 20, \"temperature\": 0}}' |
+      grep succeeded
+    end" >"$root.log"
+  echo "cog        the image's project answers a prediction"
 fi
