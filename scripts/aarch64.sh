@@ -121,7 +121,7 @@ run_tests() {
   emulated ops_test '*IntegerLinearTest.EveryTable*:*LinearTest.HandChecked*:*LinearTest.ARow*:*LinearTest.LmHead*'
   # A processor without SDOT.
   "${emulator[@]}" -cpu cortex-a53 "$build/bin/ops_test" --gtest_brief=1 --gtest_filter='CpuFeaturesTest.*:FindOpsTest.*' || status=1
-  NM=aarch64-linux-gnu-nm tests/ops/check_isa_objects.sh $(find "$build/src/ops/cpu" -name 'isa_*.o') || status=1
+  NM=aarch64-linux-gnu-nm find "$build/src/ops/cpu" -name 'isa_*.o' -exec tests/ops/check_isa_objects.sh {} + || status=1
   emulated golden_test 'Models/IntegerGoldenTest.*:Models/GoldenTest.EveryRoadGivesTheSameWeights/*'
   [ -x .venv/bin/python ] || scripts/install_deps.sh test
   .venv/bin/python -m pytest -q tests/scripts/test_glibc_stubs.py -k aarch64 || status=1

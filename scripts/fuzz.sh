@@ -16,10 +16,10 @@ run() {
   corpus=build/$preset/corpus/$name
   log=build/$preset/$name.log
   mkdir -p "$corpus"
-  seeds=tests/fuzz/seeds/${name#fuzz_}
-  [ -d "$seeds" ] || seeds=
+  local seeds=("tests/fuzz/seeds/${name#fuzz_}")
+  [ -d "${seeds[0]}" ] || seeds=()
   if "$1" -max_total_time="$seconds" -max_len=65536 -timeout=10 -rss_limit_mb=3000 -print_final_stats=1 \
-    -artifact_prefix="build/$preset/$name-" "$corpus" $seeds >"$log" 2>&1; then
+    -artifact_prefix="build/$preset/$name-" "$corpus" "${seeds[@]}" >"$log" 2>&1; then
     echo "$name: $(grep -o 'number_of_executed_units: [0-9]*' "$log" | tail -1)"
   else
     tail -40 "$log"
@@ -31,7 +31,7 @@ passed=0
 failed=0
 count() { if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi; }
 running=0
-for fuzzer in build/$preset/bin/fuzz_*; do
+for fuzzer in "build/$preset"/bin/fuzz_*; do
   if [ "$running" -ge "$(nproc)" ]; then
     count wait -n
     running=$((running - 1))

@@ -30,7 +30,7 @@ case $mode in
 esac
 [ "$mode" = ci ] && packages+=(
   clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell chromium fish g++-aarch64-linux-gnu gpg
-  gpg-agent mandoc nginx-light qemu-user systemd zsh)
+  gpg-agent mandoc nginx-light qemu-user shellcheck systemd zsh)
 
 as_root=()
 [ "$(id -u)" -eq 0 ] || ! command -v sudo >/dev/null || as_root=(sudo)

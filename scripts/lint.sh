@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What a reviewer would otherwise say: layers, sizes, references, prose, decisions by words, formatting, spelling, Python style.
+# What a reviewer would otherwise say: layers, sizes, references, prose, decisions by words, formatting, spelling, style of
+# Python, and what goes wrong in shell.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 scripts/check_layers.py
@@ -14,5 +15,8 @@ echo "clang-format: clean"
 git ls-files '*.md' '*.h' '*.cc' '*.py' '*.sh' '*.txt' ':!models' ':!tests/golden/data' |
   xargs codespell --ignore-words-list=inflight,nowns,atleast,filetest,ans,te,nd,fo,sie,ser,crate,inout,datas,unparseable,seperator,kinf,sistem,temprature
 echo "codespell: clean"
+# SC2016: commands for another shell, in a chroot say, stand between single quotes on purpose.
+git grep -lIE '^#!(/bin/sh|/bin/bash|/usr/bin/env bash)$' | xargs shellcheck --exclude=SC2016
+echo "shellcheck: clean"
 .venv/bin/ruff check --quiet .
 echo "ruff: clean"

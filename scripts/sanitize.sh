@@ -25,9 +25,11 @@ if [ "$preset" = tsan ]; then
     tests/protocol/test_repositories.py tests/protocol/test_response_cache.py tests/protocol/test_sequences.py
     tests/protocol/test_stop.py tests/protocol/test_structured_output.py tests/protocol/test_trace.py"
 else
-  targets=(inflight $(ninja -C build/asan -t targets all | sed -nE 's@^bin/([a-z0-9_]+_test): .*@\1@p' |
+  listed=$(ninja -C build/asan -t targets all | sed -nE 's@^bin/([a-z0-9_]+_test): .*@\1@p' |
     grep -vxE 'golden_test|ops_test|ranks_test|bench_(load|tensors)_test|(cog|config|contract|doctor|launch|metrics|page|parameters)_test' |
-    grep -vxE '(sagemaker|shadow|vertex_ai)_test|serving_(configuration|statistics|trace)_test'))
+    grep -vxE '(sagemaker|shadow|vertex_ai)_test|serving_(configuration|statistics|trace)_test')
+  mapfile -t targets <<<"$listed"
+  targets+=(inflight)
   export GTEST_FILTER="-DistributionTest.AMillionDraws*"
   roads="http-bls-stream-3 or http-tensorrt_llm-whole-1 or grpc-ensemble-stream-1"
   others=$(printf -- ' --ignore=tests/protocol/test_%s.py' bans effects_of_flags file_keys medusa openai_programs orchestrator page \

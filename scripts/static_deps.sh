@@ -41,7 +41,9 @@ export DEB_CFLAGS_APPEND=-ffile-prefix-map=$work=. DEB_CXXFLAGS_APPEND=-ffile-pr
 checks=$(dpkg-buildflags --get CPPFLAGS)
 # By function, for the linker to leave out what nobody calls.
 checks="$checks -ffunction-sections -fdata-sections"
-export CFLAGS="$(dpkg-buildflags --get CFLAGS) $checks" CXXFLAGS="$(dpkg-buildflags --get CXXFLAGS) $checks"
+CFLAGS="$(dpkg-buildflags --get CFLAGS) $checks"
+CXXFLAGS="$(dpkg-buildflags --get CXXFLAGS) $checks"
+export CFLAGS CXXFLAGS
 small=(-DCMAKE_CXX_FLAGS_RELEASE="-Os -DNDEBUG")
 
 build() { # NAME OPTION...

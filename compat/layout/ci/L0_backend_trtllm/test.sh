@@ -37,7 +37,7 @@ start_server() { # start_server LOG: launches, and finds the process by its port
 
 wait_for_server() { # until it is ready, has ended or takes too long; then the log has details
   for _ in $(seq $((timeout * 5))); do
-    kill -0 $server 2>/dev/null || return 1
+    kill -0 "$server" 2>/dev/null || return 1
     if [ "$(curl -s -o /dev/null -w '%{http_code}' "localhost:$HTTP_PORT/v2/health/ready")" = 200 ]; then
       [ "$(curl -s -o /dev/null -w '%{http_code}' -d '{"log_verbose_level":1}' "localhost:$HTTP_PORT/v2/logging")" = 200 ]
       return
@@ -49,9 +49,9 @@ wait_for_server() { # until it is ready, has ended or takes too long; then the l
 
 stop_server() {
   [ -n "${server:-}" ] || return 0
-  kill -SIGINT $server 2>/dev/null
+  kill -SIGINT "$server" 2>/dev/null
   for _ in $(seq 300); do
-    kill -0 $server 2>/dev/null || { server=; return 0; }
+    kill -0 "$server" 2>/dev/null || { server=; return 0; }
     sleep 0.1
   done
   echo "*** the server did not end" >&2
