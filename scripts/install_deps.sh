@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what Inflight needs on Debian 12 or Ubuntu 24.04 (the package names are the same on both).
 #
-# usage: scripts/install_deps.sh [demo|build|release|test|ci]
+# usage: scripts/install_deps.sh [demo|gemma3|build|release|test|ci]
 #   demo     what scripts/demo.sh needs beside a program that is installed
+#   gemma3   also what its --model gemma3 is fetched by
 #   build    compiler and libraries                                    (default)
 #   release  also what scripts/release.sh runs
 #   test     also the Python packages of the tests and the demo, in .venv, and Helm for tests/deploy, in build/helm
@@ -22,11 +23,12 @@ packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificate
   libyaml-dev libedit-dev libcurl4-openssl-dev libexpat1-dev libzmq3-dev libmsgpack-dev
   libgtest-dev libgmock-dev)
 case $mode in
-  demo) packages=(ca-certificates curl python3 python3-pip) ;;
+  demo) packages=(ca-certificates curl python3) ;;
+  gemma3) packages=(ca-certificates curl python3 python3-pip) ;;
   build) ;;
   release) packages+=(python3) ;;
   test | ci) packages+=(python3 python3-numpy python3-venv libpython3-dev curl openssl openmpi-bin) ;;
-  *) echo "usage: scripts/install_deps.sh [demo|build|release|test|ci]" >&2; exit 2 ;;
+  *) echo "usage: scripts/install_deps.sh [demo|gemma3|build|release|test|ci]" >&2; exit 2 ;;
 esac
 [ "$mode" = ci ] && packages+=(
   clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell chromium fish g++-aarch64-linux-gnu gpg
