@@ -103,6 +103,10 @@ def differences(before, after, tally):
         tally.ensemble_responses, float("inf"),
     )  # fmt: skip
 
+    expect("requests with a latency", delta("inflight_request_ms_count", "tensorrt_llm"), ended["success"])
+    reasons = ("end_id", "stop_words", "length", "cancelled")
+    finished = sum(delta("inflight_requests_finished_total", "tensorrt_llm", finish_reason=reason) for reason in reasons)
+    expect("requests that ended for a reason", finished, ended["success"])
     expect("requests with lengths", delta("inflight_request_output_tokens_count", "tensorrt_llm"), ended["success"])
     expect("output tokens of successes", delta("inflight_request_output_tokens_sum", "tensorrt_llm"), tally.output_tokens)
     expect("prompt tokens of successes", delta("inflight_request_prompt_tokens_sum", "tensorrt_llm"), tally.prompt_tokens)

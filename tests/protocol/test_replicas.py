@@ -120,6 +120,7 @@ def test_dashboards_of_vllm_find_their_families(tmp_path):
                                ("inter_token_latency_seconds", "inter_token_ms", 1000),
                                ("time_per_output_token_seconds", "inter_token_ms", 1000),
                                ("request_queue_time_seconds", "queue_ms", 1000),
+                               ("e2e_request_latency_seconds", "request_ms", 1000),
                                ("request_prompt_tokens", "request_prompt_tokens", 1),
                                ("request_generation_tokens", "request_output_tokens", 1)):  # fmt: skip
         name, mine = f"vllm:{theirs}", f"inflight_{ours}"
@@ -130,6 +131,41 @@ def test_dashboards_of_vllm_find_their_families(tmp_path):
         bounds = [float(s.labels["le"]) * unit for s in page[name].samples if s.name.endswith("_bucket")]
         ours_in_order = [s for s in page[mine].samples if s.name.endswith("_bucket") and model <= set(s.labels.items())]
         assert bounds == pytest.approx([float(s.labels["le"]) for s in ours_in_order])
+
+
+def test_requests_end_for_the_reasons_of_vllm(tmp_path):
+    """FinishReason of vllm-project/vllm/vllm/v1/engine/__init__.py, as the same file's counter has it for a label."""
+    other = start_server(tmp_path, DEMO, "--vllm-metrics=true")
+    url = f"http://{other.http}/v2/models/ensemble/generate"
+    seconds = []
+
+    def generate(text, max_tokens, **more):
+        begun = time.monotonic()
+        answer = requests.post(url, json={"text_input": text, "max_tokens": max_tokens, **more}, timeout=60)
+        seconds.append(time.monotonic() - begun)
+        return answer.json()["text_output"]
+
+    try:
+        cut = generate("Once upon a time", 12)
+        generate("Once upon a time", 11)
+        assert generate("What is 27 + 54?", 40).strip() == "27 + 54 = 81"  # ends by itself
+        word = cut.split()[2]
+        assert word not in generate("Once upon a time", 12, stop_words=word)
+        assert requests.post(url, json={"text_input": "Once", "max_tokens": 100000}, timeout=60).status_code == 400
+        page = families(other)
+    finally:
+        assert other.stop() == 0
+
+    def counts(family, label):
+        return {s.labels[label]: s.value for s in page[family].samples if s.name == f"{family}_total"}
+
+    assert counts("vllm:request_success", "finished_reason") == {"stop": 2, "length": 2, "abort": 0}
+    assert counts("inflight_requests_finished", "finish_reason") == {"end_id": 1, "stop_words": 1, "length": 2, "cancelled": 0}
+    latency = {s.name.removeprefix("vllm:e2e_request_latency_seconds"): s.value
+               for s in page["vllm:e2e_request_latency_seconds"].samples if not s.name.endswith("_bucket")}  # fmt: skip
+    (first_tokens,) = [s.value for s in page["vllm:time_to_first_token_seconds"].samples if s.name.endswith("_sum")]
+    assert latency["_count"] == 4
+    assert first_tokens < latency["_sum"] < sum(seconds)
 
 
 def test_adapters_that_are_loaded_are_named(replica):

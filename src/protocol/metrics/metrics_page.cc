@@ -240,6 +240,8 @@ constexpr HistogramFamily kHistogramFamilies[] = {
      &StatisticsSnapshot::prompt_tokens},
     {"inflight_request_output_tokens", "Generated tokens of successful requests",
      &StatisticsSnapshot::output_tokens},
+    {"inflight_request_ms", "Milliseconds from a successful request's arrival to its last token",
+     &StatisticsSnapshot::request_ms},
     {"nv_inference_first_response_histogram_ms",
      "Duration from request to first response in milliseconds",
      &StatisticsSnapshot::first_response_ms},
@@ -317,6 +319,20 @@ void WriteLengths(const std::vector<ExecutorGauges>& executors,
       out.HistogramSamples(LabelsOf(executor, {{"response_metric_type", family.kind}}),
                            histogram.upper_bounds, histogram.counts, histogram.sum);
     }
+  }
+}
+
+void WriteFinished(const std::vector<ExecutorGauges>& executors,
+                   const std::vector<ModelSample>& models, TextWriter& out) {
+  bool is_announced = false;
+  for (const ExecutorGauges& executor : executors) {
+    const StatisticsSnapshot* statistics = StatisticsOf(executor, models);
+    if (statistics == nullptr) continue;
+    if (!std::exchange(is_announced, true))
+      out.Family("inflight_requests_finished_total", "Successful requests, by why they ended",
+                 "counter");
+    for (const auto& [reason, count] : statistics->finished)
+      out.Sample(LabelsOf(executor, {{"finish_reason", FinishReasonName(reason)}}), count);
   }
 }
 
@@ -404,6 +420,7 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
   const std::vector<ExecutorGauges> executors = server.executor_gauges(options.with_vllm_names);
   WriteGauges(executors, out);
   WriteLengths(executors, models, out);
+  WriteFinished(executors, models, out);
   WriteCounters(executors, out);
   WriteSleep(executors, out);
   WriteIterationGauges(executors, out);

@@ -394,7 +394,9 @@ TEST(MetricsPageTest, FamiliesFollowReleaseAndModelType) {
 
 TEST(MetricsPageTest, LengthHistogramsCameWithALaterRelease) {
   FakeServer server;
-  server.Add(R"(name: "tensorrt_llm")").statistics().ObserveLengths(3, 50);
+  server.Add(R"(name: "tensorrt_llm")")
+      .statistics()
+      .ObserveFinished({.num_prompt_tokens = 3, .num_output_tokens = 50});
   server.gauges = {SomeGauges({.release = 15})};
   EXPECT_EQ(Samples(MetricsPage(server), "nv_llm_").size(), 0U);
   server.gauges = {SomeGauges({.release = 16})};
@@ -409,6 +411,24 @@ TEST(MetricsPageTest, LengthHistogramsCameWithALaterRelease) {
         "# HELP nv_llm_output_token_len TRT LLM response metrics",
         "inflight_request_output_tokens_sum{model=\"tensorrt_llm\",version=\"1\"} 50"}) {
     EXPECT_TRUE(HasLine(page, line)) << line << "\n" << page;
+  }
+}
+
+TEST(MetricsPageTest, FinishedRequestsOfExecutorsHaveAReason) {
+  FakeServer server;
+  serving::ModelStatistics& statistics = server.Add(R"(name: "tensorrt_llm")").statistics();
+  server.Add(R"(name: "preprocessing")");
+  statistics.ObserveFinished({.latency_ns = 7'000'000, .reason = FinishReason::kStopWords});
+  server.gauges = {SomeGauges({.release = 15})};
+  const std::string page = MetricsPage(server);
+  const std::string labels = "model=\"tensorrt_llm\",version=\"1\"";
+  EXPECT_TRUE(HasLine(page, "inflight_request_ms_sum{" + labels + "} 7")) << page;
+  EXPECT_EQ(Samples(page, "inflight_requests_finished_total").size(), 4U) << "of the LLM alone";
+  for (const char* reason : {"end_id", "stop_words", "length", "cancelled"}) {
+    const std::string count = reason == std::string_view("stop_words") ? "1" : "0";
+    EXPECT_TRUE(HasLine(page, "inflight_requests_finished_total{finish_reason=\"" +
+                                  std::string(reason) + "\"," + labels + "} " + count))
+        << page;
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -132,6 +134,8 @@ constexpr RouterHistogram kRouterHistograms[] = {
      &StatisticsSnapshot::itl_ms, kMsPerSecond},
     {"vllm:request_queue_time_seconds", "From a request's arrival to its first step",
      &StatisticsSnapshot::queue_ms, kMsPerSecond},
+    {"vllm:e2e_request_latency_seconds", "From a successful request's arrival to its last token",
+     &StatisticsSnapshot::request_ms, kMsPerSecond},
     {"vllm:request_prompt_tokens", "Prompt tokens of successful requests",
      &StatisticsSnapshot::prompt_tokens, 1},
     {"vllm:request_generation_tokens", "Generated tokens of successful requests",
@@ -151,6 +155,36 @@ void WriteRouterHistograms(const std::vector<RouterModel>& models, TextWriter& o
       const std::string engine = std::to_string(i);
       out.HistogramSamples(RouterLabels(*models[i].executor, engine), bounds, histogram.counts,
                            histogram.sum / family.unit);
+    }
+  }
+}
+
+// Why requests ended, in vLLM's words; several of ours may be one of its.
+std::string_view RouterReason(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kEndId:
+    case FinishReason::kStopWords:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    default:
+      return "abort";
+  }
+}
+
+void WriteRouterFinished(const std::vector<RouterModel>& models, TextWriter& out) {
+  bool is_announced = false;
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (models[i].statistics == nullptr) continue;
+    std::map<std::string_view, uint64_t> by_reason;
+    for (const auto& [reason, count] : models[i].statistics->finished)
+      by_reason[RouterReason(reason)] += count;
+    const std::string engine = std::to_string(i);
+    for (const auto& [reason, count] : by_reason) {
+      if (!std::exchange(is_announced, true))
+        out.Family("vllm:request_success_total", "Successful requests, by why they ended",
+                   "counter");
+      out.Sample(RouterLabels(*models[i].executor, engine, {{"finished_reason", reason}}), count);
     }
   }
 }
@@ -178,6 +212,7 @@ void WriteRouterGauges(const std::vector<RouterModel>& models, TextWriter& out) 
                  static_cast<uint64_t>(executor.stats.*counter.value));
     }
   }
+  WriteRouterFinished(models, out);
   WriteRouterHistograms(models, out);
 }
 

@@ -101,6 +101,27 @@ TEST(RouterGauges, TimesAreSecondsAndLengthsAreTokens) {
   EXPECT_THAT(page, Not(HasSubstr("vllm:inter_token_latency_seconds_count")));  // not kept
 }
 
+TEST(RouterGauges, FinishedRequestsHaveTheReasonsOfVllm) {
+  serving::ModelStatistics statistics;
+  for (const FinishReason reason : {FinishReason::kEndId, FinishReason::kStopWords,
+                                    FinishReason::kLength, FinishReason::kCancelled})
+    statistics.ObserveFinished({.latency_ns = 1'500'000'000, .reason = reason});
+  const serving::StatisticsSnapshot snapshot = statistics.Snapshot();
+  const std::string page = Written({Executor("1")}, &snapshot);
+  const std::string labels = "{engine=\"0\",finished_reason=";
+  EXPECT_THAT(page, HasSubstr("# TYPE vllm:request_success_total counter\n"
+                              "vllm:request_success_total" +
+                              labels +
+                              "\"abort\",model_name=\"llm\"} 1\n"
+                              "vllm:request_success_total" +
+                              labels +
+                              "\"length\",model_name=\"llm\"} 1\n"
+                              "vllm:request_success_total" +
+                              labels + "\"stop\",model_name=\"llm\"} 2\n"));
+  EXPECT_THAT(page, HasSubstr("vllm:e2e_request_latency_seconds_sum{engine=\"0\",model_name="
+                              "\"llm\"} 6\n"));
+}
+
 TEST(RouterGauges, ThePageHasThemWhereItIsAsked) {
   kserve_http::FakeServer server;
   server.gauges = {Executor("1")};

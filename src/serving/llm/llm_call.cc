@@ -107,7 +107,12 @@ void LlmCall::Answer(inflight::Response response) {
   const bool is_own = &model_ == &llm_;
   const RequestSpan span = SpanOf(response.times, is_own ? llm_.clock().NowNs() : arrived_ns);
   CountSuccess(request_, llm_.statistics(), span);
-  llm_.statistics().ObserveLengths(num_prompt_tokens, num_output_tokens_);
+  llm_.statistics().ObserveFinished({.num_prompt_tokens = num_prompt_tokens,
+                                     .num_output_tokens = num_output_tokens_,
+                                     .latency_ns = span.finished_ns - request_.received_ns,
+                                     .reason = has_stopped(response.sequence_index)
+                                                   ? FinishReason::kStopWords
+                                                   : response.finish_reason});
   if (is_own) request_.trace.AddSpan(span);
   request_.trace.SetGeneration({.num_input_tokens = num_prompt_tokens,
                                 .num_output_tokens = num_output_tokens_,

@@ -54,6 +54,7 @@ StatisticsSnapshot Zero(const StatisticsOptions& options) {
                                        500, 1000, 2000, 5000, 10000, 30000, 60000};
   zero.ttft_ms = Buckets(latency);
   zero.queue_ms = Buckets(latency);
+  zero.request_ms = Buckets(latency);
   zero.itl_ms = Buckets({StepTimes::kUpperBoundsMs.begin(), StepTimes::kUpperBoundsMs.end()});
   const std::vector<double> lengths = {10, 50, 100, 500, 1000};  // the TensorRT-LLM back-end's
   zero.prompt_tokens = Buckets(lengths);
@@ -61,6 +62,10 @@ StatisticsSnapshot Zero(const StatisticsOptions& options) {
   for (const auto reason : {FailureReason::kRejected, FailureReason::kCanceled,
                             FailureReason::kBackend, FailureReason::kOther}) {
     zero.failures[reason] = 0;
+  }
+  for (const auto reason : {FinishReason::kEndId, FinishReason::kStopWords, FinishReason::kLength,
+                            FinishReason::kCancelled}) {
+    zero.finished[reason] = 0;
   }
   zero.has_cache = options.has_cache;
   if (!options.first_response_ms.empty()) {
@@ -246,10 +251,12 @@ void ModelStatistics::ObserveQueue(int64_t ns) {
   Observe(data_.queue_ms, Milliseconds(ns));
 }
 
-void ModelStatistics::ObserveLengths(int64_t num_prompt_tokens, int64_t num_output_tokens) {
+void ModelStatistics::ObserveFinished(const FinishedRequest& request) {
   std::lock_guard lock(mutex_);
-  Observe(data_.prompt_tokens, static_cast<double>(num_prompt_tokens));
-  Observe(data_.output_tokens, static_cast<double>(num_output_tokens));
+  Observe(data_.prompt_tokens, static_cast<double>(request.num_prompt_tokens));
+  Observe(data_.output_tokens, static_cast<double>(request.num_output_tokens));
+  Observe(data_.request_ms, Milliseconds(request.latency_ns));
+  ++data_.finished[request.reason];
 }
 
 void StepTimes::Reset() {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "inflight/request.h"
 #include "serving/statistics/quantiles.h"
 
 namespace inflight::serving {
@@ -45,6 +46,14 @@ struct BatchExecution {
   uint64_t size = 0;  // elements
   bool is_counted = false;
   int64_t counted_until_ns = 0;
+};
+
+// A request that succeeded.
+struct FinishedRequest {
+  int64_t num_prompt_tokens = 0;
+  int64_t num_output_tokens = 0;  // of all its sequences
+  int64_t latency_ns = 0;         // from its arrival at the front end to its last token
+  FinishReason reason = FinishReason::kEndId;  // of its last sequence; stop texts are stop words
 };
 
 // Fixed upper bounds, so that Observe neither allocates nor formats.
@@ -81,8 +90,10 @@ struct StatisticsSnapshot {
   // Latencies of streamed text, milliseconds: time to first token, between tokens, in queue; and
   // the executor's step time.
   Histogram ttft_ms, itl_ms, queue_ms, step_ms;
-  // Lengths of successful requests, in tokens.
-  Histogram prompt_tokens, output_tokens;
+  // Of requests that succeeded: lengths in tokens, milliseconds from arrival to the last token, and
+  // why they ended (kEndId, kStopWords, kLength or kCancelled).
+  Histogram prompt_tokens, output_tokens, request_ms;
+  std::map<FinishReason, uint64_t> finished;
   Histogram first_response_ms;    // no bounds where it is not kept
   std::vector<double> quantiles;  // of the summaries; none where they are not kept
   std::optional<LatencySummaries> summaries;
@@ -149,7 +160,7 @@ class ModelStatistics {
   void ObserveStep(int64_t ns, int num_rows) { step_times_.Observe(ns, num_rows); }  // never waits
   // Batches are then steps, by the rows that shared one, and not requests. Before the first step.
   void CountStepsAsBatches(int max_rows) { step_times_.SetMaxRows(max_rows); }
-  void ObserveLengths(int64_t num_prompt_tokens, int64_t num_output_tokens);
+  void ObserveFinished(const FinishedRequest& request);
 
   StatisticsSnapshot Snapshot() const;
 

@@ -76,7 +76,7 @@ TEST(ModelStatistics, StepsAndLengthsAreHistogramsToo) {
   ModelStatistics statistics;
   statistics.ObserveStep(kMs / 2, /*num_rows=*/1);  // exactly the first bound
   statistics.ObserveStep(3 * kMs, /*num_rows=*/1);
-  statistics.ObserveLengths(/*num_prompt_tokens=*/10, /*num_output_tokens=*/1001);
+  statistics.ObserveFinished({.num_prompt_tokens = 10, .num_output_tokens = 1001});
   const StatisticsSnapshot s = statistics.Snapshot();
   EXPECT_EQ(s.step_ms.counts[0], 1U);
   EXPECT_EQ(s.step_ms.counts[3], 1U);  // (2, 5]
@@ -85,6 +85,26 @@ TEST(ModelStatistics, StepsAndLengthsAreHistogramsToo) {
   EXPECT_EQ(s.prompt_tokens.counts[0], 1U);
   EXPECT_EQ(s.output_tokens.counts.back(), 1U);
   EXPECT_DOUBLE_EQ(s.output_tokens.sum, 1001);
+}
+
+TEST(ModelStatistics, FinishedRequestsHaveALatencyAndAReason) {
+  ModelStatistics statistics;
+  for (const auto& [latency_ns, reason] : std::initializer_list<std::pair<int64_t, FinishReason>>{
+           {kMs, FinishReason::kLength},  // exactly the first bound
+           {3 * kMs, FinishReason::kStopWords},
+           {3'600'000 * kMs, FinishReason::kLength}}) {
+    statistics.ObserveFinished({.latency_ns = latency_ns, .reason = reason});
+  }
+  const StatisticsSnapshot s = statistics.Snapshot();
+  EXPECT_EQ(s.request_ms.counts[0], 1U);
+  EXPECT_EQ(s.request_ms.counts[2], 1U);  // (2, 5]
+  EXPECT_EQ(s.request_ms.counts.back(), 1U);
+  EXPECT_DOUBLE_EQ(s.request_ms.sum, 1 + 3 + 3'600'000);
+  const std::map<FinishReason, uint64_t> expected = {{FinishReason::kEndId, 0},
+                                                     {FinishReason::kStopWords, 1},
+                                                     {FinishReason::kLength, 2},
+                                                     {FinishReason::kCancelled, 0}};
+  EXPECT_EQ(s.finished, expected);
 }
 
 TEST(ModelStatistics, BatchesAreStepsWhereThoseAreCounted) {
