@@ -5,26 +5,6 @@
 #include <cstring>
 #include <utility>
 
-struct TRITONBACKEND_ResponseFactory {
-  TRITONBACKEND_Request* request;
-};
-
-struct TRITONBACKEND_Output {
-  std::string name;
-  std::string bytes;
-  TRITONBACKEND_Request* request;
-  void* on_device = nullptr;
-};
-
-struct TRITONBACKEND_Response {
-  TRITONBACKEND_Request* request;
-  std::vector<std::unique_ptr<TRITONBACKEND_Output>> outputs;
-};
-
-struct TRITONBACKEND_ModelInstanceResponseStatistics {
-  TRITONBACKEND_ModelInstance* instance = nullptr;
-};
-
 namespace {
 
 std::atomic<uint32_t> major_version{1};
@@ -197,11 +177,6 @@ TRITONSERVER_Error* TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
   ++attributes->num_groups;
   return nullptr;
 }
-TRITONSERVER_Error* TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(
-    TRITONBACKEND_BackendAttribute* attributes, bool is_enabled) {
-  attributes->is_parallel = is_enabled;
-  return nullptr;
-}
 
 TRITONSERVER_Error* TRITONBACKEND_ModelVersion(TRITONBACKEND_Model* model, uint64_t* version) {
   *version = model->version;
@@ -292,40 +267,6 @@ TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request,
   request->changed.notify_all();
   return nullptr;
 }
-TRITONSERVER_Error* TRITONBACKEND_RequestParameterCount(TRITONBACKEND_Request* request,
-                                                        uint32_t* count) {
-  *count = static_cast<uint32_t>(request->parameters.size());
-  return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* request, uint32_t index,
-                                                   const char** key,
-                                                   TRITONSERVER_ParameterType* type,
-                                                   const void** value) {
-  const FakeParameter& parameter = request->parameters.at(index);
-  *key = parameter.name.c_str();
-  *type = parameter.type;
-  switch (parameter.type) {
-    case TRITONSERVER_PARAMETER_STRING:
-    case TRITONSERVER_PARAMETER_BYTES:
-      *value = parameter.text.c_str();
-      break;
-    case TRITONSERVER_PARAMETER_INT:
-      *value = &parameter.number;
-      break;
-    case TRITONSERVER_PARAMETER_BOOL:
-      *value = &parameter.flag;
-      break;
-    case TRITONSERVER_PARAMETER_DOUBLE:
-      *value = &parameter.fraction;
-      break;
-  }
-  return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_InferenceRequestTimeoutMicroseconds(TRITONBACKEND_Request*,
-                                                                      uint64_t* timeout_us) {
-  *timeout_us = 0;
-  return nullptr;
-}
 
 TRITONSERVER_Error* TRITONBACKEND_InputProperties(TRITONBACKEND_Input* input, const char** name,
                                                   TRITONSERVER_DataType* datatype,
@@ -367,15 +308,10 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseFactorySendFlags(TRITONBACKEND_Respons
   Deliver(*factory->request, {.is_final = (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0});
   return nullptr;
 }
-TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryIsCancelled(TRITONBACKEND_ResponseFactory* factory,
-                                                             bool* is_cancelled) {
-  *is_cancelled = factory->request->is_cancelled;
-  return nullptr;
-}
 TRITONSERVER_Error* TRITONBACKEND_ResponseNewFromFactory(TRITONBACKEND_Response** response,
                                                          TRITONBACKEND_ResponseFactory* factory) {
   ++Live().responses;
-  *response = new TRITONBACKEND_Response{factory->request, {}};
+  *response = new TRITONBACKEND_Response{factory->request, {}, {}};
   return nullptr;
 }
 TRITONSERVER_Error* TRITONBACKEND_ResponseDelete(TRITONBACKEND_Response* response) {
@@ -410,6 +346,7 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response,
   --Live().responses;
   Sent sent{.is_final = (send_flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0};
   if (error != nullptr) sent.error = *error;
+  sent.parameters = response->parameters;
   for (const auto& output : response->outputs) {
     if (output->on_device != nullptr)
       output->request->output_device->copy_to_host(output->bytes.data(), output->on_device,
@@ -422,60 +359,19 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response,
   Deliver(*response->request, std::move(sent));
   return nullptr;
 }
-TRITONSERVER_Error* TRITONBACKEND_ResponseSetStringParameter(TRITONBACKEND_Response*, const char*,
-                                                             const char*) {
+TRITONSERVER_Error* TRITONBACKEND_ResponseSetStringParameter(TRITONBACKEND_Response* response,
+                                                             const char* name, const char* value) {
+  response->parameters[name] = std::string(value);
   return nullptr;
 }
-TRITONSERVER_Error* TRITONBACKEND_ResponseSetIntParameter(TRITONBACKEND_Response*, const char*,
-                                                          int64_t) {
+TRITONSERVER_Error* TRITONBACKEND_ResponseSetIntParameter(TRITONBACKEND_Response* response,
+                                                          const char* name, int64_t value) {
+  response->parameters[name] = value;
   return nullptr;
 }
-TRITONSERVER_Error* TRITONBACKEND_ResponseSetBoolParameter(TRITONBACKEND_Response*, const char*,
-                                                           bool) {
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsNew(
-    TRITONBACKEND_ModelInstanceResponseStatistics** statistics) {
-  ++Live().statistics;
-  *statistics = new TRITONBACKEND_ModelInstanceResponseStatistics;
-  return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
-    TRITONBACKEND_ModelInstanceResponseStatistics* statistics) {
-  --Live().statistics;
-  delete statistics;
-  return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance(
-    TRITONBACKEND_ModelInstanceResponseStatistics* statistics,
-    TRITONBACKEND_ModelInstance* instance) {
-  statistics->instance = instance;
-  return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory(
-    TRITONBACKEND_ModelInstanceResponseStatistics*, TRITONBACKEND_ResponseFactory*) {
-  return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart(
-    TRITONBACKEND_ModelInstanceResponseStatistics*, uint64_t) {
-  return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart(
-    TRITONBACKEND_ModelInstanceResponseStatistics*, uint64_t) {
-  return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd(
-    TRITONBACKEND_ModelInstanceResponseStatistics*, uint64_t) {
-  return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetError(
-    TRITONBACKEND_ModelInstanceResponseStatistics*, TRITONSERVER_Error*) {
-  return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportResponseStatistics(
-    TRITONBACKEND_ModelInstanceResponseStatistics* statistics) {
-  ++statistics->instance->num_responses;
+TRITONSERVER_Error* TRITONBACKEND_ResponseSetBoolParameter(TRITONBACKEND_Response* response,
+                                                           const char* name, bool value) {
+  response->parameters[name] = value;
   return nullptr;
 }
 

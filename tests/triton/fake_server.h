@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // As much of Triton's server as the plug-in calls: the objects behind its interface, with what the
 // plug-in did to them, and switches for what a server may refuse. Tests load the library into their
-// process, where it finds these functions as it finds the real ones in the real server.
+// process, where it finds these functions as it finds the real ones in the real server. Those that
+// came after version 1.13 of the interface stand in fake_server_later.cc.
 //
 // Threads: requests may be answered by any; everything else is the test's thread's.
 #pragma once
@@ -13,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "protocol/triton_backend/triton_api.h"
@@ -87,9 +89,13 @@ struct FakeParameter {
   double fraction = 0;
 };
 
+using FakeResponseParameters =
+    std::map<std::string, std::variant<std::string, int64_t, bool, double>>;
+
 // What one send brought.
 struct Sent {
   std::map<std::string, std::vector<int32_t>> outputs;  // as words of 32 bits
+  FakeResponseParameters parameters;
   std::optional<TRITONSERVER_Error> error;
   bool is_final = false;
 };
@@ -111,6 +117,27 @@ struct TRITONBACKEND_Request {
 
   std::vector<Sent> WaitUntilReleased();
   void WaitForResponses(size_t count);
+};
+
+struct TRITONBACKEND_ResponseFactory {
+  TRITONBACKEND_Request* request;
+};
+
+struct TRITONBACKEND_Output {
+  std::string name;
+  std::string bytes;
+  TRITONBACKEND_Request* request;
+  void* on_device = nullptr;
+};
+
+struct TRITONBACKEND_Response {
+  TRITONBACKEND_Request* request;
+  std::vector<std::unique_ptr<TRITONBACKEND_Output>> outputs;
+  FakeResponseParameters parameters;
+};
+
+struct TRITONBACKEND_ModelInstanceResponseStatistics {
+  TRITONBACKEND_ModelInstance* instance = nullptr;
 };
 
 namespace fake_triton {
