@@ -92,6 +92,25 @@ def test_each_response_of_the_llm(triton, ours, streaming):
             np.testing.assert_allclose(mine[name], value, atol=1e-5)
 
 
+def parameters(server, inputs):
+    """What the response of the LLM carries besides its outputs."""
+    with client_grpc.InferenceServerClient(server.grpc) as client, Stream(client) as stream:
+        stream.send("one", inputs, model="tensorrt_llm", enable_empty_final_response=True)
+        [*answers] = (r.get_response() for r in stream.receive_until_final() if r.get_response().outputs)
+    return [{key: value.SerializeToString() for key, value in answer.parameters.items()} for answer in answers]
+
+
+def test_responses_have_the_same_parameters(triton, ours):
+    """Of a request that draws without a seed too: a repository's seed is 0 where none is sent, so that none is told."""
+    for values in ({}, {"runtime_top_k": np.array([[20]], np.int32)}):
+        got, expected = (parameters(s, llm_inputs(s, STORY, 6, False, **values)) for s in (triton, ours))
+        assert got == expected
+        assert len(got) == 1 and "random_seed" not in got[0]
+    zero = {"runtime_top_k": np.array([[20]], np.int32), "random_seed": np.array([[0]], np.uint64)}
+    ids = [responses(triton, llm_inputs(triton, STORY, 6, False, **v))[0]["output_ids"].tolist() for v in (values, zero)]
+    assert ids[0] == ids[1]
+
+
 BAD = {
     "too long": {"text": "word " * 2000, "max_tokens": 4},
     "too many beams": {"text": STORY, "max_tokens": 4, "beam_width": np.array([[64]], np.int32)},

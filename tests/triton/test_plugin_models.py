@@ -32,6 +32,13 @@ input [
 ]
 """
 
+PATH_KEY = 'parameters: {{\n  key: "gpt_model_path"\n  value: {{\n    string_value: "{}"\n  }}\n}}\n'
+DAMAGES = {
+    "of_tensorrt": lambda _: b"ftrt" + bytes(1000),  # as TensorRT's begin
+    "of_version_99": lambda data: data[:16] + (99).to_bytes(4, "little") + data[20:],
+    "cut_off": lambda data: data[:-4096],
+}
+
 
 def change(repository, source, name, *edits):
     """A copy of the model `source` as `name`, its configuration edited."""
@@ -63,11 +70,21 @@ def controlled(tmp_path_factory):
     (repository / "speech/config.pbtxt").write_text(SPEECH)
     shutil.copy(HERE / "speech_model.py", repository / "speech/1/model.py")
     inflight = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
-    build = [inflight, "build", "--checkpoint-dir", DEMO, "--output-dir", path / "trt", "--dtype", "float32"]
+    build = [inflight, "build", "--checkpoint-dir", DEMO, "--output-dir", path / "built", "--dtype", "float32"]
     subprocess.run(build, check=True, capture_output=True)
-    (path / "trt/rank0.engine").write_bytes(b"ftrt" + bytes(1000))  # as TensorRT's begin
-    change(repository, "v1", "of_tensorrt", (str(DEMO), str(path / "trt")))
+    for name, damage in DAMAGES.items():
+        shutil.copytree(path / "built", path / name)
+        engine = path / name / "rank0.engine"
+        engine.write_bytes(damage(engine.read_bytes()))
+        change(repository, "v1", name, (str(DEMO), str(path / name)))
+    shutil.copytree(path / "built", path / "of_no_file")
+    (path / "of_no_file/rank0.engine").unlink()
+    (path / "of_no_file/rank0.engine").mkdir()
+    change(repository, "v1", "of_no_file", (str(DEMO), str(path / "of_no_file")))
     change(repository, "v1", "of_nothing", (str(DEMO), str(path / "nowhere")))
+    change(repository, "v1", "of_no_path", (PATH_KEY.format(DEMO), ""))
+    for name in ("input_ids", "request_output_len"):
+        change(repository, "v1", f"without_{name}", (f'name: "{name}"', f'name: "other_{name}"'))
     change(repository, "v1", "bad_type", ('"V1"', '"V3"'))
     change(repository, "v1", "bad_period", ("${cancellation_check_period_ms}", "soon"))
     server = start_triton(path, repository, "--model-control-mode=explicit", "--load-model=tensorrt_llm")
@@ -179,7 +196,13 @@ def test_an_unload_gives_everything_back(controlled):
 
 FAILURES = {
     "of_tensorrt": r"engines of TensorRT-LLM cannot be read; run `inflight build`",
-    "of_nothing": r"gpt_model_path|nowhere",
+    "of_version_99": r"rank0\.engine.* version 99, this program reads \d+; rebuild it with `inflight build ",
+    "cut_off": r"rank0\.engine.*truncated",
+    "of_no_file": r"of_no_file/rank0\.engine",
+    "of_nothing": r"gpt_model_path: '.*/nowhere' does not exist",
+    "of_no_path": r"gpt_model_path is not set, and '.*/of_no_path/1' holds no engine",
+    "without_input_ids": r"tensorrt_llm models, which have the inputs input_ids and request_output_len",
+    "without_request_output_len": r"tensorrt_llm models, which have the inputs input_ids and request_output_len",
     "bad_type": r"Invalid gpt_model_type",
     "bad_period": r"cancellation_check_period_ms: got \"soon\", must be from 1 to 3600000",
 }
