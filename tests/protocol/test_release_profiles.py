@@ -307,6 +307,18 @@ def test_each_streamed_response_has_what_was_asked_for(repositories):
     assert results[-1].as_numpy("last_token_time_ns")[0][0] >= found[2]
 
 
+@pytest.mark.parametrize(("release", "asks"), [(16, "return_kv_cache_reuse_stats"), (19, "return_perf_metrics")])
+def test_blocks_of_a_prompt_are_counted_as_upstream_s_ci_counts_them(tmp_path, release, asks):
+    """114 tokens in blocks of 64, sent twice: two new blocks, then the whole one is found and the begun one is new."""
+    names = ("kv_cache_alloc_new_blocks", "kv_cache_alloc_total_blocks", "kv_cache_reused_blocks")
+    repository = write_repository(tmp_path / "repository", release, **FILLED, enable_kv_cache_reuse="true")
+    with serving(tmp_path, repository) as server:
+        for first, length in ((300, 10), (700, 60)):  # in the prompt's last block, and beyond it
+            body = {"input_ids": [first + i for i in range(114)], "input_lengths": 114, "request_output_len": length, asks: True}
+            counts = [ask(server, **body) for _ in range(2)]
+            assert [[count[name] for name in names] for count in counts] == [[2, 2, 0], [1, 1, 1]]
+
+
 # --- stop words ---
 
 
