@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tools"))  # upstream_layout
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "object_store"))  # stand_ins
 
 from folders import install
 

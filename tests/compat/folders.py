@@ -87,6 +87,13 @@ class Folder:
         return running
 
 
+def wait_for(path, text):
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not path.exists() or text not in path.read_text():
+        assert time.monotonic() < deadline, path.read_text() if path.exists() else f"no {path}"
+        time.sleep(0.02)
+
+
 def install(root, *options):
     subprocess.run([INFLIGHT, "compat", "install", root, *options], check=True, capture_output=True, timeout=60)
     return Folder(root)

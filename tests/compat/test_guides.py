@@ -5,14 +5,17 @@ The guides: the README of triton-inference-server/tensorrtllm_backend at v0.5.0,
 Gemma and several servers, and those of users that build on them. Where one waits or looks, the test does.
 """
 
+import contextlib
 import itertools
 import json
 import re
 import shutil
+import subprocess
 
 import pytest
 import requests
-from folders import ids_after
+from folders import free_ports, ids_after, wait_for
+from stand_ins import KEY_ID, REGION, S3, SECRET
 from tiny_models import DEMO, make_gpt2
 from tokenizers import Tokenizer
 
@@ -262,6 +265,25 @@ def test_the_first_note(folder_of):
     assert "Got cancellation response from server" in output or "The request ended within the 200 ms" in output
 
 
+def test_the_llama_of_the_first_releases(folder_of):
+    """hf_llama_convert.py and build.py of its folder: the weights are those of the later script."""
+    folder = folder_of("0.5")
+    copy_demo(folder)
+    folder.sh(
+        """
+        cd tensorrt_llm/examples/llama
+        python3 hf_llama_convert.py -i $ROOT/llama-hf -o $ROOT/c-model --tensor-parallelism 1 --storage-type float16
+        python3 build.py --model_dir=$ROOT/c-model/1-gpu --dtype float16 --use_gpt_attention_plugin float16 \\
+            --use_inflight_batching --paged_kv_cache --remove_input_padding --output_dir=$ROOT/engines/1-gpu
+        python3 convert_checkpoint.py --model_dir $ROOT/llama-hf --output_dir $ROOT/ckpt --dtype float16
+        cmp $ROOT/c-model/1-gpu/rank0.safetensors $ROOT/ckpt/rank0.safetensors
+        """
+    )
+    example = json.loads((DEMO / "demo_requests.json").read_text())[0]
+    asked = f"inflight run engines/1-gpu --prompt '{example['text_input']}' --max-tokens 24"
+    assert folder.sh(asked).stdout.strip() == example["expected"]
+
+
 def test_the_walk_through_of_0_8(folder_of):
     """build.py of the old flow, then the thirteen keys of the LLM and the type of the tokenizer."""
     folder = folder_of("0.8")
@@ -306,41 +328,56 @@ def test_the_walk_through_of_0_8(folder_of):
     assert output.count("[INFO] Total Latency: ") == 2
 
 
-def test_the_managed_endpoint(folder_of):
-    """Hub ids for model and tokenizer, two ranks, three edits, four models without BLS on a volume."""
+@pytest.mark.parametrize(("ranks", "place"), [(2, "volume"), (1, "volume"), (1, "bucket")])
+def test_the_managed_endpoint(folder_of, ranks, place):
+    """Hub ids for model and tokenizer, two ranks or one, three edits, four models without BLS on a volume or in a bucket."""
     folder = folder_of("0.7")
     snapshot = folder.root / "hub/models--org--llama/snapshots/0123456789abcdef"
     shutil.copytree(DEMO, snapshot, ignore=shutil.ignore_patterns("*.py", "*.jsonl"))
     (folder.root / "hub/models--org--llama/refs").mkdir()
     (folder.root / "hub/models--org--llama/refs/main").write_text("0123456789abcdef")
-    folder.environment |= {"HF_HUB_CACHE": str(folder.root / "hub"), "HF_HUB_OFFLINE": "1"}
+    folder.environment |= {"HF_HUB_CACHE": str(folder.root / "hub"), "HF_HUB_OFFLINE": "1", "RANKS": str(ranks)}
     folder.sh(
         """
-        python3 tensorrt_llm/examples/llama/convert_checkpoint.py --model_dir org/llama --tp_size 2 --output_dir ckpt
-        python3 tensorrt_llm/examples/llama/build.py --model_dir ckpt --tp_size 2 --world_size 2 --dtype float16 \\
+        python3 tensorrt_llm/examples/llama/convert_checkpoint.py --model_dir org/llama --tp_size $RANKS --output_dir ckpt
+        python3 tensorrt_llm/examples/llama/build.py --model_dir ckpt --tp_size $RANKS --world_size $RANKS --dtype float16 \\
             --use_gpt_attention_plugin float16 --use_gemm_plugin float16 --remove_input_padding --use_inflight_batching \\
             --paged_kv_cache --output_dir engine_dir
         cp -r engine_dir all_models/inflight_batcher_llm/tensorrt_llm/1/
         """
     )
-    models = "all_models/inflight_batcher_llm"
-    edit(folder, "tensorrt_llm", models, engine_dir=folder.root / "models/tensorrt_llm/1", decoupled_mode="false")
-    edit(folder, "preprocessing", models, tokenizer_dir="org/llama")
-    edit(folder, "postprocessing", models, tokenizer_dir="org/llama")
-    folder.sh(
-        """
-        mkdir models
-        for model in preprocessing postprocessing tensorrt_llm ensemble; do
-          cp -r all_models/inflight_batcher_llm/$model models/
-        done
-        python3 scripts/launch_triton_server.py --world_size=2 --model_repo=$ROOT/models \\
-            --http_port $HTTP --grpc_port $GRPC --metrics_port $METRICS > server.log 2>&1
-        """
-    )
-    folder.wait_until_ready()
-    assert "this rank computes" in folder.log()
-    answer = json.loads(folder.sh(CURLS.split("echo")[0]).stdout)
-    assert answer["text_output"].startswith("What is machine learning?")
+    with contextlib.ExitStack() as stores:
+        bucket = stores.enter_context(S3()) if place == "bucket" else None
+        repository = bucket.address("endpoint") if bucket else folder.root / "models"
+        models = "all_models/inflight_batcher_llm"
+        edit(folder, "tensorrt_llm", models, engine_dir=f"{repository}/tensorrt_llm/1", decoupled_mode="false")
+        edit(folder, "preprocessing", models, tokenizer_dir="org/llama")
+        edit(folder, "postprocessing", models, tokenizer_dir="org/llama")
+        folder.sh(
+            """
+            mkdir models
+            for model in preprocessing postprocessing tensorrt_llm ensemble; do
+              cp -r all_models/inflight_batcher_llm/$model models/
+            done
+            """
+        )
+        if bucket:
+            bucket.put_folder(folder.root / "models", "endpoint")
+            bucket.objects["endpoint/ensemble/1/"] = b""  # an empty folder, as consoles make it
+            shutil.rmtree(folder.root / "models")
+            folder.environment |= {
+                "AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": REGION,
+                "XDG_CACHE_HOME": str(folder.root / "cache"), "no_proxy": "127.0.0.1",
+            }  # fmt: skip
+        folder.sh(
+            f"python3 scripts/launch_triton_server.py --world_size=$RANKS --model_repo={repository}"
+            " --http_port $HTTP --grpc_port $GRPC --metrics_port $METRICS > server.log 2>&1"
+        )
+        folder.wait_until_ready()
+        assert ("this rank computes" in folder.log()) == (ranks > 1)
+        answer = json.loads(folder.sh(CURLS.split("echo")[0]).stdout)
+        assert answer["text_output"].startswith("What is machine learning?")
+        folder.stop_servers()
 
 
 def test_the_cog_guide(folder_of):
@@ -374,6 +411,28 @@ def test_the_cog_guide(folder_of):
     events = requests.post(f"{url}/generate_stream", json={**body, "stream": True}, timeout=60).text
     texts = [json.loads(line.removeprefix("data: "))["text_output"] for line in events.splitlines() if line.startswith("data: ")]
     assert whole == "What is machine learning?" + "".join(texts)
+    folder.stop_servers()
+    (folder.root / "cog.yaml").write_text('build:\n  gpu: false\npredict: "predict.py:Predictor"\n')
+    with open(folder.root / "cog.log", "w") as log:
+        container = subprocess.Popen(
+            ["python3", "-m", "cog.server.http", "--host", "127.0.0.1", f"--http-port={folder.http}",
+             f"--grpc-port={folder.grpc}", f"--metrics-port={folder.metrics}"],
+            cwd=folder.root, stdout=log, stderr=log,
+            env={**folder.environment, "PYTHONPATH": str(folder.root / "cog"), "PORT": str(free_ports(1)[0])},
+        )  # fmt: skip
+    try:
+        wait_for(folder.root / "cog.log", "Started cog HTTPService")
+        port = re.search(r"Started cog HTTPService at 127\.0\.0\.1:(\d+)", (folder.root / "cog.log").read_text())[1]
+        body = '{"input": {"prompt": "What is machine learning?", "max_tokens": 20, "temperature": 0}}'
+        asked = f"curl -s -X POST http://localhost:{port}/predictions -H 'Content-Type: application/json' -d '{body}'"
+        prediction = json.loads(folder.sh(asked).stdout)
+        assert prediction["status"] == "succeeded", prediction
+        assert "".join(prediction["output"]) == "".join(texts)
+        folder.sh(f"curl -s -X POST http://localhost:{port}/shutdown")
+        assert container.wait(60) == 0
+    finally:
+        container.kill()
+        container.wait()
 
 
 def test_generate_default_configs(folder_of):

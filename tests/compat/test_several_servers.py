@@ -10,10 +10,9 @@ import socket
 import socketserver
 import subprocess
 import threading
-import time
 
 import pytest
-from folders import START_TIMEOUT_S, free_ports
+from folders import free_ports, wait_for
 from tiny_models import make_gpt2
 
 PROMPTS = "--dataset ci/L0_backend_trtllm/simple_data.json --max-input-len 500"
@@ -137,6 +136,61 @@ def test_several_models_in_one_server(folder):
     assert served == {"tensorrt_llm": "12", "tensorrt_llm_2": "11"}  # of 10 requests to warm up and 13
 
 
+# The server's program on CPUs, whatever the machine has: the launcher has no flag for it.
+ON_CPUS = """#!/bin/sh
+exec "$ROOT/bin/tritonserver" --device=cpu "$@"
+"""
+FILL_OTHER = """
+cp models/tensorrt_llm models/tensorrt_llm_2 -r
+sed -i 's/"tensorrt_llm"/"tensorrt_llm_2"/' models/tensorrt_llm_2/config.pbtxt
+python3 tools/fill_template.py -i models/tensorrt_llm/config.pbtxt 'gpu_device_ids:0\\,1'
+python3 tools/fill_template.py -i models/tensorrt_llm_2/config.pbtxt 'gpu_device_ids:2\\,3'
+"""
+
+
+def num_workers(folder):
+    """Processes of ranks that the servers of this folder have started."""
+    done = folder.sh("for pid in $(pgrep -f '^[^ ]* worker tensorrt_llm' || true); do readlink /proc/$pid/cwd; done")
+    return done.stdout.splitlines().count(str(folder.root))
+
+
+def test_several_models_on_gpus_of_their_own_behind_a_proxy(folder):
+    """Orchestrator mode of the guide, twice: each model names its GPUs, for which processes on CPUs stand in here."""
+    prepare(folder, "--tp_size 2", max_tokens_in_paged_kv_cache=2560)
+    folder.sh(FILL_OTHER)
+    program = folder.root / "on_cpus"
+    program.write_text(ON_CPUS)
+    program.chmod(0o755)
+    others = free_ports(3)
+    for ports in ((folder.http, folder.grpc, folder.metrics), others):
+        launch(folder, *ports, "--multi-model", f"--tritonserver {program}")
+        folder.wait_until_ready(ports[2])
+    ignored = re.findall(r"gpu_device_ids +(\S+) +file +ignored: --device says where models run", folder.log())
+    assert sorted(ignored) == ["0,1", "0,1", "2,3", "2,3"]
+    assert num_workers(folder) == 4
+    proxy = Proxy([folder.http, others[0]])
+    try:
+        for _ in proxy.num_connections:
+            output = folder.sh(
+                f"python3 tools/inflight_batcher_llm/end_to_end_test.py {PROMPTS} -u localhost:{proxy.port} -c 4"
+            ).stdout
+            assert "[INFO] Functionality test succeed." in output
+    finally:
+        proxy.close()
+    assert all(proxy.num_connections.values())
+    page = folder.sh("curl -s localhost:$METRICS/metrics").stdout
+    assert 'nv_trt_llm_request_metrics{model="tensorrt_llm_2",request_type="max",version="1"}' in page
+    folder.stop_servers()
+    assert num_workers(folder) == 0
+
+
+def test_a_gpu_that_is_not_there_is_named(folder):
+    """Where the command line does not say that models run on CPUs."""
+    prepare(folder, gpu_device_ids=4000)
+    launch(folder, folder.http, folder.grpc, folder.metrics, "--multi-model")
+    wait_for(folder.root / "server.log", "gpu_device_ids: got 4000")
+
+
 @pytest.fixture
 def crowded(folder_of):
     """A release with max_queue_size, whose engine takes one request at a time."""
@@ -217,13 +271,6 @@ for process in started[1:]:
 ASK = """curl -s localhost:$HTTP/v2/models/ensemble/generate -d '{"text_input": "What is", "max_tokens": 4}'"""
 
 
-def wait_for(path, text):
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while not path.exists() or text not in path.read_text():
-        assert time.monotonic() < deadline, path.read_text() if path.exists() else f"no {path}"
-        time.sleep(0.02)
-
-
 def test_ranks_above_0_wait(folder):
     """The launcher and a stand-in for mpirun: each rank is the same program with the same ports."""
     prepare(folder)
@@ -294,6 +341,70 @@ def test_tasks_of_a_slurm_job_compute_their_ranks(folder):
     finally:
         folder.stop_servers()
         job.wait(60)
+
+
+# As much of Slurm as the script asks for: sbatch takes its flags from the script, srun starts its tasks and waits.
+SBATCH = """#!/usr/bin/env python3
+import os, re, subprocess, sys
+script = open(sys.argv[-1]).read()
+flags = dict(re.findall(r"^#SBATCH (-\\w|--[\\w-]+)[ =](.*)$", script, re.MULTILINE))
+os.makedirs(os.path.dirname(flags["-o"]), exist_ok=True)
+environment = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_NTASKS_PER_NODE": flags["--ntasks-per-node"]}
+with open(flags["-o"], "w") as out, open(flags["-e"], "w") as errors:
+    subprocess.Popen(["bash", sys.argv[-1]], env=environment, stdout=out, stderr=errors, stdin=subprocess.DEVNULL)
+print("Submitted batch job 7")
+"""
+SRUN = """#!/usr/bin/env python3
+import os, subprocess, sys
+words = sys.argv[1:]
+assert words[0] == "--mpi=pmix", words
+output = words[words.index("--output") + 1]
+command = words[words.index("--output") + 2 :]
+count = os.environ["SLURM_NTASKS_PER_NODE"]
+tasks = []
+for rank in range(int(count)):
+    environment = {**os.environ, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_NTASKS": count,
+                   "SLURM_STEP_ID": "0", "SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": count,
+                   "SLURM_STEP_NODELIST": "localhost"}
+    with open(output.replace("%t", str(rank)), "w") as log:
+        tasks.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+sys.exit(max(task.wait() for task in tasks))
+"""
+WITH_PORTS = """#!/bin/sh
+exec "$ROOT/bin/tritonserver" --http-port=$HTTP --grpc-port=$GRPC --metrics-port=$METRICS "$@"
+"""
+
+
+def test_a_job_that_is_submitted(folder):
+    """sbatch tensorrt_llm_triton.sub, with as many tasks as the engine has ranks."""
+    prepare(folder, "--tp_size 2")
+    for name, text in (("bin/sbatch", SBATCH), ("bin/srun", SRUN), ("with_ports", WITH_PORTS)):
+        (folder.root / name).write_text(text)
+        (folder.root / name).chmod(0o755)
+    done = folder.sh(
+        """
+        sed -i 's/--ntasks-per-node=8/--ntasks-per-node=2/' scripts/tensorrt_llm_triton.sub
+        export SCRIPTS=$ROOT/scripts MODEL_REPO=$ROOT/models TRITONSERVER=$ROOT/with_ports
+        sbatch scripts/tensorrt_llm_triton.sub
+        """,
+        MASTER_PORT=str(free_ports(1)[0]),
+    )
+    assert done.stdout == "Submitted batch job 7\n"
+    logs = folder.root / "logs"
+    wait_for(logs / "tensorrt_llm_0.out", "Started Metrics Service")
+    assert "this rank computes" in (logs / "tensorrt_llm_1.out").read_text()
+    assert json.loads(folder.sh(ASK).stdout)["text_output"].startswith("What is")
+    assert len(folder.stop_servers()) == 2
+    assert (logs / "tensorrt_llm.error").read_text() == ""
+
+
+def test_a_job_without_its_variables_says_which(folder):
+    """The first that the script needs, on its standard error."""
+    for name, text in (("bin/sbatch", SBATCH), ("bin/srun", SRUN)):
+        (folder.root / name).write_text(text)
+        (folder.root / name).chmod(0o755)
+    folder.sh("sbatch scripts/tensorrt_llm_triton.sub")
+    wait_for(folder.root / "logs/tensorrt_llm.error", "SCRIPTS, the directory of tensorrt_llm_triton.sh, is not set")
 
 
 def test_tasks_of_a_slurm_job(folder):
