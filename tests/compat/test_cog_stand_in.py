@@ -131,6 +131,17 @@ def test_a_setup_that_fails_has_cog_s_status(tmp_path):
     assert run(tmp_path, "-m", "cog.server.http", ENGINE_DIR=str(tmp_path / "engine")).returncode == 255
 
 
+def test_a_setup_that_fails_stays_where_its_end_is_asked_for(tmp_path):
+    (tmp_path / "cog.yaml").write_text(PROJECT)
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine/config.json").write_text("{")
+    container = Container(tmp_path, "--await-explicit-shutdown=true", ENGINE_DIR=str(tmp_path / "engine"))
+    told = requests.get(f"{container.url}/health-check", timeout=30).json()
+    assert (told["status"], told["setup"]["status"]) == ("SETUP_FAILED", "failed") and "config.json" in told["setup"]["logs"]
+    assert requests.post(f"{container.url}/shutdown", timeout=30).status_code == 200
+    assert container.process.wait(60) == 0
+
+
 def test_a_configuration_fills_templates(tmp_path):
     template = tmp_path / "triton_templates/tensorrt_llm/config.pbtxt"
     template.parent.mkdir(parents=True)

@@ -17,6 +17,8 @@ import requests
 from conformance_models import add_model, io
 from live_server import DEMO, ROOT, is_sanitized, start_error, start_server
 from llm_client import wait_until
+from test_loading import Loading
+from test_release_profiles import write_cog_repository
 
 RECORDED = ROOT / "tests/protocol/recorded/cog"
 EXCHANGES = json.loads((RECORDED / "exchanges.json").read_text())
@@ -409,3 +411,66 @@ def test_what_cannot_be_served_is_no_start(tmp_path):
     assert "--cog-webhook-allow: got 'a b'" in start_error([*command, "--cog-webhook-allow=a b"])
     assert "END_ID: got 'x', a number is needed" in start_error(command, END_ID="x")
     assert "COG_THROTTLE_RESPONSE_INTERVAL: got -1" in start_error(command, COG_THROTTLE_RESPONSE_INTERVAL="-1")
+
+
+# --- while it is set up ---
+
+
+def health(url):
+    return requests.get(f"{url}/health-check", timeout=30).json()
+
+
+def test_the_port_answers_while_models_are_being_loaded(tmp_path):
+    server = Loading(tmp_path, "--http-port=0", "--grpc-port=0", "--metrics-port=0", "--cog-port=0", "--cog-model=m")
+    try:
+        server.wait_until_loading()
+        url = "http://" + server.wait_for(r"Listening, .*cog at ([0-9.:]+)")[1].replace("0.0.0.0", "127.0.0.1")
+        assert health(url) == {"status": "STARTING", "setup": {}}
+        body = {"input": {"prompt": "a"}}
+        assert requests.post(f"{url}/predictions", json=body, timeout=30).status_code == 409
+        assert requests.get(f"{url}/openapi.json", timeout=30).ok
+        server.finish()
+        assert server.process.wait(60) == 1
+        assert "--cog-port: model 'm' has no output 'text_output'" in server.log.read_text()
+    finally:
+        server.end()
+
+
+def test_a_setup_that_fails_is_told_where_the_server_stays(tmp_path):
+    add_model(tmp_path / "models", "ensemble", "words", WORDS, "max_batch_size: many")
+    server = start_server(
+        tmp_path, None, "--model-repository", tmp_path / "models", "--cog-port=0", "--exit-on-error=false", max_kv_tokens=None
+    )
+    told = health(f"http://127.0.0.1:{cog_port(tmp_path)}")
+    assert (told["status"], told["setup"]["status"]) == ("SETUP_FAILED", "failed")
+    assert told["setup"]["logs"].startswith("model 'ensemble': ") and "max_batch_size" in told["setup"]["logs"]
+    assert TIME.fullmatch(told["setup"]["completed_at"])
+    assert server.stop() == 0
+
+
+# --- an ensemble of ids ---
+
+
+def test_the_text_of_an_ensemble_that_answers_ids_is_made_here(tmp_path, demo):
+    """cog-triton's repository: the same outputs as of the demo model itself, stop words left out of them too."""
+    _, expected = demo
+    repository = write_cog_repository(tmp_path / "repository")
+    server = start_server(tmp_path, None, "--model-repository", repository, "--cog-port=0")
+    url = f"http://127.0.0.1:{cog_port(tmp_path)}"
+    for asked in ({}, {"stop_sequences": "."}):
+        body = {"input": {"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0, **asked}}
+        texts = []
+        for place in (url, expected):
+            answer = requests.post(f"{place}/predictions", json=body, timeout=60).json()
+            assert answer["status"] == "succeeded", answer
+            texts.append("".join(answer["output"]))
+        assert texts[0] == texts[1] != ""
+        assert asked == {} or "." not in texts[0]
+        events = requests.post(f"{url}/predictions", json=body, headers={"Accept": "text/event-stream"}, timeout=60).text
+        chunks = re.findall(r"^event: output\ndata: (.*)$", events, re.MULTILINE)
+        assert "".join(json.loads(chunk)["chunk"] for chunk in chunks) == texts[0] and len(chunks) > 2
+    answer = requests.post(
+        f"http://{server.http}/v2/models/ensemble/generate", json={"text_input": PROMPT, "max_tokens": 4}, timeout=60
+    ).json()
+    assert "text_output" not in answer and len(answer["output_ids"]) > 0
+    assert server.stop() == 0

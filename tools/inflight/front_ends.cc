@@ -40,11 +40,17 @@ Result<FrontEnds> OpenPorts(serving::Server& server, const ServeOptions& options
   if (options.openai_port) {
     ASSIGN_OR_RETURN(fronts.openai, StartOpenAi(server, options));
   }
+  if (options.cog_port) {
+    ASSIGN_OR_RETURN(fronts.cog, StartCog(server, options));
+  }
   std::string places;
   if (fronts.http) places = fmt::format("HTTP at {}:{}", options.http.address, fronts.http->port());
   if (fronts.grpc)
     places += fmt::format("{}gRPC at {}:{}", places.empty() ? "" : ", ", options.grpc.address,
                           fronts.grpc->port());
+  if (fronts.cog)
+    places += fmt::format("{}cog at {}:{}", places.empty() ? "" : ", ",
+                          options.cog.listener.address, fronts.cog->port());
   if (!places.empty()) logging::Info("Listening, not ready until models are loaded: " + places);
   return fronts;
 }
@@ -53,9 +59,7 @@ Status OpenPortsOfModels(serving::Server& server, const ServeOptions& options, F
   if (options.allow_vertex_ai) {
     ASSIGN_OR_RETURN(fronts.vertex_ai, StartVertexAi(server, options, fronts.metrics.get()));
   }
-  if (options.cog_port) {
-    ASSIGN_OR_RETURN(fronts.cog, StartCog(server, options));
-  }
+  if (fronts.cog) RETURN_IF_ERROR(fronts.cog->EndSetUp());
   ASSIGN_OR_RETURN(fronts.shadow,
                    ShadowOf::Start(options, PortOf(fronts.http), PortOf(fronts.grpc)));
   return Status::Ok();

@@ -88,7 +88,6 @@ class CogServer::Handler : public http_listener::HttpHandler {
   Handler(serving::Server& server, CogOptions options, std::unique_ptr<WebhookCaller> webhooks)
       : server_(server),
         options_(std::move(options)),
-        completed_at_(WallClock()),
         openapi_(OpenApi(options_.predictor.defaults)),
         predictions_(std::make_shared<Predictions>(options_.concurrency)),
         webhooks_(std::move(webhooks)),
@@ -121,6 +120,21 @@ class CogServer::Handler : public http_listener::HttpHandler {
   }
 
   void DrainWebhooks(std::chrono::milliseconds budget) { webhooks_->Drain(budget); }
+
+  Status EndSetUp() {
+    SetUp ended{.completed_at = WallClock(), .failures = {}};
+    const auto model = Model();
+    if (model.ok()) {
+      RETURN_IF_ERROR(CheckAnswers(**model).WithPrefix("--cog-port"));
+    } else {  // one that is not named may be loaded later
+      ended.failures = FailedLoads();
+      if (ended.failures.empty() && !options_.model.empty())
+        return model.status().WithPrefix("--cog-model");
+    }
+    const std::lock_guard lock(set_up_mutex_);
+    set_up_ = std::move(ended);
+    return Status::Ok();
+  }
 
   // kNotFound: it is not loaded.
   Result<std::shared_ptr<serving::Model>> Model() const {
@@ -163,6 +177,27 @@ class CogServer::Handler : public http_listener::HttpHandler {
     return kRows;
   }
 
+  struct SetUp {
+    std::chrono::sys_time<std::chrono::microseconds> completed_at;
+    std::string failures;  // of loads, a line each; empty: it has succeeded
+  };
+
+  std::optional<SetUp> set_up() const {
+    const std::lock_guard lock(set_up_mutex_);
+    return set_up_;
+  }
+
+  // Of the model that is named, else of any.
+  std::string FailedLoads() const {
+    std::string lines;
+    for (const serving::IndexEntry& entry : server_.Index(/*ready_only=*/false)) {
+      const bool has_failed = entry.state == "UNAVAILABLE" && !entry.reason.empty();
+      if (!has_failed || (!options_.model.empty() && entry.name != options_.model)) continue;
+      lines += "model '" + entry.name + "': " + entry.reason + "\n";
+    }
+    return lines;
+  }
+
   static HttpResponse UnknownRoute(bool is_known_path) {
     return is_known_path ? Detail(405, "Method Not Allowed") : Detail(404, "Not Found");
   }
@@ -194,11 +229,16 @@ class CogServer::Handler : public http_listener::HttpHandler {
                    std::shared_ptr<HttpResponder> responder) {
     std::string body;
     json::Writer out(body);
-    out.BeginObject().Key("status").String(Health()).Key("setup").BeginObject();
-    const auto began = std::chrono::floor<std::chrono::microseconds>(options_.started_at);
-    out.Key("started_at").String(IsoFormat(began));
-    out.Key("completed_at").String(IsoFormat(completed_at_));
-    out.Key("logs").String("").Key("status").String("succeeded").EndObject().EndObject();
+    const std::optional<SetUp> ended = set_up();
+    out.BeginObject().Key("status").String(Health(ended)).Key("setup").BeginObject();
+    if (ended) {
+      const auto began = std::chrono::floor<std::chrono::microseconds>(options_.started_at);
+      out.Key("started_at").String(IsoFormat(began));
+      out.Key("completed_at").String(IsoFormat(ended->completed_at));
+      out.Key("logs").String(ended->failures);
+      out.Key("status").String(ended->failures.empty() ? "succeeded" : "failed");
+    }
+    out.EndObject().EndObject();
     responder->Send(Answer(200, kJson, std::move(body)));
   }
 
@@ -256,7 +296,7 @@ class CogServer::Handler : public http_listener::HttpHandler {
 
   void Begin(PredictionRequest parsed, const HttpRequest& request,
              const std::shared_ptr<HttpResponder>& responder) {
-    const auto model = ReadyModel();
+    const auto model = set_up() ? ReadyModel() : nullptr;
     if (model == nullptr) return responder->Send(Busy());  // it is being set up
     PredictionStart start{.request = std::move(parsed)};
     if (!start.request.webhook.empty()) {
@@ -272,8 +312,10 @@ class CogServer::Handler : public http_listener::HttpHandler {
     start.ends_unwatched = !PrefersAsync(request) && start.webhook == nullptr;
     start.logs_performance = options_.predictor.logs_performance ||
                              start.request.inputs[kLogPerformanceMetrics] == InputValue(true);
-    auto call =
-        MakeModelCall(start.request.inputs, options_.predictor, model->config(), RandomSeed());
+    const Status readable = CheckAnswers(*model).WithPrefix("E2100 TritonUnknownError");
+    auto call = readable.ok() ? MakeModelCall(start.request.inputs, options_.predictor,
+                                              model->config(), RandomSeed())
+                              : Result<ModelCall>(readable);
     Result<serving::Request> asked = call.ok() ? MakeRequest(*model, call->body, request)
                                                : Result<serving::Request>(call.status());
     start.cancel = asked.ok() ? asked->cancel : std::make_shared<serving::CancelToken>();
@@ -315,6 +357,7 @@ class CogServer::Handler : public http_listener::HttpHandler {
     asked.tally = request.tally;
     asked.charge = std::make_shared<const MemoryCharge>(std::move(charge));
     asked.wants_one_response = !model.decoupled();
+    asked.wants_text = true;
     asked.trace = kserve_http::SampleTrace(server_, model.name(), request);
     return asked;
   }
@@ -325,10 +368,11 @@ class CogServer::Handler : public http_listener::HttpHandler {
     return model.ok() && (*model)->ready() ? *model : nullptr;
   }
 
-  std::string_view Health() const {
+  std::string_view Health(const std::optional<SetUp>& ended) const {
     if (!server_.live()) return "DEFUNCT";
-    if (ReadyModel() == nullptr) return "STARTING";
-    return predictions_->IsFull() ? "BUSY" : "READY";
+    if (!ended) return "STARTING";
+    if (ReadyModel() != nullptr) return predictions_->IsFull() ? "BUSY" : "READY";
+    return ended->failures.empty() ? "STARTING" : "SETUP_FAILED";
   }
 
   // As cog-triton chooses it.
@@ -339,12 +383,13 @@ class CogServer::Handler : public http_listener::HttpHandler {
 
   serving::Server& server_;
   const CogOptions options_;
-  const std::chrono::sys_time<std::chrono::microseconds> completed_at_;
   const std::string openapi_;
   const http_listener::Router router_ =
       http_listener::Router::Of(Rows(), http_listener::Implied::kNothing);  // as cog's own server
   const std::shared_ptr<Predictions> predictions_;
   const std::unique_ptr<WebhookCaller> webhooks_;
+  mutable std::mutex set_up_mutex_;
+  std::optional<SetUp> set_up_;  // none: models are being loaded
   std::mutex random_mutex_;
   std::mt19937_64 random_;
   WorkerPool large_bodies_{1, "http-body"};  // last: its tasks use the members above
@@ -355,17 +400,15 @@ CogServer::CogServer(std::unique_ptr<Handler> handler, Handler& same)
 
 CogServer::~CogServer() = default;
 
+Status CogServer::EndSetUp() { return handler_.EndSetUp(); }
+
 void CogServer::DrainWebhooks(std::chrono::milliseconds budget) { handler_.DrainWebhooks(budget); }
 
 Result<std::unique_ptr<CogServer>> CogServer::Start(serving::Server& server, CogOptions options) {
   ASSIGN_OR_RETURN(auto webhooks, WebhookCaller::Start(options.webhooks));
-  const bool is_named = !options.model.empty();
   const http_listener::ListenerOptions listener = options.listener;
   auto handler = std::make_unique<Handler>(server, std::move(options), std::move(webhooks));
   Handler& same = *handler;
-  const auto model = same.Model();  // one that is not named may be loaded later
-  if (!model.ok() && is_named) return model.status().WithPrefix("--cog-model");
-  if (model.ok()) RETURN_IF_ERROR(CheckAnswers((*model)->config()).WithPrefix("--cog-port"));
   std::unique_ptr<CogServer> cog(new CogServer(std::move(handler), same));
   RETURN_IF_ERROR(cog->Listen(listener));
   return cog;

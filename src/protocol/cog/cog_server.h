@@ -32,9 +32,14 @@ struct CogOptions {
 
 class CogServer : public http_listener::ListeningServer {
  public:
-  // As kserve_http::HttpServer::Start. kInvalidArgument names an option that is wrong.
+  // As kserve_http::HttpServer::Start, before the models are loaded: until EndSetUp it is STARTING.
+  // kInvalidArgument names an option that is wrong.
   static Result<std::unique_ptr<CogServer>> Start(serving::Server& server, CogOptions options);
   ~CogServer();
+
+  // When the models are loaded, or have failed to be, which /health-check then says. Errors are for
+  // who started the server: the model that is named is unknown, or answers with no text.
+  Status EndSetUp();
 
   // After the server has ended what ran: lets the last webhooks go out, at most so long.
   void DrainWebhooks(std::chrono::milliseconds budget);

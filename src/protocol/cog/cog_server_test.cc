@@ -15,6 +15,7 @@
 #include "protocol/http_listener/test_client.h"
 #include "protocol/kserve/http/fake_models.h"
 #include "protocol/kserve/http/fake_server.h"
+#include "serving/core/generation.h"
 
 namespace inflight::cog {
 namespace {
@@ -53,6 +54,12 @@ class CogServerTest : public testing::Test {
   }
 
   void Start(CogOptions options = {}) {
+    Open(std::move(options));
+    const Status ended = server_->EndSetUp();
+    ASSERT_TRUE(ended.ok()) << ended.ToString();
+  }
+  // As it is while models are being loaded.
+  void Open(CogOptions options = {}) {
     options.listener.address = "127.0.0.1";
     options.listener.port = 0;
     auto server = CogServer::Start(fake_, std::move(options));
@@ -260,8 +267,74 @@ TEST_F(CogServerTest, WithoutItsModelItIsStarting) {
 TEST_F(CogServerTest, AModelThatIsNotThereIsNoStart) {
   CogOptions options;
   options.model = "nobody";
-  const Status status = CogServer::Start(fake_, std::move(options)).status();
+  Open(std::move(options));
+  const Status status = server_->EndSetUp();
   EXPECT_TRUE(status.message().starts_with("--cog-model: ")) << status.message();
+}
+
+TEST_F(CogServerTest, UntilModelsAreLoadedItIsStarting) {
+  Open();
+  EXPECT_EQ(Ask(Get("/health-check")).body, R"({"status":"STARTING","setup":{}})");
+  EXPECT_EQ(Ask(Post("/predictions", kHello, kJsonType)).status, 409);
+  ASSERT_TRUE(server_->EndSetUp().ok());
+  const Json health = Json::parse(Ask(Get("/health-check")).body);
+  EXPECT_EQ(health["status"], "READY");
+  EXPECT_EQ(health["setup"]["status"], "succeeded");
+  EXPECT_EQ(health["setup"]["logs"], "");
+}
+
+TEST(CogServerSetUp, ThatFailsIsToldWithItsReason) {
+  kserve_http::FakeServer empty;  // but for a model that could not be loaded
+  CogOptions options;
+  options.listener.address = "127.0.0.1";
+  options.listener.port = 0;
+  const auto server = CogServer::Start(empty, std::move(options));
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  ASSERT_TRUE((*server)->EndSetUp().ok());
+  const auto ask = [&](std::string_view request) {
+    return http_listener::RoundTrip((*server)->port(), request);
+  };
+  const Json health = Json::parse(ask(Get("/health-check")).body);
+  EXPECT_EQ(health["status"], "SETUP_FAILED");
+  EXPECT_EQ(health["setup"]["status"], "failed");
+  EXPECT_EQ(health["setup"]["logs"], "model 'broken': Internal: no file\n");
+  EXPECT_EQ(ask(Post("/predictions", kHello, kJsonType)).status, 409);
+  empty.Add(kEnsemble);  // it was loaded later
+  EXPECT_EQ(Json::parse(ask(Get("/health-check")).body)["status"], "READY");
+}
+
+std::string WithIds() {
+  std::string config = kEnsemble;
+  return config.replace(config.find("text_output"), std::string("text_output").size(),
+                        "output_ids");
+}
+
+TEST(CogServerAnswers, AreTextsOfIdsWhereTheModelHasATokenizer) {
+  kserve_http::FakeServer fake;
+  std::promise<serving::Request> asked;
+  kserve_http::FakeModel& model =
+      fake.Add(WithIds(), [&](serving::Request request, const serving::ResponseHandler& handler) {
+        serving::Response response = kserve_http::Begin(request);
+        const std::string text = "of ids";
+        response.outputs.push_back(
+            serving::Tensor::FromStrings("text_output", {1}, std::span(&text, 1)));
+        asked.set_value(std::move(request));
+        handler(std::move(response));
+      });
+  CogOptions options;
+  options.listener.address = "127.0.0.1";
+  options.listener.port = 0;
+  const auto server = CogServer::Start(fake, std::move(options));
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  const Status refused = (*server)->EndSetUp();
+  EXPECT_TRUE(refused.message().starts_with("--cog-port: model 'ensemble' has no output"))
+      << refused.message();
+  model.text_model = std::make_shared<const serving::TextModel>();
+  ASSERT_TRUE((*server)->EndSetUp().ok());
+  const TestResponse answer =
+      http_listener::RoundTrip((*server)->port(), Post("/predictions", kHello, kJsonType));
+  EXPECT_EQ(Json::parse(answer.body)["output"], Json({"of ids"})) << answer.body;
+  EXPECT_TRUE(asked.get_future().get().wants_text);
 }
 
 TEST_F(CogServerTest, AShutdownIsAnsweredBeforeItHappens) {

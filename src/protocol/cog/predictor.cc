@@ -139,7 +139,6 @@ Result<std::string> FormatPrompt(const std::string& prompt, const std::string& s
 
 Result<ModelCall> MakeModelCall(const Inputs& inputs, const PredictorOptions& options,
                                 const ::inference::ModelConfig& config, int64_t random_seed) {
-  RETURN_IF_ERROR(CheckAnswers(config).WithPrefix("E2100 TritonUnknownError"));
   ModelCall call;
   ASSIGN_OR_RETURN(call.prompt,
                    FormatPrompt(TextOr(inputs, kPrompt, ""), TextOr(inputs, kSystemPrompt, ""),
@@ -180,10 +179,11 @@ Result<ModelCall> MakeModelCall(const Inputs& inputs, const PredictorOptions& op
   return call;
 }
 
-Status CheckAnswers(const ::inference::ModelConfig& config) {
+Status CheckAnswers(const serving::Model& model) {
+  const ::inference::ModelConfig& config = model.config();
   const bool has_text = std::ranges::any_of(
       config.output(), [](const auto& output) { return output.name() == kTextOutput; });
-  if (has_text) return Status::Ok();
+  if (has_text || model.text() != nullptr) return Status::Ok();
   return InvalidArgument("model '" + config.name() + "' has no output '" +
                          std::string(kTextOutput) +
                          "', which predictions are made of; --cog-model names another one");

@@ -11,6 +11,7 @@
 #include "inflight/status.h"
 #include "model_config.pb.h"
 #include "protocol/cog/input_fields.h"
+#include "serving/core/model.h"
 
 namespace inflight::cog {
 
@@ -38,8 +39,9 @@ Result<std::string> FormatPrompt(const std::string& prompt, const std::string& s
 Result<ModelCall> MakeModelCall(const Inputs& inputs, const PredictorOptions& options,
                                 const ::inference::ModelConfig& config, int64_t random_seed);
 
-// Whether a model's answers can be read: kInvalidArgument where it has no text_output.
-Status CheckAnswers(const ::inference::ModelConfig& config);
+// Whether a model's answers can be read: kInvalidArgument where it has neither text_output nor ids
+// that its tokenizer makes a text of (serving::Request::wants_text).
+Status CheckAnswers(const serving::Model& model);
 
 // What a failure of the model is called: "E1002 PromptTooLong: ...", "E2101 TritonTimeout: ...",
 // "E2100 TritonUnknownError: ...".

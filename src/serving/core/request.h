@@ -84,9 +84,10 @@ struct Request {
   bool sequence_end = false;
   bool is_of_stream = false;        // that was let in before: it counts for its client's rate
   bool wants_one_response = false;  // the call carries exactly one
-  bool is_step = false;             // of an ensemble, not of a client
-  bool is_warm_up = false;          // before its instance is ready: no batch waits for more
-  std::optional<BatchRow> row;      // none = the request is a whole
+  bool wants_text = false;  // text_output also of a model (Model::text) that answers with ids alone
+  bool is_step = false;     // of an ensemble, not of a client
+  bool is_warm_up = false;  // before its instance is ready: no batch waits for more
+  std::optional<BatchRow> row;  // none = the request is a whole
   std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();  // never null
   std::shared_ptr<const Client> client;  // null: nobody who is told from others
   std::shared_ptr<RequestTally> tally;   // of the request log; null where that is off

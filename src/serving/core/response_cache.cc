@@ -78,6 +78,7 @@ std::string ResponseCache::KeyOf(const std::string& prefix, const Request& reque
   const Identity identity = request.identity();
   key.append(identity.begin(), identity.end());
   AppendNumber(request.parameters.size(), key);
+  key += request.wants_text ? 't' : '-';
   for (const auto& [name, value] : request.parameters) {
     AppendSized(name, key);
     AppendValue(value, key);

@@ -54,6 +54,14 @@ void LeaveOutBatch(std::vector<Tensor>& outputs) {
       output.shape.erase(output.shape.begin());
 }
 
+// Where the outputs of the model have none of that name.
+void AddText(const contract::OutputSource& source, std::vector<Tensor>& outputs) {
+  constexpr std::string_view kName = "text_output";
+  if (std::ranges::find(outputs, kName, &Tensor::name) != outputs.end()) return;
+  const contract::Output& output = *contract::FindTextOutput(kName);
+  outputs.push_back(output.make(output, kName, output.type, source));
+}
+
 Status CheckOnlyOne(const Tensor& tensor) {
   ASSIGN_OR_RETURN(const int32_t count, contract::ReadInt32(tensor));
   if (count == 1) return Status::Ok();
@@ -197,6 +205,7 @@ bool PipelineModel::Call::Fill(inflight::Response& response, Response& out) {
     if (!request_.WantsOutput(route.name)) continue;
     out.outputs.push_back(output->make(*output, route.name, route.type, source));
   }
+  if (request_.wants_text) AddText(source, out.outputs);
   if (pipeline_.kind_ == Kind::kEnsemble) AddSequence(out);
   if (pipeline_.config().max_batch_size() == 0) LeaveOutBatch(out.outputs);
   postprocessing_ns_ += llm_.clock().NowNs() - started_ns;
@@ -540,7 +549,7 @@ Result<contract::LlmRequest> PipelineModel::ParseForLlm(Call& call, Inputs& inpu
 }
 
 bool PipelineModel::MatchesStopTexts(const PipelineMembers& members, const Request& request) const {
-  if (routes_.has_ids) return false;
+  if (routes_.has_ids && !request.wants_text) return false;
   return members.matches_stop_texts || request.parameters.contains(kIncludeStopWords);
 }
 

@@ -106,6 +106,7 @@ def command_line(arguments, others):
         program, "serve", *what_to_serve(), f"--cog-port={os.environ.get('PORT') or 5000}", f"--cog-address={arguments.host}",
         f"--http-address={arguments.host}", f"--grpc-address={arguments.host}",
         *([f"--cog-thread-count={min(arguments.threads, 128)}"] if arguments.threads else []),
+        *(["--exit-on-error=false"] if arguments.await_explicit_shutdown else []),
         *LOG_FLAGS[level], *project, *others,
     ]  # fmt: skip
 
