@@ -190,6 +190,7 @@ Status Serve(ServeOptions& options) {
   RaiseFileLimit();
   SetRequestMemory(options);
   options.http.request_log = options.request_log;
+  options.http.keeps_raw_values = !options.http_header_forward_pattern.empty();
   launch::World world;
   if (options.ranks == "wait") {
     ASSIGN_OR_RETURN(world, WorldOfThisProcess());

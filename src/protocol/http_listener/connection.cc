@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "protocol/http_listener/exchange.h"
 #include "protocol/http_listener/framing.h"
+#include "protocol/http_listener/raw_values.h"
 
 namespace inflight::http_listener {
 namespace {
@@ -172,7 +173,10 @@ void Connection::ReadHead() {
 
 void Connection::ParseHead() {
   ErrorCode ec;
-  const size_t num_parsed = parser_->put(buffer_.data(), ec);
+  const asio::const_buffer bytes = buffer_.data();
+  const size_t num_parsed = parser_->put(bytes, ec);
+  if (!ec && context_->options.keeps_raw_values)  // all fields are parsed at once
+    raw_head_.assign(static_cast<const char*>(bytes.data()), num_parsed);
   buffer_.consume(num_parsed);
   num_head_bytes_ += num_parsed;
   if (ec != http::error::need_more) return OnHead(ec);
@@ -203,6 +207,8 @@ void Connection::OnHead(ErrorCode ec) {
   for (const auto& field : head) {
     request_.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
+  if (context_->options.keeps_raw_values)
+    request_.raw_values = RawValues(std::exchange(raw_head_, {}), request_.headers);
   is_head_ = head.method() == http::verb::head;
   if (const auto fault = FindFramingFault(head)) {
     HttpResponse refusal = context_->handler.BadRequest(fault->reason);

@@ -128,6 +128,7 @@ class Connection final : public tcp_listener::Connection {
   int num_chunks_ = 0;
   int64_t head_started_ns_ = 0;
   size_t num_head_bytes_ = 0;
+  std::string raw_head_;       // where raw values are kept, between its parsing and OnHead
   size_t num_body_bytes_ = 0;  // that read_deadline_ knows of
 
   MemoryCharge buffer_charge_;    // of buffer_, while it is larger than that of an idle connection

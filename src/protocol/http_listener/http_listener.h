@@ -36,6 +36,7 @@ struct ListenerOptions {
   size_t max_header_bytes = 64 * 1024;  // of a request
   int max_chunks = 65536;               // non-empty chunks of a request body
   bool request_log = false;             // a line for each request that ends
+  bool keeps_raw_values = false;        // HttpRequest::raw_values
   tls::PortTlsOptions tls;
   // Charged with what connections hold; a request that it has no room for is answered 503. Null:
   // one of the listener's own, with the default limits.

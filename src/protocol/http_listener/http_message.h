@@ -32,6 +32,8 @@ struct HttpRequest {
   std::string method;  // as sent: "GET"
   std::string target;  // as sent: "/v2/health/live?verbose=1"
   Headers headers;     // in order, names as sent
+  // Of each header with the blanks behind it (raw_values.h); empty unless the listener keeps them.
+  std::vector<std::string> raw_values;
   // Without transfer coding, with content coding. Shared, so that tensors may point into it.
   std::shared_ptr<const std::string> body = EmptyBody();
   std::string client;  // its address without a port

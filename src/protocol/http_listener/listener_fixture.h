@@ -19,7 +19,7 @@
 namespace inflight::http_listener {
 
 // "/echo" answers with method and body, "/length" with the body's length; "/hold" keeps the
-// responder for the test; "/drop" drops it.
+// responder for the test; "/drop" drops it; "/raw" answers with the raw values, each before a bar.
 class EchoHandler : public HttpHandler {
  public:
   size_t MaxBodyBytes(const HttpRequest&) const override { return max_body_bytes; }
@@ -38,6 +38,11 @@ class EchoHandler : public HttpHandler {
     if (request.path() == "/drop") return;
     if (request.path() == "/length") {
       return responder->Send({.body = std::to_string(request.body->size())});
+    }
+    if (request.path() == "/raw") {
+      std::string values;
+      for (const std::string& value : request.raw_values) values += value + "|";
+      return responder->Send({.body = values});
     }
     if (request.path() == "/throw") throw std::runtime_error("from the handler");
     if (request.path() != "/hold") {

@@ -65,13 +65,15 @@ class InferCall {
   int num_responses_ = 0;
 };
 
-// As parameters of the request, in place of what its body says under the same name.
+// As parameters of the request, in place of what its body says under the same name. Blanks behind a
+// value go along, as they do in Triton, where the listener has kept them.
 Status ForwardHeaders(const kserve::HeaderForward& forward, const http_listener::HttpRequest& from,
                       serving::Request& to) {
   if (forward.empty()) return Status::Ok();
-  for (const auto& [name, value] : from.headers) {
+  for (size_t i = 0; i < from.headers.size(); ++i) {
+    const auto& [name, value] = from.headers[i];
     ASSIGN_OR_RETURN(const bool goes, forward.Matches(name));
-    if (goes) to.parameters[name] = value;
+    if (goes) to.parameters[name] = from.raw_values.empty() ? value : from.raw_values[i];
   }
   return Status::Ok();
 }
