@@ -5,9 +5,11 @@ import asyncio
 import collections
 import random
 
+import grpc
 import numpy as np
 import tritonclient.grpc.aio as triton
 from llm_client import token_ids
+from tritonclient.utils import InferenceServerException
 
 PROMPTS = (
     "Once upon a time",
@@ -17,6 +19,7 @@ PROMPTS = (
     "Who lives by the river?",
 )
 NUM_REQUESTS = 40  # different ones
+STREAM_TIMEOUT_S = 60
 
 
 def make_requests(server, seed, max_tokens=48):
@@ -91,6 +94,63 @@ async def crowd(server, requests, expected, num_clients, seconds, share_that_sto
                     counts["wrong"] += 1
 
         await asyncio.gather(*(run(number) for number in range(num_clients)))
+    return counts
+
+
+async def stream_and_cancel(client, inputs, cancel_after=None, request_id=""):
+    """The ids that came, and whether the call was cancelled: after so many responses, as clients do who leave."""
+
+    async def ask():
+        yield {"model_name": "tensorrt_llm", "inputs": inputs, "request_id": request_id, "enable_empty_final_response": True}
+
+    call, ids, count = client.stream_infer(ask()), [], 0
+    async for result, error in call:
+        if error is not None:
+            raise error
+        if not result.get_response().outputs:
+            continue
+        length = int(result.as_numpy("sequence_length").reshape(-1)[0])
+        ids += result.as_numpy("output_ids").reshape(-1)[:length].tolist()
+        count += 1
+        if count == cancel_after:
+            call.cancel()
+            return ids, True
+    return ids, False
+
+
+async def crowd_that_cancels(server, requests, expected, num_clients, seconds, share_that_cancels, seed=2):
+    """As `crowd`, with calls that are cancelled in place of stops, until the time is over or the server is gone.
+
+    "refused" are streams that ended in an error of the server's, "lost" those that it took with it.
+    """
+    counts = collections.Counter()
+    end = asyncio.get_running_loop().time() + seconds
+
+    def goes_on():
+        return asyncio.get_running_loop().time() < end and server.process.poll() is None
+
+    async def run(number):
+        rng = random.Random(seed * 1000 + number)
+        while goes_on():
+            which = rng.randrange(len(requests))
+            cancel_after = rng.randint(1, 12) if rng.random() < share_that_cancels else None
+            async with triton.InferenceServerClient(server.grpc) as client:
+                try:
+                    told = stream_and_cancel(client, requests[which], cancel_after, str(rng.getrandbits(64)))
+                    ids, is_cancelled = await asyncio.wait_for(told, STREAM_TIMEOUT_S)
+                except (InferenceServerException, grpc.RpcError):
+                    counts["refused" if server.process.poll() is None else "lost"] += 1
+                    continue
+                except (TimeoutError, asyncio.CancelledError):  # a stream that nobody ends
+                    counts["left open"] += 1
+                    continue
+            counts["cancelled" if is_cancelled else "answered"] += 1
+            counts["tokens"] += len(ids)
+            whole = expected[which]
+            if ids != whole[: len(ids)] or (not is_cancelled and len(ids) != len(whole) and server.process.poll() is None):
+                counts["wrong"] += 1
+
+    await asyncio.gather(*(run(number) for number in range(num_clients)))
     return counts
 
 
