@@ -130,7 +130,10 @@ fs::path ModelsFolder(const Environment& environment) {
 namespace {
 
 std::string Download(const HubId& id) {
-  return fmt::format("download it with `inflight pull {}`, or give a directory", id.ToString());
+  return fmt::format(
+      "download it with `inflight pull {}` (or by --download of serve, run, chat, convert and "
+      "build), or give a directory",
+      id.ToString());
 }
 
 // The file that is meant, where the snapshot is of GGUF files.
@@ -150,11 +153,12 @@ Result<fs::path> FindGguf(const HubId& id, const fs::path& snapshot) {
   if (files.empty() && id.quant.empty()) return snapshot;
   std::vector<std::string>& there = files.empty() ? others : files;
   std::sort(there.begin(), there.end());
-  return NotFound(
+  const std::string message =
       fmt::format("{}: {} of the GGUF files of {} is meant: {}; {}", id.ToString(),
                   files.empty() ? "none" : "more than one", snapshot.string(),
                   there.empty() ? "there is none" : fmt::format("{}", fmt::join(there, ", ")),
-                  files.empty() ? Download(id) : "say which by :QUANT behind the name"));
+                  files.empty() ? Download(id) : "say which by :QUANT behind the name");
+  return files.empty() ? NotFound(message) : InvalidArgument(message);
 }
 
 // The commit that a branch or tag stands for; the revision itself where it is no such name.

@@ -62,7 +62,7 @@ std::filesystem::path ModelsFolder(const Environment& environment);
 // or where it is no hub id; for "org/name" or "org/name@revision" (a branch, a tag or a commit;
 // default: main) the snapshot in the cache, or the GGUF file in it where it is of one or a
 // quantisation is said; for "name" that of the models' folder, where it is there. kNotFound says
-// where it was looked for and how to download it.
+// where it was looked for and how to download it, kInvalidArgument that several are meant.
 Result<std::filesystem::path> ResolveModelDir(const std::filesystem::path& argument,
                                               const Environment& environment);
 Result<std::filesystem::path> ResolveModelDir(const std::filesystem::path& argument);

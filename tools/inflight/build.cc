@@ -40,6 +40,7 @@ struct Options {
   LoraOptions lora;
   ModelSizes sizes;
   std::optional<std::string> architecture;
+  bool download = false;
   bool report = false;
   std::filesystem::path report_text;
   std::optional<int> max_output_len;
@@ -57,6 +58,7 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "checkpoint_dir", [](Options& o) -> auto& { return o.build.checkpoint_dir; },
       "Checkpoint, or a Hugging Face model directory, or org/name in the hub's local cache.");
+  AddDownload(schema, [](Options& o) -> auto& { return o.download; });
   schema.Add(
       "output_dir", [](Options& o) -> auto& { return o.build.output_dir; },
       "Directory of the engine; engine_outputs where it is not given. It appears when it is "
@@ -293,11 +295,13 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   ASSIGN_OR_RETURN(build.limits.lora, options.lora.Limits(positionals));
   if (build.checkpoint_dir.empty() && SaysSizes(options)) return BuildFromSizes(options);
   if (build.checkpoint_dir.empty()) return UsageError(kUsage, "--checkpoint-dir is needed");
-  const auto checkpoint_dir = ModelDirectory(build.checkpoint_dir);
+  const auto checkpoint_dir = ModelDirectory(build.checkpoint_dir, {}, options.download);
   if (!checkpoint_dir.ok()) return checkpoint_dir.status().WithPrefix("--checkpoint-dir");
   build.checkpoint_dir = *checkpoint_dir;
-  if (object_store::IsAddress(build.tokenizer_dir.string())) {
-    ASSIGN_OR_RETURN(build.tokenizer_dir, ModelDirectory(build.tokenizer_dir));
+  if (!build.tokenizer_dir.empty()) {
+    auto tokenizer_dir = ModelDirectory(build.tokenizer_dir, {}, options.download);
+    if (!tokenizer_dir.ok()) return tokenizer_dir.status().WithPrefix("--tokenizer-dir");
+    build.tokenizer_dir = *std::move(tokenizer_dir);
   }
   RETURN_IF_ERROR(Combine(options));
   SetLogLevel(options.log_level);

@@ -33,6 +33,7 @@ struct Options {
   std::optional<int> moe_tp_mode;  // of 0.8 to 0.10
   std::string log_level = "info";
   bool force = false;
+  bool download = false;
 };
 
 void AddMedusa(config::Schema<Options>& schema) {
@@ -62,6 +63,7 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "model_dir", [](Options& o) -> auto& { return o.convert.model_dir; },
       "Hugging Face model directory, or org/name in the hub's local cache.");
+  AddDownload(schema, [](Options& o) -> auto& { return o.download; });
   schema.Add(
       "output_dir", [](Options& o) -> auto& { return o.convert.output_dir; },
       "Directory of the checkpoint. It appears when it is complete.");
@@ -148,12 +150,12 @@ Status Run(Options& options, std::span<const std::string> positionals) {
   RETURN_IF_ERROR(NoPositionals(kUsage, positionals));
   builder::ConvertOptions& convert = options.convert;
   if (convert.model_dir.empty()) return UsageError(kUsage, "--model-dir is needed");
-  const auto model_dir = ModelDirectory(convert.model_dir);
+  const auto model_dir = ModelDirectory(convert.model_dir, {}, options.download);
   if (!model_dir.ok()) return model_dir.status().WithPrefix("--model-dir");
   convert.model_dir = *model_dir;
   builder::MedusaOptions& medusa = convert.medusa;
   if (!medusa.dir.empty()) {
-    const auto medusa_dir = ModelDirectory(medusa.dir);
+    const auto medusa_dir = ModelDirectory(medusa.dir, {}, options.download);
     if (!medusa_dir.ok()) return medusa_dir.status().WithPrefix("--medusa-model-dir");
     medusa.dir = *medusa_dir;
   } else if (medusa.num_heads || medusa.num_layers || medusa.fixed_num_heads) {

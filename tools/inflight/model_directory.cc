@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "artifact/hub_cache.h"
+#include "hub/find_or_pull.h"
 #include "object_store/address.h"
 #include "object_store/fetch_model.h"
 #include "progress.h"
@@ -12,14 +13,22 @@
 namespace inflight::tool {
 
 Result<std::filesystem::path> ModelDirectory(const std::filesystem::path& argument,
-                                             object_store::Options options) {
-  if (!object_store::IsAddress(argument.string())) return artifact::ResolveModelDir(argument);
+                                             object_store::Options options, bool downloads) {
+  const bool is_address = object_store::IsAddress(argument.string());
+  if (!is_address && !downloads) return artifact::ResolveModelDir(argument);
   ProgressBar bar("download");
   std::mutex mutex;
-  options.progress = [&](uint64_t done, uint64_t all) {
+  const char* const what = is_address ? "objects" : "files";
+  const auto show = [&](uint64_t done, uint64_t all) {
     const std::lock_guard lock(mutex);
-    bar.Update(static_cast<double>(done) / static_cast<double>(all), "objects");
+    bar.Update(static_cast<double>(done) / static_cast<double>(all), what);
   };
+  if (!is_address) {
+    hub::HubOptions hub;
+    hub.progress = show;
+    return hub::FindOrPull(argument, hub);
+  }
+  options.progress = show;
   return object_store::FetchModel(argument.string(), options);
 }
 

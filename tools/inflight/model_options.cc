@@ -2,7 +2,6 @@
 #include "model_options.h"
 
 #include "base/status_macros.h"
-#include "model_directory.h"
 #include "progress.h"
 
 namespace inflight::tool {
@@ -22,9 +21,22 @@ Result<OpenOptions> ModelOptions::ToOpenOptions() const {
   return open;
 }
 
+namespace {
+
+// The directory of the model, and in `open` that of the one that drafts for it.
+Result<std::filesystem::path> FindModels(const std::filesystem::path& dir,
+                                         const ModelOptions& options, OpenOptions& open) {
+  if (!open.draft_model.empty()) {
+    ASSIGN_OR_RETURN(open.draft_model, ModelDirectory(open.draft_model, {}, options.download));
+  }
+  return ModelDirectory(dir, {}, options.download);
+}
+
+}  // namespace
+
 Result<OpenedModel> OpenModel(const std::filesystem::path& dir, const ModelOptions& options) {
   ASSIGN_OR_RETURN(OpenOptions open, options.ToOpenOptions());
-  ASSIGN_OR_RETURN(const std::filesystem::path local, ModelDirectory(dir));
+  ASSIGN_OR_RETURN(const std::filesystem::path local, FindModels(dir, options, open));
   ProgressBar bar("load");
   open.progress = [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); };
   return Open(local, open);
@@ -32,7 +44,7 @@ Result<OpenedModel> OpenModel(const std::filesystem::path& dir, const ModelOptio
 
 Result<loader::Loaded> LoadModel(const std::filesystem::path& dir, const ModelOptions& options) {
   ASSIGN_OR_RETURN(OpenOptions open, options.ToOpenOptions());
-  ASSIGN_OR_RETURN(const std::filesystem::path local, ModelDirectory(dir));
+  ASSIGN_OR_RETURN(const std::filesystem::path local, FindModels(dir, options, open));
   ProgressBar bar("load");
   open.progress = [&bar](double fraction, std::string_view what) { bar.Update(fraction, what); };
   return loader::Load(local, open);

@@ -10,6 +10,7 @@
 #include "expert_rank_options.h"
 #include "inflight/open.h"
 #include "loader/loader.h"
+#include "model_directory.h"
 #include "quantization_options.h"
 
 namespace inflight::tool {
@@ -21,6 +22,7 @@ struct ModelOptions {
   std::optional<int> num_threads;
   std::string ops;
   std::filesystem::path draft_model;
+  bool download = false;
   std::optional<int> tensor_parallel_size;
   std::optional<int> pipeline_parallel_size;
   std::optional<int> moe_ep_size;
@@ -140,6 +142,7 @@ void AddSpeculation(config::Schema<Options>& schema, const Field& field,
 // Declares those of `run` and `chat` in `schema`; `field` finds them in Options.
 template <typename Options, typename Field>
 void AddEngineOptions(config::Schema<Options>& schema, const Field& field) {
+  AddDownload(schema, [field](Options& o) -> auto& { return field(o).download; });
   AddDevice(schema, [field](Options& o) -> auto& { return field(o).device; });
   AddDType(
       schema, [field](Options& o) -> auto& { return field(o).dtype; }, kComputedIn);

@@ -24,6 +24,7 @@
 #include "commands.h"
 #include "doctor/findings.h"
 #include "front_ends.h"
+#include "hub/find_or_pull.h"
 #include "launched_rank.h"
 #include "load_until_signal.h"
 #include "model_directory.h"
@@ -314,13 +315,21 @@ Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   if (!options.model.empty()) arguments.push_back(options.model);
   for (const std::string& argument : arguments) {
     ASSIGN_OR_RETURN(const std::filesystem::path dir,
-                     ModelDirectory(argument, options.server.remote));
+                     ModelDirectory(argument, options.server.remote, options.download));
     options.server.model_dirs.push_back(dir.string());
     options.model_arguments.push_back(argument);
   }
   // Before the sandbox, from which the names of the hub's cache cannot be read.
   std::filesystem::path& draft = options.server.open.draft_model;
-  if (auto dir = artifact::ResolveModelDir(draft); dir.ok() && !draft.empty()) draft = *dir;
+  if (options.download && !draft.empty()) {
+    ASSIGN_OR_RETURN(draft, ModelDirectory(draft, {}, /*downloads=*/true));
+  } else if (auto dir = artifact::ResolveModelDir(draft); dir.ok() && !draft.empty()) {
+    draft = *dir;
+  }
+  if (options.download)  // of those that a repository's files name
+    options.server.find_model = [](const std::filesystem::path& named) {
+      return hub::FindOrPull(named, {});
+    };
   AddVertexAiStorage(options);
   if (options.server.model_dirs.empty() && options.server.model_repositories.empty())
     return UsageError(kUsage, "a model directory or --model-repository is needed");

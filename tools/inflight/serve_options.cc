@@ -27,6 +27,7 @@ void AddModels(Schema& schema) {
       "model", [](ServeOptions& o) -> auto& { return o.model; },
       "DIR, as an option: a model's directory, a GGUF file, or ORG/NAME of the hub.");
   schema.Alias("-m", "model");
+  AddDownload(schema, [](ServeOptions& o) -> auto& { return o.download; });
   schema.Add(
       "model_repository", [](ServeOptions& o) -> auto& { return o.server.model_repositories; },
       "Model repository of Triton's layout: a folder, or an address s3://, gs:// or as://.");
@@ -98,8 +99,7 @@ void AddKvEvents(Schema& schema) {
   schema.Add(
       "kv_events_endpoint",
       [](ServeOptions& o) -> auto& { return o.server.open.executor.kv_events.endpoint; },
-      "Tell prefix-aware routers over ZeroMQ which blocks are held: the address of a PUB socket, "
-      "as "
+      "Tell prefix-aware routers over ZeroMQ which blocks are held: address of a PUB socket, as "
       "tcp://127.0.0.1:5557. Subscribers see the tokens of prompts. {model} is the model's name.");
   schema.Add(
       "kv_events_replay_endpoint",

@@ -95,6 +95,7 @@ struct ServeOptions {
   http_listener::ListenerOptions openai{.name = "OpenAI", .address = kThisMachine};
   std::vector<std::string> served_model_name;
   std::string model;                         // DIR as an option
+  bool download = false;                     // what is named ORG/NAME and is not here
   std::vector<std::string> model_arguments;  // as the command line has them
 
   std::string shadow_of;  // empty: of none

@@ -3,6 +3,8 @@
 // own.
 #pragma once
 
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +42,10 @@ struct ServerOptions {
                                         // under the four models' names
   std::vector<std::string> model_repositories;  // folders, or addresses of object stores
   object_store::Options remote;                 // how those are read
-  bool model_namespacing = false;               // each of them is a namespace (repositories.h)
+  // The directory of a model or tokenizer that a repository's file names; empty:
+  // artifact::ResolveModelDir. Threads: any, one at a time for each repository.
+  std::function<Result<std::filesystem::path>(const std::filesystem::path& named)> find_model;
+  bool model_namespacing = false;  // each of them is a namespace (repositories.h)
   ControlMode control_mode = ControlMode::kNone;
   std::vector<std::string> load_models;  // at start, in mode explicit; "*" = all
   int poll_secs = 15;

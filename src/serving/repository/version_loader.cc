@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "artifact/hub_cache.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -76,6 +77,12 @@ Result<fs::path> VersionLoader::Fetch(const fs::path& path, std::string_view fie
   auto fetched = object_store::FetchModel(path.string(), options_.remote);
   if (!fetched.ok()) return fetched.status().WithPrefix(field);
   return fetched;
+}
+
+Result<fs::path> VersionLoader::FindModelDir(const fs::path& named) const {
+  if (!options_.find_model) return artifact::ResolveModelDir(named);
+  const Unlocked unlocked(mutex_);
+  return options_.find_model(named);
 }
 
 Status VersionLoader::CheckInstances(const ModelConfig& config) const {

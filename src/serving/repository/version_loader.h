@@ -66,6 +66,8 @@ class VersionLoader {
   // A path that a model's file names, or the local copy of an address in an object store.
   Result<std::filesystem::path> Fetch(const std::filesystem::path& path,
                                       std::string_view field) const;
+  // A directory that a model's file names, or where a model of the hub is.
+  Result<std::filesystem::path> FindModelDir(const std::filesystem::path& named) const;
   Result<std::shared_ptr<Model>> LoadVersion(const Candidate& candidate, const std::string& version,
                                              contract::KeyReport& keys);
   Result<std::shared_ptr<Model>> LoadLlm(const Candidate& candidate, const std::string& version,

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "artifact/hub_cache.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "serving/configuration/generated_config.h"
@@ -42,7 +41,7 @@ Result<fs::path> VersionLoader::LlmApiModelDir(const Candidate& candidate,
                                                const std::string& model) const {
   if (candidate.files != nullptr) return FindBeneath(candidate.dir, "directory", model, "model");
   ASSIGN_OR_RETURN(const fs::path named, Fetch(ResolvePath(model, candidate.dir), "model"));
-  return artifact::ResolveModelDir(named);
+  return FindModelDir(named);
 }
 
 Result<std::shared_ptr<Model>> VersionLoader::LoadLlmApi(const Candidate& candidate,

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "artifact/hub_cache.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "contract/text_parameters.h"
@@ -74,7 +73,7 @@ Result<fs::path> VersionLoader::FindTokenizerDir(const Candidate& candidate,
   if (!named.empty()) {
     ASSIGN_OR_RETURN(const fs::path resolved, ResolveNamed(candidate, "tokenizer_dir", named));
     ASSIGN_OR_RETURN(const fs::path path, Fetch(resolved, "tokenizer_dir"));
-    auto place = artifact::ResolveModelDir(path);
+    auto place = FindModelDir(path);
     if (!place.ok()) return place.status().WithPrefix("tokenizer_dir");
     return FindTokenizer(*place);
   }
