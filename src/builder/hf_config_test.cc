@@ -179,6 +179,63 @@ TEST(HfConfig, ReadsQwen2) {
   EXPECT_EQ(WindowOf(Parse(config)->config, 0), 32768);
 }
 
+// The published config.json of deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B: a Qwen2 that says of
+// windows what it does not use.
+TEST(HfConfig, ReadsDeepSeeksDistillationOfQwen) {
+  const auto hf = Parse({{"architectures", {"Qwen2ForCausalLM"}},
+                         {"attention_dropout", 0.0},
+                         {"bos_token_id", 151643},
+                         {"eos_token_id", 151643},
+                         {"hidden_act", "silu"},
+                         {"hidden_size", 1536},
+                         {"initializer_range", 0.02},
+                         {"intermediate_size", 8960},
+                         {"max_position_embeddings", 131072},
+                         {"max_window_layers", 21},
+                         {"model_type", "qwen2"},
+                         {"num_attention_heads", 12},
+                         {"num_hidden_layers", 28},
+                         {"num_key_value_heads", 2},
+                         {"rms_norm_eps", 1e-06},
+                         {"rope_theta", 10000},
+                         {"sliding_window", 4096},
+                         {"tie_word_embeddings", false},
+                         {"torch_dtype", "bfloat16"},
+                         {"transformers_version", "4.44.0"},
+                         {"use_cache", true},
+                         {"use_mrope", false},
+                         {"use_sliding_window", false},
+                         {"vocab_size", 151936}});
+  ASSERT_TRUE(hf.ok()) << hf.status().ToString();
+  const model::ModelConfig& m = hf->config;
+  EXPECT_EQ(hf->dtype, DType::kBF16);
+  EXPECT_TRUE(m.qkv_bias);
+  EXPECT_FALSE(m.tied_embeddings || m.dense_bias || m.qk_norm);
+  EXPECT_EQ(m.head_dim, 128);
+  EXPECT_EQ(m.rope_theta, 10000.0);
+  EXPECT_EQ(m.sliding_window, 0);
+  EXPECT_EQ(m.max_position_embeddings, 131072);
+  EXPECT_THAT(m.end_ids, ElementsAre(151643));
+}
+
+// That of deepseek-ai/DeepSeek-R1-Distill-Llama-8B: Llama 3.1 with an end of its own.
+TEST(HfConfig, ReadsDeepSeeksDistillationOfLlama) {
+  json config = OldLlama();
+  config.update({{"eos_token_id", 128001},
+                 {"hidden_size", 4096},
+                 {"intermediate_size", 14336},
+                 {"num_hidden_layers", 32},
+                 {"tie_word_embeddings", false}});
+  config["rope_scaling"]["factor"] = 8.0;
+  const auto hf = Parse(config);
+  ASSERT_TRUE(hf.ok()) << hf.status().ToString();
+  EXPECT_EQ(hf->config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(hf->config.rope_scaling.kind, model::RopeScaling::Kind::kLlama3);
+  EXPECT_EQ(hf->config.rope_scaling.factor, 8.0);
+  EXPECT_FALSE(hf->config.tied_embeddings);
+  EXPECT_THAT(hf->config.end_ids, ElementsAre(128001));
+}
+
 // The published config.json of Qwen/Qwen3-0.6B.
 TEST(HfConfig, ReadsQwen3) {
   const auto hf = Parse({{"architectures", {"Qwen3ForCausalLM"}},

@@ -2,6 +2,7 @@
 #include "tokenizer/load_gguf.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <string>
@@ -25,64 +26,70 @@ std::string Key(std::string_view name) {
   return std::string(gguf::kTokenizerKeys) + std::string(name);
 }
 
-// How texts are cut into words before merging, as the tokenizer.json of the models says that the
-// name is of; a pattern finds the words, and what lies between them are words too.
+// How texts are cut into words before merging, as llama.cpp cuts them under the name: each pattern
+// in turn cuts the pieces that those before it left into what it finds and what lies between. NFC
+// comes before, where the tokenizer.json of the models has it.
 struct WordRule {
   std::string_view name;
-  std::string_view pattern;  // empty: GPT-2's
-  bool splits_digits = false;
-  bool ignores_merges = false;  // a word that is a token is that token
+  std::array<std::string_view, 6> patterns;  // empty: no more
+  bool ignores_merges = false;               // a word that is a token is that token
   bool is_nfc = false;
   bool adds_bos = false;  // where add_bos_token is absent
 };
 
+constexpr std::array<std::string_view, 6> kDeepSeekLlmPatterns = {
+    kNewlinePattern,    kCasedLettersPattern, kAsciiAndWidePunctuationPattern,
+    kLastBlanksPattern, kAsianLettersPattern, kDigitsPattern};
+
 constexpr WordRule kWordRules[] = {
-    {.name = "gpt-2", .pattern = ""},
-    {.name = "mpt", .pattern = ""},
-    {.name = "olmo", .pattern = "", .is_nfc = true},
-    {.name = "llama-bpe", .pattern = kLlama3Pattern, .ignores_merges = true, .adds_bos = true},
-    {.name = "llama3", .pattern = kLlama3Pattern, .ignores_merges = true, .adds_bos = true},
-    {.name = "llama-v3", .pattern = kLlama3Pattern, .ignores_merges = true, .adds_bos = true},
-    {.name = "smaug-bpe", .pattern = kLlama3Pattern},
-    {.name = "dbrx", .pattern = kLlama3Pattern},
-    {.name = "qwen2", .pattern = kQwen2Pattern, .is_nfc = true},
-    {.name = "tekken", .pattern = kTekkenPattern, .ignores_merges = true, .adds_bos = true},
-    {.name = "gpt-4o", .pattern = kO200kPattern},
-    {.name = "smollm", .pattern = "", .splits_digits = true},
-    {.name = "starcoder", .pattern = "", .splits_digits = true},
-    {.name = "refact", .pattern = "", .splits_digits = true},
+    {.name = "default",
+     .patterns = {kSymbolsPattern, kGpt2Pattern, kDigitsPattern, kThreeDigitsPattern}},
+    {.name = "gpt-2", .patterns = {kGpt2Pattern}},
+    {.name = "mpt", .patterns = {kGpt2Pattern}},
+    {.name = "olmo", .patterns = {kGpt2Pattern}, .is_nfc = true},
+    {.name = "llama-bpe", .patterns = {kLlama3Pattern}, .ignores_merges = true, .adds_bos = true},
+    {.name = "llama3", .patterns = {kLlama3Pattern}, .ignores_merges = true, .adds_bos = true},
+    {.name = "llama-v3", .patterns = {kLlama3Pattern}, .ignores_merges = true, .adds_bos = true},
+    {.name = "falcon3", .patterns = {kLlama3Pattern}, .ignores_merges = true, .adds_bos = true},
+    {.name = "smaug-bpe", .patterns = {kLlama3Pattern}},
+    {.name = "dbrx", .patterns = {kLlama3Pattern}},
+    {.name = "qwen2", .patterns = {kQwen2Pattern}, .is_nfc = true},
+    {.name = "deepseek-r1-qwen", .patterns = {kQwen2Pattern}, .is_nfc = true},
+    {.name = "deepseek-llm", .patterns = kDeepSeekLlmPatterns},
+    {.name = "deepseek-coder",
+     .patterns = {kNewlinePattern, kLettersPattern, kPunctuationPattern, kAsianLettersPattern,
+                  kDigitPattern}},
+    {.name = "falcon", .patterns = {kFalconSymbolsPattern, kGpt2Pattern, kThreeDigitsPattern}},
+    {.name = "tekken", .patterns = {kTekkenPattern}, .ignores_merges = true, .adds_bos = true},
+    {.name = "gpt-4o", .patterns = {kO200kPattern}},
+    {.name = "smollm", .patterns = {kDigitPattern, kGpt2Pattern}},
+    {.name = "starcoder", .patterns = {kDigitPattern, kGpt2Pattern}},
+    {.name = "refact", .patterns = {kDigitPattern, kGpt2Pattern}},
 };
 
 Result<WordRule> WordRuleOf(const Metadata& metadata) {
   ASSIGN_OR_RETURN(const auto name, metadata.Text(Key("pre")));
-  const auto* kind = std::ranges::find(kWordRules, name.value_or(""), &WordRule::name);
+  // Files from before the key was have none.
+  const auto* kind = std::ranges::find(kWordRules, name.value_or("default"), &WordRule::name);
   if (kind != std::end(kWordRules)) return *kind;
   std::string known;
   for (const WordRule& one : kWordRules)
     known += (known.empty() ? "" : ", ") + std::string(one.name);
-  return Unimplemented(
-      metadata.where() + ": " + Key("pre") + ": " +
-      (name ? "got " + gguf::Describe(*metadata.Find(Key("pre"))) : std::string("is missing")) +
-      ", supported are " + known);
+  return Unimplemented(metadata.where() + ": " + Key("pre") + ": got " +
+                       gguf::Describe(*metadata.Find(Key("pre"))) + ", supported are " + known);
 }
 
 Result<std::vector<PreTokenizerStep>> StepsOf(const WordRule& kind) {
   using Kind = PreTokenizerStep::Kind;
   std::vector<PreTokenizerStep> steps;
-  if (kind.splits_digits) {
-    ASSIGN_OR_RETURN(auto digit, SplitPattern::Regex("\\p{N}"));
-    steps.push_back(
-        {.kind = Kind::kSplit, .pattern = std::move(digit), .behavior = SplitBehavior::kIsolated});
-  }
-  if (!kind.pattern.empty()) {
-    ASSIGN_OR_RETURN(auto pattern, SplitPattern::Regex(std::string(kind.pattern)));
+  for (const std::string_view regex : kind.patterns) {
+    if (regex.empty()) break;
+    ASSIGN_OR_RETURN(auto pattern, SplitPattern::Regex(regex));
     steps.push_back({.kind = Kind::kSplit,
                      .pattern = std::move(pattern),
                      .behavior = SplitBehavior::kIsolated});
   }
-  PreTokenizerStep bytes{.kind = Kind::kByteLevel};
-  if (kind.pattern.empty()) bytes.pattern = SplitPattern::Gpt2();
-  steps.push_back(std::move(bytes));
+  steps.push_back({.kind = Kind::kByteLevel});
   return steps;
 }
 

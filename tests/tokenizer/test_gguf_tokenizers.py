@@ -25,8 +25,24 @@ ADDED = ["<|begin|>", "<|end|>", "<|end|>x", "<left>", "two words"]
 INSERTS = recipes.INSERTS
 
 
-def byte_level(pattern, ignore_merges=False, normalizer=None, digits=False, bos=False):
-    """A trained tokenizer of the family, with added tokens that take none of the blanks around them."""
+# DeepSeek LLM: letters of scripts that have two cases, as its tokenizer.json lists them.
+CASED = (
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1f7d"
+    "ᾀ-ᾴᾶ-ᾼ\u1fbeῂ-ῄῆ-ῌῐ-\u1fd3ῖ-\u1fdbῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212a-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇ"
+    "Ꞌ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+)
+ASIAN = "[一-龥ࠀ-一가-\ud7ff]+"
+DEEPSEEK_LLM = [r"[\r\n]", rf"\s?[{CASED}]+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", ASIAN, r"\p{N}+"]
+DEEPSEEK_CODER = [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", ASIAN, r"\p{N}"]
+# Falcon, and files without a name: GPT-2's pattern among others, without its last part.
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+FALCON = [r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"]
+DEFAULT = [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]
+
+
+def byte_level(pattern, ignore_merges=False, normalizer=None, digits=False, bos=False, cuts=()):
+    """A trained tokenizer of the family, with added tokens that take none of the blanks around them. Under `cuts` its
+    texts are cut by each of these patterns in turn."""
     data = json.loads(recipes._byte_level(pattern, added=False, bos=bos).to_str())
     data["model"]["ignore_merges"] = ignore_merges
     tokenizer = Tokenizer.from_str(json.dumps(data))
@@ -36,14 +52,28 @@ def byte_level(pattern, ignore_merges=False, normalizer=None, digits=False, bos=
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Split(Regex(r"\p{N}"), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
+    if cuts:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                *(pre_tokenizers.Split(Regex(cut), "isolated") for cut in cuts),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
     for text in ADDED:
         added = recipes.AddedToken(text, special=text.startswith("<|"), normalized=False)
         (tokenizer.add_special_tokens if added.special else tokenizer.add_tokens)([added])
     return tokenizer
 
 
-# tokenizer.ggml.pre -> the tokenizer that it stands for
+# tokenizer.ggml.pre, if any -> the tokenizer that it stands for
 KINDS = {
+    "": lambda: byte_level(None, cuts=DEFAULT),
+    "default": lambda: byte_level(None, cuts=DEFAULT),
+    "deepseek-coder": lambda: byte_level(None, cuts=DEEPSEEK_CODER),
+    "deepseek-llm": lambda: byte_level(None, cuts=DEEPSEEK_LLM),
+    "deepseek-r1-qwen": lambda: byte_level(recipes.QWEN2, normalizer=normalizers.NFC()),
+    "falcon": lambda: byte_level(None, cuts=FALCON),
+    "falcon3": lambda: byte_level(recipes.LLAMA3, ignore_merges=True, bos=True),
     "gpt-2": lambda: byte_level(None),
     "llama-bpe": lambda: byte_level(recipes.LLAMA3, ignore_merges=True, bos=True),
     "olmo": lambda: byte_level(None, normalizer=normalizers.NFC()),
@@ -72,7 +102,8 @@ def add_byte_level(pre, tokenizer, writer):
     tokens = [tokenizer.id_to_token(i) for i in range(size)]
     types = [(CONTROL if added[i]["special"] else USER_DEFINED) if i in added else NORMAL for i in range(size)]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
+    if pre:
+        writer.add_tokenizer_pre(pre)
     writer.add_token_list([*tokens, "[PAD7]"])
     writer.add_token_types([*types, gguf.TokenType.UNUSED])
     writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in data["model"]["merges"]])
@@ -99,6 +130,20 @@ def test_byte_level_ids_are_those_of_the_package(byte_level_pair):
             text = "".join(c for c in text if c.isascii() or recipes.normalizers.NFC().normalize_str(c) == c)
         for special in (False, True):
             assert driver.encode(text, special) == oracle.encode(text, add_special_tokens=special).ids, ascii(text[:200])
+
+
+# Texts in which the patterns of the names above find different words.
+CUT_TEXTS = [
+    "a1234567 12  345,678", "x=`y`;$z+=1", "(`a`) `", "été Ωmega ΩK ﬁ ꞌx 𐐀𐑏", "你好，世界。 안녕 한글 かな", "ࠀ ऄ ა ᲐᲑ",
+    "1234你5678 ½²³ ①②③", "a\r\n\n  b \t c   ", "  \n  ", "‘quoted’ “text” ！？　。", "don't we'll I'M", "٣٤٥٦ 12٣",
+]  # fmt: skip
+
+
+def test_words_are_cut_as_the_package_cuts_them(byte_level_pair):
+    oracle, driver = byte_level_pair
+    for text in CUT_TEXTS:
+        if oracle.normalizer is None or oracle.normalizer.normalize_str(text) == text:
+            assert driver.encode(text) == oracle.encode(text, add_special_tokens=False).ids, text
 
 
 def test_byte_level_texts_are_those_of_the_package(byte_level_pair):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ids and texts equal those of the `tokenizers` package, for every recipe and a varied corpus."""
 
+import json
 import random
 import re
 import unicodedata
@@ -9,6 +10,7 @@ import model_recipes
 import pytest
 import recipes
 from texts import SAMPLES, long_texts, random_texts
+from tokenizers import AddedToken, normalizers, processors
 
 RECIPES = recipes.RECIPES | model_recipes.MODEL_RECIPES
 INSERTS = recipes.INSERTS + model_recipes.INSERTS
@@ -113,3 +115,44 @@ def test_chunks_of_any_size_concatenate_to_the_text(pair, skip_special_tokens):
     for i, ids in enumerate([oracle.encode(text).ids for text in texts] + random_ids(oracle, seed=6, count=100)):
         pieces = driver.detokenize(chunked(ids, seed=i), skip_special_tokens)
         assert "".join(pieces) == oracle.decode(ids, skip_special_tokens=skip_special_tokens), ids
+
+
+# The files of DeepSeek-R1's distillations of Qwen and of Llama: Qwen2's or Llama 3's words, special tokens of DeepSeek's
+# own, some of them not special, and a class that is named after Llama's first tokenizer.
+R1_SPECIAL = ["<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜begin▁of▁sentence｜>", "<|EOT|>", "<｜▁pad▁｜>"]
+R1_PLAIN = ["<think>", "</think>", "<tool_call>"]
+
+
+def r1_token(text):
+    return {"__type": "AddedToken", "content": text, "lstrip": False, "normalized": True, "rstrip": False, "single_word": False}
+
+
+@pytest.mark.parametrize("words", [recipes.QWEN2, recipes.LLAMA3], ids=["qwen", "llama"])
+def test_the_files_of_deepseek_r1_distillations_open(words, driver, tmp_path):
+    oracle = recipes._byte_level(words, added=False, normalizer=normalizers.NFC() if words == recipes.QWEN2 else None)
+    oracle.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in R1_SPECIAL])
+    oracle.add_tokens([AddedToken(text, normalized=False, special=False) for text in R1_PLAIN])
+    begin, end = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
+    oracle.post_processor = processors.TemplateProcessing(
+        single=[begin, "$A"], pair=[begin, "$A", begin, "$B:1"], special_tokens=[(begin, oracle.token_to_id(begin))]
+    )
+    oracle.save(str(tmp_path / "tokenizer.json"))
+    config = {
+        "add_bos_token": True, "add_eos_token": False, "bos_token": r1_token(begin), "eos_token": r1_token(end),
+        "pad_token": r1_token(end), "unk_token": None, "clean_up_tokenization_spaces": False, "legacy": True,
+        "model_max_length": 16384, "sp_model_kwargs": {}, "tokenizer_class": "LlamaTokenizerFast",
+    }  # fmt: skip
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    reply = driver.load(tmp_path)
+    assert reply["bos_id"] == oracle.token_to_id(begin)
+    assert reply["eos_id"] == reply["pad_id"] == oracle.token_to_id(end)
+    inserts = R1_SPECIAL + R1_PLAIN
+    question = f"{begin}<｜User｜>What is 12 + 34?<｜Assistant｜><think>\nIt is 46.\n</think>\n\n46{end}"
+    for text in [question, *SAMPLES, *random_texts(seed=7, count=60, inserts=inserts)]:
+        for special in (False, True):
+            assert_same_ids(oracle, driver, text, special)
+        ids = oracle.encode(text).ids
+        for skip in (False, True):
+            assert driver.decode(ids, skip) == oracle.decode(ids, skip_special_tokens=skip)
+    thought = oracle.encode(question).ids
+    assert "<think>" in driver.decode(thought, True) and "｜" not in driver.decode(thought, True)
