@@ -44,6 +44,9 @@ class ChatTemplate {
 
   // The template itself, as its file has it.
   std::string_view source() const;
+  // Where it is from: the name of the file, "tokenizer_config.json", or that of a family's
+  // template.
+  std::string_view origin() const;
 
   // By variables of the caller: a JSON object such as {"messages": [...], "tools": [...],
   // "add_generation_prompt": true}. Names of special tokens (bos_token, eos_token, ...) have the

@@ -65,6 +65,10 @@ class Tokenizer {
   // number: unknown characters that are dropped or share an id, blanks or accents that are dropped.
   virtual std::optional<size_t> MaxBytesPerToken() const = 0;
 
+  virtual std::string_view kind() const = 0;  // "BPE", "Unigram", "WordPiece" or "WordLevel"
+  // What Load read: "tokenizer.json", "vocab.json and merges.txt", "tokenizer.model", ...; empty of
+  // the others.
+  virtual std::string_view origin() const = 0;
   virtual int vocab_size() const = 0;  // largest id + 1
   virtual std::optional<TokenId> TokenToId(std::string_view token) const = 0;
   virtual std::string_view IdToToken(TokenId id) const = 0;  // empty if there is none

@@ -118,6 +118,7 @@ using chat_template::Variables;
 
 struct ChatTemplate::Parts {
   std::string text;
+  std::string origin;
   Template source;
   Variables special_tokens;
 };
@@ -161,13 +162,15 @@ Result<ChatTemplate> ChatTemplate::Load(const std::filesystem::path& model_dir,
                     model_dir.string()));
   Result<Template> parsed = Template::Parse(*source.text);
   if (!parsed.ok()) return parsed.status().WithPrefix(path.string() + ": chat template");
-  return ChatTemplate(std::make_shared<const Parts>(*std::move(source.text), *std::move(parsed),
+  return ChatTemplate(std::make_shared<const Parts>(*std::move(source.text),
+                                                    path.filename().string(), *std::move(parsed),
                                                     std::move(source.special_tokens)));
 }
 
 std::string ChatTemplate::Names() { return chat_template::TemplateNames(); }
 
 std::string_view ChatTemplate::source() const { return parts_->text; }
+std::string_view ChatTemplate::origin() const { return parts_->origin; }
 
 Result<std::string> ChatTemplate::Render(std::span<const ChatMessage> messages) const {
   std::vector<Value> turns;

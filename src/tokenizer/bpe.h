@@ -101,6 +101,7 @@ class BpeModel final : public Model {
   }
   void Encode(std::string_view piece, ModelScratch& scratch,
               std::vector<TokenId>& out) const override;
+  std::string_view kind() const override { return "BPE"; }
   bool CoversAll() const override;
 
  private:

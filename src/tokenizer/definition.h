@@ -25,6 +25,7 @@ struct TemplatePart {
 };
 
 struct Definition {
+  std::string origin;  // the file it was read from, a path in the model's directory; or empty
   std::shared_ptr<const Model> model;
   AddedTokens added;
   Normalizer normalizer;

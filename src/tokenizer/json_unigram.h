@@ -39,6 +39,7 @@ class JsonUnigramModel final : public Model {
   // Sets unk_missing where a character has no piece and there is no unknown id.
   void Encode(std::string_view piece, ModelScratch& scratch,
               std::vector<TokenId>& out) const override;
+  std::string_view kind() const override { return "Unigram"; }
   bool CoversAll() const override { return has_all_bytes_; }
 
  private:

@@ -26,6 +26,7 @@ class Model {
  public:
   virtual ~Model() = default;
 
+  virtual std::string_view kind() const = 0;  // as tokenizer.json calls it: "BPE", "Unigram"
   const Vocab& vocab() const { return vocab_; }
   // For calls of this model alone.
   virtual std::unique_ptr<ModelScratch> NewScratch() const = 0;

@@ -26,6 +26,7 @@ class SentencePieceBpe final : public Model {
   std::unique_ptr<ModelScratch> NewScratch() const override;
   void Encode(std::string_view piece, ModelScratch& scratch,
               std::vector<TokenId>& out) const override;
+  std::string_view kind() const override { return "BPE"; }
   bool CoversAll() const override { return unknown_.has_bytes(); }
 
  private:

@@ -95,20 +95,28 @@ Result<Definition> LoadVocabularyFile(const Path& dir, const Path& name, const C
   return has_ranks ? LoadTiktoken(dir, name, files) : LoadSentencePiece(dir, name.string(), files);
 }
 
+// `definition` with the file that it was read from.
+Result<Definition> From(std::string origin, Result<Definition> definition) {
+  if (definition.ok()) definition->origin = std::move(origin);
+  return definition;
+}
+
 Result<Definition> LoadDefinition(const Path& dir, const ConfigFiles& files) {
   const Path tokenizer_json = dir / "tokenizer.json";
   if (FileExists(tokenizer_json)) {
     ASSIGN_OR_RETURN(const std::string json, ReadFile(tokenizer_json, kMaxFileBytes));
     auto definition = ReadTokenizerJson(json);
     if (!definition.ok()) return definition.status().WithPrefix(tokenizer_json.string());
-    return definition;
+    return From("tokenizer.json", std::move(definition));
   }
   if (FileExists(dir / "vocab.json") && FileExists(dir / "merges.txt")) {
-    return LoadVocabAndMerges(dir, files);
+    return From("vocab.json and merges.txt", LoadVocabAndMerges(dir, files));
   }
   ASSIGN_OR_RETURN(const Path vocabulary, VocabularyFileOf(dir));
-  if (!vocabulary.empty()) return LoadVocabularyFile(dir, vocabulary, files);
-  if (const Path file = gguf::TokenizerFileOf(dir); !file.empty()) return LoadGguf(file);
+  if (!vocabulary.empty())
+    return From(vocabulary.string(), LoadVocabularyFile(dir, vocabulary, files));
+  if (const Path file = gguf::TokenizerFileOf(dir); !file.empty())
+    return From(file.filename().string(), LoadGguf(file));
   return NotFound(dir.string() +
                   ": has no tokenizer (looked for tokenizer.json, vocab.json with merges.txt, "
                   "tokenizer.model, spiece.model, *.tiktoken, tiktoken/tokenizer.model, "

@@ -29,6 +29,8 @@ class TokenizerImpl final : public Tokenizer {
   std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
   std::string TokenBytes(TokenId id) const override;
   std::optional<size_t> MaxBytesPerToken() const override;
+  std::string_view kind() const override { return definition_.model->kind(); }
+  std::string_view origin() const override { return definition_.origin; }
   int vocab_size() const override { return vocab_size_; }
   std::optional<TokenId> TokenToId(std::string_view token) const override;
   std::string_view IdToToken(TokenId id) const override;

@@ -24,6 +24,7 @@ class UnigramModel final : public Model {
   }
   void Encode(std::string_view piece, ModelScratch& scratch,
               std::vector<TokenId>& out) const override;
+  std::string_view kind() const override { return "Unigram"; }
   bool CoversAll() const override { return unknown_.has_bytes(); }
 
  private:

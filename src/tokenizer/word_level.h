@@ -34,6 +34,7 @@ class WordLevelModel final : public Model {
       scratch.unk_missing = true;
     }
   }
+  std::string_view kind() const override { return "WordLevel"; }
   bool CoversAll() const override { return false; }
 
  private:

@@ -32,6 +32,7 @@ class WordPieceModel final : public Model {
   // Sets unk_missing where a word is unknown and unk_token is not in the vocabulary.
   void Encode(std::string_view piece, ModelScratch& scratch,
               std::vector<TokenId>& out) const override;
+  std::string_view kind() const override { return "WordPiece"; }
   bool CoversAll() const override { return false; }
 
  private:

@@ -55,6 +55,15 @@ config::Schema<Options> MakeSchema() {
       "max_num_tokens", [](Options& o) -> auto& { return o.executor.max_num_tokens; },
       "Plan for so many tokens in a step.", config::AtLeast(1));
   schema.Add(
+      "max_seq_len", [](Options& o) -> auto& { return o.executor.max_seq_len; },
+      "Plan for sequences of so many tokens, and show what the weights and one of them take in "
+      "each "
+      "type; at most the model's.",
+      config::AtLeast(1));
+  schema.Alias("max_model_len", "max_seq_len");
+  schema.Alias("ctx_size", "max_seq_len");
+  schema.Alias("ctx", "max_seq_len");
+  schema.Add(
       "max_kv_tokens", [](Options& o) -> auto& { return o.executor.max_kv_tokens; },
       "Cap on tokens in the KV cache.", config::AtLeast(1));
   schema.Add(
@@ -98,11 +107,16 @@ Status InspectModel(const fs::path& dir, OpenOptions options, const Options& ask
   open.ranks = {};  // the whole model
   ASSIGN_OR_RETURN(builder::Description description,
                    has_weights ? builder::Describe(dir, open) : builder::DescribeConfig(dir, open));
+  const std::optional<int> max_seq_len = options.executor.max_seq_len;
+  if (max_seq_len && *max_seq_len > description.config.max_position_embeddings)
+    return InvalidArgument(fmt::format(
+        "--max-seq-len: got {}, the model has at most {} positions (give no more than those)",
+        *max_seq_len, description.config.max_position_embeddings));
   const uint64_t free_bytes = device.ok() ? (*device)->FreeBytes() : 0;
   ModelReport report =
       ReportOf(dir, std::move(description),
                asked.memory_gib ? static_cast<uint64_t>(*asked.memory_gib * kGiB) : free_bytes,
-               options.executor.kv_cache_free_memory_fraction);
+               options.executor.kv_cache_free_memory_fraction, max_seq_len);
   report.has_weights = has_weights;
   const auto make_plan = [&]() -> Result<loader::Plan> {
     if (!device.ok()) return device.status();
@@ -119,7 +133,7 @@ Status InspectModel(const fs::path& dir, OpenOptions options, const Options& ask
     return Status::Ok();
   }
   fmt::print("{}", ToText(report));
-  if (!has_weights || asked.memory_gib)
+  if (!has_weights || asked.memory_gib || max_seq_len)
     fmt::print("\nSizes{}:\n{}", has_weights ? "" : ", of weights that are not here",
                SizesText(report));
   if (is_error) return plan.status();

@@ -56,6 +56,18 @@ uint64_t KvBytesPerToken(const model::ModelConfig& config) {
   return executor::KvBytesPerBlock(executor::KvShape(config, kBlock, DeviceKind::kCpu)) / kBlock;
 }
 
+// Of a sequence of so many tokens: layers with a window keep no more than that.
+uint64_t SequenceKvBytes(const model::ModelConfig& config, int num_tokens) {
+  const uint64_t layer_bytes = KvBytesPerToken(config) / static_cast<uint64_t>(config.num_layers);
+  uint64_t bytes = 0;
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    const int window = WindowOf(config, layer);
+    bytes +=
+        layer_bytes * static_cast<uint64_t>(window > 0 ? std::min(window, num_tokens) : num_tokens);
+  }
+  return bytes;
+}
+
 // "8.03 billion"
 std::string Rounded(int64_t count) {
   const auto value = static_cast<double>(count);
@@ -70,6 +82,7 @@ TypeSize SizeAs(const model::ModelConfig& config, DeviceKind device, const Model
   size.device = device;
   size.weight_bytes = builder::EngineBytes(config, device);
   size.kv_bytes_per_token = KvBytesPerToken(config);
+  if (report.max_seq_len) size.sequence_kv_bytes = SequenceKvBytes(config, *report.max_seq_len);
   if (report.memory_bytes > size.weight_bytes)
     size.kv_tokens =
         static_cast<int64_t>(static_cast<double>(report.memory_bytes - size.weight_bytes) *
@@ -106,10 +119,11 @@ std::vector<TypeSize> SizesOf(const ModelReport& report) {
 }  // namespace
 
 ModelReport ReportOf(const std::filesystem::path& dir, builder::Description description,
-                     uint64_t memory_bytes, double kv_fraction) {
+                     uint64_t memory_bytes, double kv_fraction, std::optional<int> max_seq_len) {
   ModelReport report{.dir = dir,
                      .description = std::move(description),
                      .parameters = {},
+                     .max_seq_len = max_seq_len,
                      .memory_bytes = memory_bytes,
                      .kv_fraction = kv_fraction,
                      .sizes = {}};
@@ -118,9 +132,13 @@ ModelReport ReportOf(const std::filesystem::path& dir, builder::Description desc
   report.kv_bytes_per_token = KvBytesPerToken(model.config);
   report.sizes = SizesOf(report);
   if (model.tokenizer_dir.empty()) return report;
-  if (const auto tokenizer = Tokenizer::Load(model.tokenizer_dir); tokenizer.ok())
+  if (const auto tokenizer = Tokenizer::Load(model.tokenizer_dir); tokenizer.ok()) {
     report.tokenizer_size = (*tokenizer)->vocab_size();
-  report.has_chat_template = ChatTemplate::Load(model.tokenizer_dir).ok();
+    report.tokenizer_kind = (*tokenizer)->kind();
+    report.tokenizer_file = (*tokenizer)->origin();
+  }
+  if (const auto chat = ChatTemplate::Load(model.tokenizer_dir); chat.ok())
+    report.chat_template = chat->origin();
   return report;
 }
 
@@ -174,21 +192,36 @@ std::string ToText(const ModelReport& report) {
     text += fmt::format("lm_head       {}\n", DTypeName(FormOfTable(c, StemOfHead(c)).dtype));
   text += fmt::format("KV cache      {}, {} bytes a token\n", DTypeName(KvDType(c)),
                       report.kv_bytes_per_token);
-  text += fmt::format("tokenizer     {}, chat template: {}\n",
-                      report.tokenizer_size ? fmt::format("{} tokens", *report.tokenizer_size)
-                                            : std::string("none"),
-                      report.has_chat_template ? "yes" : "none");
+  text +=
+      fmt::format("tokenizer     {}\n",
+                  report.tokenizer_size ? fmt::format("{} of {}, {} tokens", report.tokenizer_kind,
+                                                      report.tokenizer_file, *report.tokenizer_size)
+                                        : std::string("none"));
+  text += fmt::format("template      {}\n",
+                      report.chat_template.empty() ? "none" : report.chat_template);
   text += fmt::format("end ids       {}\n", fmt::join(c.end_ids, " "));
   return text;
 }
 
 std::string SizesText(const ModelReport& report) {
-  std::string text = fmt::format("{:<28} {:>12} {:>18} {:>18}\n", "type", "weights",
+  std::string text = fmt::format("{:<28} {:>12} {:>17} {:>16}", "type", "weights",
                                  "KV bytes a token", "tokens that fit");
-  for (const TypeSize& size : report.sizes)
-    text += fmt::format("{:<28} {:>8.2f} GiB {:>18} {:>18}\n", size.type,
+  if (report.max_seq_len)
+    text += fmt::format(" {:>21}", fmt::format("with {} tokens", *report.max_seq_len));
+  text += '\n';
+  for (const TypeSize& size : report.sizes) {
+    text += fmt::format("{:<28} {:>8.2f} GiB {:>17} {:>16}", size.type,
                         static_cast<double>(size.weight_bytes) / kGiB, size.kv_bytes_per_token,
                         size.kv_tokens > 0 ? std::to_string(size.kv_tokens) : "none");
+    if (report.max_seq_len)
+      text += fmt::format(" {:>17.2f} GiB",
+                          static_cast<double>(size.weight_bytes + size.sequence_kv_bytes) / kGiB);
+    text += '\n';
+  }
+  if (report.max_seq_len)
+    text += fmt::format(
+        "With {} tokens: the weights, and the KV cache of one sequence of that length.\n",
+        *report.max_seq_len);
   return text + fmt::format(
                     "Of {:.1f} GiB, {:g} of what the weights leave for the KV cache; steps "
                     "need some of the rest.\n",
@@ -203,11 +236,13 @@ nlohmann::ordered_json ToJson(const ModelReport& report, const loader::Plan* pla
   const std::string_view algo = model::QuantAlgoName(c.quant_algo);
   json sizes = json::array();
   for (const TypeSize& size : report.sizes)
-    sizes.push_back({{"type", size.type},
-                     {"device", size.device == DeviceKind::kCuda ? "cuda" : "cpu"},
-                     {"weight_bytes", size.weight_bytes},
-                     {"kv_bytes_per_token", size.kv_bytes_per_token},
-                     {"kv_tokens", size.kv_tokens}});
+    sizes.push_back(
+        {{"type", size.type},
+         {"device", size.device == DeviceKind::kCuda ? "cuda" : "cpu"},
+         {"weight_bytes", size.weight_bytes},
+         {"kv_bytes_per_token", size.kv_bytes_per_token},
+         {"sequence_kv_bytes", report.max_seq_len ? json(size.sequence_kv_bytes) : json()},
+         {"kv_tokens", size.kv_tokens}});
   json out = {{"directory", report.dir.string()},
               {"kind", KindName(description.kind)},
               {"has_weights", report.has_weights},
@@ -235,10 +270,14 @@ nlohmann::ordered_json ToJson(const ModelReport& report, const loader::Plan* pla
               {"moe_tp_size", description.ranks.moe_tp_size()},
               {"end_ids", c.end_ids},
               {"tokenizer_size", report.tokenizer_size ? json(*report.tokenizer_size) : json()},
-              {"has_chat_template", report.has_chat_template},
+              {"tokenizer_kind", report.tokenizer_size ? json(report.tokenizer_kind) : json()},
+              {"tokenizer_file", report.tokenizer_size ? json(report.tokenizer_file) : json()},
+              {"has_chat_template", !report.chat_template.empty()},
+              {"chat_template", report.chat_template.empty() ? json() : json(report.chat_template)},
               {"weight_bytes", description.weight_bytes},
               {"kv_dtype", std::string(DTypeName(KvDType(c)))},
               {"kv_bytes_per_token", report.kv_bytes_per_token},
+              {"max_seq_len", report.max_seq_len ? json(*report.max_seq_len) : json()},
               {"memory_bytes", report.memory_bytes},
               {"sizes", std::move(sizes)}};
   if (plan == nullptr) {
