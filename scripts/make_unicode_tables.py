@@ -6,11 +6,12 @@
 
 The package classes characters in several ways, by Oniguruma's properties in the patterns of models, by the `\\w` of Rust's
 regex crate in its Whitespace pre-tokenizer, and by older tables in components of their own; all are asked about every
-character. Two files come of it:
+character. Three files come of it:
 
     src/tokenizer/char_ranges.h      runs of characters with the same flags, for CharTable
     src/tokenizer/pcre2_sets.h       Oniguruma's classes as those of this machine's libpcre2-8 (10.42 in Debian 12: Unicode
                                      14) and what these lack
+    src/tokenizer/script_runs.h      runs of characters of the same script, as UnicodeScripts tells them apart
 
 --check writes nothing; it exits 1 where a file differs from what would be written.
 """
@@ -218,12 +219,52 @@ def pcre2_sets():
     return text + "};\n// clang-format on\n" + TAIL
 
 
+def joined(text):
+    """For each character of `text` whether UnicodeScripts leaves it in one piece with the one before it."""
+    begins = {begin for _, (begin, _) in pre_tokenizers.UnicodeScripts().pre_tokenize_str(text)}
+    return [i not in begins for i in range(len(text))]
+
+
+def script_runs():
+    """Two characters are of one script if they stay together. What stays with any, as the blank does, is of script 0."""
+    scripts = {}  # by code
+    for at in range(0, len(NO_SURROGATES), BLOCK):
+        codes = NO_SURROGATES[at : at + BLOCK]
+        together = joined("".join(f"a{chr(c)}\u0416{chr(c)}" for c in codes))
+        for i, code in enumerate(codes):
+            if together[4 * i + 1] and together[4 * i + 3]:
+                scripts[code] = 0
+    others = [c for c in NO_SURROGATES if c not in scripts]
+    firsts = []  # a character of each script from 1 on
+    for code, goes_on in zip(others, joined("".join(map(chr, others))), strict=True):
+        if not goes_on:
+            together = joined("".join(chr(first) + chr(code) for first in firsts))[1::2]
+            script = together.index(True) + 1 if True in together else len(firsts) + 1
+            if script > len(firsts):
+                firsts.append(code)
+        scripts[code] = script
+    text = HEAD.format(what="The scripts of characters: 0 goes with any, others have numbers.", include="<cstdint>")
+    text += "// Up to the next run.\nstruct ScriptRun {\n  char32_t first;\n  uint8_t script;\n};\n\n"
+    text += "// clang-format off\ninline constexpr ScriptRun kScriptRuns[] = {\n"
+    cells, last = [], None
+    for code in NO_SURROGATES:
+        if scripts[code] != last:
+            last = scripts[code]
+            cells.append(f"{{0x{code:X},{last}}},")
+    return (
+        text
+        + "\n".join(textwrap.wrap(" ".join(cells), 96, initial_indent="    ", subsequent_indent="    "))
+        + ("\n};\n// clang-format on\n" + TAIL)
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     differs = False
-    for name, content in (("char_ranges.h", char_ranges()), ("pcre2_sets.h", pcre2_sets())):
+    files = {"char_ranges.h": char_ranges, "pcre2_sets.h": pcre2_sets, "script_runs.h": script_runs}
+    for name, content in ((name, make()) for name, make in files.items()):
         path = FOLDER / name
         if check and (not path.exists() or path.read_text() != content):
             print(f"{path}: differs from what scripts/make_unicode_tables.py makes")

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -17,6 +19,7 @@ namespace {
 
 constexpr int kMaxNesting = 16;  // of Sequence within Sequence
 constexpr size_t kMaxTemplateParts = 64;
+constexpr size_t kMaxSequenceParts = 1024;  // of post-processors behind one another
 
 using FieldNames = std::array<std::string_view, 5>;
 
@@ -294,14 +297,34 @@ Status ReadWhitespaceSplit(const JsonObject&, std::vector<PreTokenizerStep>& ste
   return Status::Ok();
 }
 
+Status ReadUnicodeScripts(const JsonObject&, std::vector<PreTokenizerStep>& steps) {
+  steps.push_back({.kind = PreTokenizerStep::Kind::kSplit,
+                   .pattern = SplitPattern::Scripts(),
+                   .behavior = SplitBehavior::kRemoved});
+  return Status::Ok();
+}
+
+Status ReadFixedLength(const JsonObject& json, std::vector<PreTokenizerStep>& steps) {
+  int64_t length = 5;
+  if (json.Find("length")) {
+    ASSIGN_OR_RETURN(length, json.Int("length", 1, std::numeric_limits<int32_t>::max()));
+  }
+  steps.push_back({.kind = PreTokenizerStep::Kind::kSplit,
+                   .pattern = SplitPattern::EveryCharacters(static_cast<size_t>(length)),
+                   .behavior = SplitBehavior::kIsolated});
+  return Status::Ok();
+}
+
 constexpr KindReader<PreTokenizerStep> kPreTokenizers[] = {
     {"BertPreTokenizer", {}, ReadBertPreTokenizer},
     {"ByteLevel", kByteLevelFields, ReadByteLevel},
     {"CharDelimiterSplit", {"delimiter"}, ReadCharDelimiterSplit},
     {"Digits", {"individual_digits"}, ReadDigits},
+    {"FixedLength", {"length"}, ReadFixedLength},
     {"Metaspace", kMetaspaceFields, ReadMetaspaceStep},
     {"Punctuation", {"behavior"}, ReadPunctuation},
     {"Split", {"pattern", "behavior", "invert"}, ReadSplit},
+    {"UnicodeScripts", {}, ReadUnicodeScripts},
     {"Whitespace", {}, ReadWhitespace},
     {"WhitespaceSplit", {}, ReadWhitespaceSplit}};
 
@@ -352,9 +375,27 @@ Status ReadWordPieceDecoder(const JsonObject& json, std::vector<DecoderStep>& st
   return Status::Ok();
 }
 
+Status ReadBpeDecoder(const JsonObject& json, std::vector<DecoderStep>& steps) {
+  DecoderStep step{.kind = DecoderStep::Kind::kSuffix};
+  ASSIGN_OR_RETURN(step.content, json.String("suffix"));
+  steps.push_back(std::move(step));
+  return Status::Ok();
+}
+
+Status ReadCtcDecoder(const JsonObject& json, std::vector<DecoderStep>& steps) {
+  DecoderStep step{.kind = DecoderStep::Kind::kCtc};
+  ASSIGN_OR_RETURN(step.content, json.String("pad_token"));
+  ASSIGN_OR_RETURN(step.delimiter, json.String("word_delimiter_token"));
+  ASSIGN_OR_RETURN(step.cleans_up, json.Bool("cleanup"));
+  steps.push_back(std::move(step));
+  return Status::Ok();
+}
+
 constexpr KindReader<DecoderStep> kDecoders[] = {
+    {"BPEDecoder", {"suffix"}, ReadBpeDecoder},
     {"ByteFallback", {}, ReadPlainDecoder<DecoderStep::Kind::kByteFallback>},
     {"ByteLevel", kByteLevelFields, ReadPlainDecoder<DecoderStep::Kind::kByteLevel>},
+    {"CTC", {"pad_token", "word_delimiter_token", "cleanup"}, ReadCtcDecoder},
     {"Fuse", {}, ReadPlainDecoder<DecoderStep::Kind::kFuse>},
     {"Metaspace", kMetaspaceFields, ReadMetaspaceDecoder},
     {"Replace", {"pattern", "content"}, ReadReplaceDecoder},
@@ -391,54 +432,108 @@ Result<std::vector<TokenId>> ReadTemplateIds(const JsonObject& json, std::string
   return ids;
 }
 
-Result<std::vector<TemplatePart>> ReadTemplate(const JsonObject& json) {
-  ASSIGN_OR_RETURN(const auto pieces, json.Objects("single"));
+using Template = std::vector<TemplatePart>;
+
+// The parts of `single` or `pair`: of a sequence the ids of the one that is meant, of what
+// `sequences` has; special tokens only where `adds_tokens`.
+Result<std::vector<Template>> ReadTemplate(const JsonObject& json, std::string_view key,
+                                           const std::vector<Template>& sequences,
+                                           bool adds_tokens) {
+  ASSIGN_OR_RETURN(const auto pieces, json.Objects(key));
   if (pieces.size() > kMaxTemplateParts) {
-    return InvalidArgument(json.PathOf("single") + ": got " + std::to_string(pieces.size()) +
+    return InvalidArgument(json.PathOf(key) + ": got " + std::to_string(pieces.size()) +
                            " parts, allowed are " + std::to_string(kMaxTemplateParts));
   }
-  std::vector<TemplatePart> parts;
+  std::vector<Template> parts;
   for (const JsonObject& piece : pieces) {
     ASSIGN_OR_RETURN(const auto sequence, piece.OptionalObject("Sequence"));
-    TemplatePart part;
     if (sequence) {
       ASSIGN_OR_RETURN(const std::string_view id, sequence->String("id"));
-      if (id != "A") return InvalidArgument(sequence->PathOf("id") + ": must be \"A\" in `single`");
-      part.is_sequence = true;
+      const bool is_first = id == "A";
+      if (!is_first && (id != "B" || key == "single")) {
+        return InvalidArgument(sequence->PathOf("id") + ": must be \"A\"" +
+                               (key == "single" ? "" : " or \"B\"") + " in `" + std::string(key) +
+                               "`");
+      }
+      parts.push_back(sequences[is_first ? 0 : 1]);
     } else {
       ASSIGN_OR_RETURN(const JsonObject special, piece.Object("SpecialToken"));
       ASSIGN_OR_RETURN(const std::string_view id, special.String("id"));
-      ASSIGN_OR_RETURN(part.ids, ReadTemplateIds(json, id));
+      ASSIGN_OR_RETURN(auto ids, ReadTemplateIds(json, id));
+      if (adds_tokens) parts.push_back({{.ids = std::move(ids)}});
     }
-    parts.push_back(std::move(part));
   }
   return parts;
 }
 
-using Template = std::vector<TemplatePart>;
+// A post-processor makes parts of parts: in front of the first there is one, the text's ids. A
+// Sequence hands on those of each to the next, and the ids of all of the last are the result.
+using PostProcessor = std::function<Result<std::vector<Template>>(
+    const std::vector<Template>& parts, bool adds_tokens)>;
+
+const std::vector<Template> kOneText = {{{.is_sequence = true}}};
 
 // Trims offsets, which nobody asks for here.
-Status ReadOffsetTrimmer(const JsonObject&, std::vector<Template>&) { return Status::Ok(); }
+Status ReadOffsetTrimmer(const JsonObject&, std::vector<PostProcessor>&) { return Status::Ok(); }
 
-Status ReadTemplateProcessing(const JsonObject& json, std::vector<Template>& templates) {
-  ASSIGN_OR_RETURN(auto parts, ReadTemplate(json));
-  templates.push_back(std::move(parts));
+// One part is a text, two are a pair of texts.
+Status ReadTemplateProcessing(const JsonObject& json, std::vector<PostProcessor>& steps) {
+  RETURN_IF_ERROR(ReadTemplate(json, "single", kOneText, true).status());
+  steps.push_back([json](const std::vector<Template>& parts,
+                         bool adds_tokens) -> Result<std::vector<Template>> {
+    if (parts.size() == 1) return ReadTemplate(json, "single", parts, adds_tokens);
+    if (parts.size() == 2) return ReadTemplate(json, "pair", parts, adds_tokens);
+    return Unimplemented(json.path() + ": stands behind a post-processor that makes " +
+                         std::to_string(parts.size()) + " parts, 1 or 2 are supported");
+  });
   return Status::Ok();
 }
 
-// BertProcessing, and RobertaProcessing whose other fields are about offsets.
-Status ReadClsAndSep(const JsonObject& json, std::vector<Template>& templates) {
+// BertProcessing, and RobertaProcessing whose other fields are about offsets. Behind the first part
+// stands one more token of the latter.
+template <bool kIsRoberta>
+Status ReadClsAndSep(const JsonObject& json, std::vector<PostProcessor>& steps) {
   ASSIGN_OR_RETURN(const TokenId cls, ReadTokenAndId(json, "cls"));
   ASSIGN_OR_RETURN(const TokenId sep, ReadTokenAndId(json, "sep"));
-  templates.push_back({{.ids = {cls}}, {.is_sequence = true}, {.ids = {sep}}});
+  steps.push_back([cls, sep](const std::vector<Template>& parts,
+                             bool adds_tokens) -> Result<std::vector<Template>> {
+    if (!adds_tokens) return parts;
+    std::vector<Template> out;
+    for (const Template& part : parts) {
+      Template& around = out.emplace_back();
+      if (out.size() == 1) around.push_back({.ids = {cls}});
+      if (out.size() > 1 && kIsRoberta) around.push_back({.ids = {sep}});
+      around.insert(around.end(), part.begin(), part.end());
+      around.push_back({.ids = {sep}});
+    }
+    return out;
+  });
   return Status::Ok();
 }
 
-constexpr KindReader<Template> kPostProcessors[] = {
-    {"BertProcessing", {"sep", "cls"}, ReadClsAndSep},
+constexpr KindReader<PostProcessor> kPostProcessors[] = {
+    {"BertProcessing", {"sep", "cls"}, ReadClsAndSep<false>},
     {"ByteLevel", kByteLevelFields, ReadOffsetTrimmer},
-    {"RobertaProcessing", {"sep", "cls", "trim_offsets", "add_prefix_space"}, ReadClsAndSep},
+    {"RobertaProcessing", {"sep", "cls", "trim_offsets", "add_prefix_space"}, ReadClsAndSep<true>},
     {"TemplateProcessing", {"single", "pair", "special_tokens"}, ReadTemplateProcessing}};
+
+// What the steps make of a text, in one list.
+Result<Template> Compose(const JsonObject& json, const std::vector<PostProcessor>& steps,
+                         bool adds_tokens) {
+  std::vector<Template> parts = kOneText;
+  for (const PostProcessor& step : steps) {
+    ASSIGN_OR_RETURN(parts, step(parts, adds_tokens));
+    size_t size = 0;
+    for (const Template& part : parts) size += part.size();
+    if (size > kMaxSequenceParts) {
+      return InvalidArgument(json.path() + ": makes more than " +
+                             std::to_string(kMaxSequenceParts) + " parts of a text");
+    }
+  }
+  Template all;
+  for (const Template& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
 
 }  // namespace
 
@@ -461,13 +556,17 @@ Result<std::vector<DecoderStep>> ReadDecoder(const JsonObject& json) {
 }
 
 Result<std::vector<TemplatePart>> ReadPostProcessor(const JsonObject& json) {
-  std::vector<Template> templates;
-  RETURN_IF_ERROR(ReadSteps(json, "processors", "post-processor", kPostProcessors, templates));
-  if (templates.empty()) return Template{{.is_sequence = true}};
-  if (templates.size() > 1) {
-    return Unimplemented(json.path() + ": more than one post-processor that adds tokens");
+  std::vector<PostProcessor> steps;
+  RETURN_IF_ERROR(ReadSteps(json, "processors", "post-processor", kPostProcessors, steps));
+  ASSIGN_OR_RETURN(Template parts, Compose(json, steps, /*adds_tokens=*/true));
+  ASSIGN_OR_RETURN(const Template plain, Compose(json, steps, /*adds_tokens=*/false));
+  if (std::ranges::count(parts, true, &TemplatePart::is_sequence) !=
+      static_cast<ptrdiff_t>(plain.size())) {
+    return Unimplemented(json.path() +
+                         ": a text stands in the result more or less often with special tokens "
+                         "than without; only the same number is supported");
   }
-  return std::move(templates.front());
+  return parts;
 }
 
 }  // namespace inflight::tokenizer

@@ -296,6 +296,23 @@ class StripStage final : public Stage {
   std::string text_;
 };
 
+// Every `from` of `text` is `to` in it; an empty one stands around each character.
+std::string WithReplaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  size_t begin = 0;
+  while (begin < text.size() && from.empty()) {
+    const size_t size = CharAt(text.data() + begin).size;
+    out.append(to).append(text.substr(begin, size));
+    begin += size;
+  }
+  if (from.empty()) return out.append(to);
+  for (size_t found; (found = text.find(from, begin)) != std::string_view::npos;) {
+    out.append(text.substr(begin, found - begin)).append(to);
+    begin = found + from.size();
+  }
+  return out.append(text.substr(begin));
+}
+
 // " ." -> "." and the like within a token, which begins with the blank before it
 // (decoders/wordpiece.rs, cleanup).
 void CleanUp(std::string& token) {
@@ -304,15 +321,7 @@ void CleanUp(std::string& token) {
       {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
       {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   for (const auto& [from, to] : kRules) {
-    size_t found = token.find(from);
-    if (found == std::string::npos) continue;
-    std::string out;
-    size_t begin = 0;
-    for (; found != std::string::npos; found = token.find(from, begin)) {
-      out.append(token, begin, found - begin).append(to);
-      begin = found + from.size();
-    }
-    token = out.append(token, begin);
+    if (token.find(from) != std::string::npos) token = WithReplaced(token, from, to);
   }
 }
 
@@ -335,6 +344,61 @@ class WordPieceStage final : public WholeTokenStage {
   const DecoderStep& step_;
   bool is_first_ = true;
   std::string text_;
+};
+
+// What a suffix becomes is known when the next token comes.
+class SuffixStage final : public WholeTokenStage {
+ public:
+  SuffixStage(const DecoderStep& step, DecodeStage& next) : WholeTokenStage(next), step_(step) {}
+  void Finish() override {
+    Release("");
+    next_.Finish();
+  }
+
+ protected:
+  void Token(const std::string& token) override {
+    Release(" ");
+    const size_t suffix = token.find(step_.content);
+    Pass(std::string_view(token).substr(0, suffix));
+    if (suffix == std::string::npos) return next_.EndToken();
+    held_ = token.substr(suffix);
+    holds_ = true;
+  }
+
+ private:
+  void Release(std::string_view suffix) {
+    if (!holds_) return;
+    holds_ = false;
+    Pass(WithReplaced(held_, step_.content, suffix));
+    next_.EndToken();
+  }
+
+  const DecoderStep& step_;
+  bool holds_ = false;
+  std::string held_;  // from the first suffix of the last token on
+};
+
+class CtcStage final : public WholeTokenStage {
+ public:
+  CtcStage(const DecoderStep& step, DecodeStage& next) : WholeTokenStage(next), step_(step) {}
+
+ protected:
+  void Token(const std::string& token) override {
+    if (last_ == token) return;
+    last_ = token;
+    std::string text = WithReplaced(token, step_.content, "");
+    if (step_.cleans_up) {
+      CleanUp(text);
+      text = WithReplaced(text, step_.delimiter, " ");
+    }
+    if (text.empty()) return;
+    Pass(text);
+    next_.EndToken();
+  }
+
+ private:
+  const DecoderStep& step_;
+  std::optional<std::string> last_;
 };
 
 class JoinStage final : public Stage {
@@ -378,6 +442,10 @@ std::unique_ptr<DecodeStage> MakeStage(const DecoderStep& step, DecodeStage& nex
       return std::make_unique<StripStage>(step, next);
     case DecoderKind::kWordPiece:
       return std::make_unique<WordPieceStage>(step, next);
+    case DecoderKind::kSuffix:
+      return std::make_unique<SuffixStage>(step, next);
+    case DecoderKind::kCtc:
+      return std::make_unique<CtcStage>(step, next);
     case DecoderKind::kJoin:
       return std::make_unique<JoinStage>(step, next);
     case DecoderKind::kSentencePiece:
@@ -430,11 +498,12 @@ std::string Decoder::BytesAmongOthers(std::string_view prepared) const {
       byte = ByteOfPiece(prepared);
     if (byte) return std::string(1, *byte);
   }
-  // Between two others, less what those are without it.
-  constexpr std::string_view kOther = "x";
-  const size_t num_before = DecodeAll({kOther}).size();
-  const size_t num_others = DecodeAll({kOther, kOther}).size();
-  const std::string text = DecodeAll({kOther, prepared, kOther});
+  // Between two others, less what those are without it. The three differ, so that none repeats.
+  constexpr std::string_view kBefore = "xqx";
+  constexpr std::string_view kBehind = "qxq";
+  const size_t num_before = DecodeAll({kBefore}).size();
+  const size_t num_others = DecodeAll({kBefore, kBehind}).size();
+  const std::string text = DecodeAll({kBefore, prepared, kBehind});
   if (text.size() <= std::max(num_before, num_others)) return {};
   return text.substr(num_before, text.size() - num_others);
 }

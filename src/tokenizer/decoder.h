@@ -26,6 +26,8 @@ struct DecoderStep {
     kFuse,           // all tokens -> one
     kStrip,          // up to start / stop times content off the ends of each token
     kWordPiece,      // a blank before each token but the first, or less its prefix: content
+    kSuffix,         // content -> a blank, nothing in the last token
+    kCtc,            // a token once where it repeats, less content; none where nothing is left
     kJoin,           // a blank between tokens: what the package does without a decoder
     kSentencePiece,  // all of SentencePiece's own decoding (sentencepiece_stage.h)
   };
@@ -36,7 +38,10 @@ struct DecoderStep {
   bool strips_first = false;                    // kMetaspace, kSentencePiece
   bool strips_all = false;  // kSentencePiece: off every piece until there is text, not off one
   bool has_bytes = false;   // kSentencePiece: <0xNN> pieces are bytes
-  bool cleans_up = false;   // kWordPiece: no blank before punctuation and English contractions
+  // kWordPiece and kCtc: no blank before punctuation and English contractions; of kCtc also
+  // delimiter -> a blank
+  bool cleans_up = false;
+  std::string delimiter;
   uint32_t start = 0, stop = 0;
 };
 

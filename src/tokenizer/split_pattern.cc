@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "tokenizer/pcre2_pattern.h"
 #include "tokenizer/published_patterns.h"
+#include "tokenizer/script_runs.h"
 #include "tokenizer/unicode.h"
 
 namespace inflight::tokenizer {
@@ -214,7 +215,54 @@ class WordRunPattern final : public SplitPattern {
   }
 };
 
+class ScriptsPattern final : public SplitPattern {
+ public:
+  Status FindAll(std::string_view text, std::vector<Span>& spans) const override {
+    const ScriptRun* run = std::begin(kScriptRuns);
+    uint8_t script = 0;
+    uint32_t begin = 0;
+    for (uint32_t i = 0; i < text.size();) {
+      const Char c = CharAt(text.data() + i);
+      const ScriptRun* const next = run + 1;
+      if (c.code < run->first || (next != std::end(kScriptRuns) && c.code >= next->first))
+        run = std::ranges::upper_bound(kScriptRuns, c.code, {}, &ScriptRun::first) - 1;
+      if (run->script != 0 && run->script != script) {
+        if (i > begin) spans.push_back({begin, i, script == 0});
+        begin = i;
+        script = run->script;
+      }
+      i += c.size;
+    }
+    spans.push_back({begin, static_cast<uint32_t>(text.size()), script == 0});
+    return Status::Ok();
+  }
+};
+
+class EveryCharactersPattern final : public SplitPattern {
+ public:
+  explicit EveryCharactersPattern(size_t count) : count_(count) {}
+  Status FindAll(std::string_view text, std::vector<Span>& spans) const override {
+    for (uint32_t i = 0; i < text.size();) {
+      const uint32_t begin = i;
+      for (size_t n = 0; n < count_ && i < text.size(); ++n) i += CharAt(text.data() + i).size;
+      spans.push_back({begin, i, true});
+    }
+    return Status::Ok();
+  }
+
+ private:
+  size_t count_;
+};
+
 }  // namespace
+
+std::shared_ptr<const SplitPattern> SplitPattern::Scripts() {
+  return std::make_shared<ScriptsPattern>();
+}
+
+std::shared_ptr<const SplitPattern> SplitPattern::EveryCharacters(size_t count) {
+  return std::make_shared<EveryCharactersPattern>(count);
+}
 
 std::shared_ptr<const SplitPattern> SplitPattern::CharClass(uint8_t flags) {
   return std::make_shared<CharClassPattern>(flags);

@@ -41,6 +41,12 @@ class SplitPattern {
   // Every character with any of `flags` (CharFlag) is a match.
   static std::shared_ptr<const SplitPattern> CharClass(uint8_t flags);
   static std::shared_ptr<const SplitPattern> WordRuns();  // \w+|[^\w\s]+
+  // Matches are characters of no script before all others; other spans are runs of one script, by
+  // UnicodeScripts of the `tokenizers` package: Han, Hiragana and Katakana are one, and what is of
+  // no script goes on with the run before it.
+  static std::shared_ptr<const SplitPattern> Scripts();
+  // Every `count` characters are a match, and what is left behind them; at least 1.
+  static std::shared_ptr<const SplitPattern> EveryCharacters(size_t count);
 };
 
 // `pattern` of Oniguruma's Ruby syntax in PCRE2's; exposed for its test.

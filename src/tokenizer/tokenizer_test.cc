@@ -296,7 +296,7 @@ TEST(TokenBytes, AreThoseOfTheTextAmongOtherTokens) {
   odd["decoder"]["decoders"] = {
       {{"type", "ByteFallback"}},
       {{"type", "Fuse"}},
-      {{"type", "Replace"}, {"pattern", {{"Regex", "^x$"}}}, {"content", "longer than all"}}};
+      {{"type", "Replace"}, {"pattern", {{"Regex", "^xqx$"}}}, {"content", "longer than all"}}};
   EXPECT_EQ(MustLoad(odd)->TokenBytes(262), "");  // nobody can say
 }
 

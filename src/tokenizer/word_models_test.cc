@@ -406,9 +406,52 @@ TEST(Components, FieldsThatAreWrongAreNamed) {
   EXPECT_THAT(message("/decoder", {{"type", "WordPiece"}, {"prefix", "##"}}),
               HasSubstr("decoder.cleanup: is missing"));
   EXPECT_THAT(message("/decoder", {{"type", "CTC"}, {"pad_token", "x"}}),
-              HasSubstr("decoder.type: decoder \"CTC\" is not supported, only ByteFallback, "));
+              HasSubstr("decoder.word_delimiter_token: is missing"));
+  EXPECT_THAT(message("/decoder", {{"type", "Joiner"}}),
+              HasSubstr("decoder.type: decoder \"Joiner\" is not supported, only BPEDecoder, "));
+  EXPECT_THAT(message("/pre_tokenizer", {{"type", "FixedLength"}, {"length", 0}}),
+              HasSubstr("pre_tokenizer.length: got 0, allowed are 1 to"));
   EXPECT_THAT(message("/post_processor", {{"type", "BertProcessing"}, {"cls", {"a", 1}}}),
               HasSubstr("post_processor.sep: must be [token, id]"));
+}
+
+TEST(Components, PostProcessorsBehindOneAnother) {
+  const auto token = [](const char* text) {
+    return Json{{"SpecialToken", {{"id", text}, {"type_id", 0}}}};
+  };
+  const auto text = [](const char* id) { return Json{{"Sequence", {{"id", id}, {"type_id", 0}}}}; };
+  const auto around = [&](const Json& single, const Json& pair) {
+    return Json{{"type", "TemplateProcessing"},
+                {"single", single},
+                {"pair", pair},
+                {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {7}}, {"tokens", {"<s>"}}}}}}};
+  };
+  const Json bert = {{"type", "BertProcessing"}, {"sep", {"[SEP]", 9}}, {"cls", {"[CLS]", 8}}};
+  Json json = UnigramJson();
+  const auto ids = [&](const Json& processors) {
+    json["post_processor"] = {{"type", "Sequence"}, {"processors", processors}};
+    const auto tokenizer = Tokenizer::FromJson(json.dump());
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+    return tokenizer.ok() ? *(*tokenizer)->Encode("", true) : std::vector<TokenId>();
+  };
+  const Json left = around({token("<s>"), text("A")}, {text("B"), text("A"), token("<s>")});
+  EXPECT_THAT(ids({bert, left}), ElementsAre(7, 8, 9));
+  EXPECT_THAT(ids({left, bert}), ElementsAre(8, 7, 9, 9));
+  EXPECT_THAT(ids({left, left}), ElementsAre(7, 7));  // the text, then <s>, as B and A
+  const auto refusal = [&](const Json& processors) {
+    json["post_processor"] = {{"type", "Sequence"}, {"processors", processors}};
+    return std::string(Tokenizer::FromJson(json.dump()).status().message());
+  };
+  const Json both = around({token("<s>"), text("A"), token("<s>")}, Json::array({text("A")}));
+  EXPECT_THAT(refusal({both, left}), HasSubstr("post_processor.processors[1]: stands behind a "
+                                               "post-processor that makes 3 parts, 1 or 2"));
+  const Json first = around({token("<s>"), text("A")}, Json::array({text("A")}));
+  EXPECT_THAT(refusal({first, first}),
+              HasSubstr("post_processor: a text stands in the result more"));
+  EXPECT_THAT(refusal(Json::array({around(Json::array({text("B")}), Json::array({text("A")}))})),
+              HasSubstr("must be \"A\" in `single`"));
+  const Json many(std::vector<Json>(600, bert));
+  EXPECT_THAT(refusal(many), HasSubstr("post_processor: makes more than 1024 parts of a text"));
 }
 
 TEST(Components, TheBlankOfFirstIsForWhatBeginsTheText) {

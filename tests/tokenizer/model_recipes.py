@@ -233,6 +233,28 @@ def _first(normalizer=None, *steps, split=False):
     return tokenizer
 
 
+def _post_processed(*names):
+    """Post-processors behind one another. Two parts of a template are a pair to the next."""
+    tokenizer = _byte_level(added=False)
+    tokenizer.add_special_tokens(["[CLS]", "[SEP]", "<x>"])
+    ids = {token: tokenizer.token_to_id(token) for token in ("<s>", "[CLS]", "[SEP]", "<x>")}
+    cls, sep = (("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"]))
+
+    def template(single, pair):
+        return processors.TemplateProcessing(single=single, pair=pair, special_tokens=list(ids.items()))
+
+    known = {
+        "bert": processors.BertProcessing(sep, cls),
+        "roberta": processors.RobertaProcessing(sep, cls),
+        "left": template("<s> $A", "$B <x> $A"),
+        "right": template("$A <x>", "$A $B"),
+        "both": template("<s> $A <x>", "$A $B"),
+        "twice": template("$A $A", "$A $B"),
+    }
+    tokenizer.post_processor = processors.Sequence([known[name] for name in names])
+    return tokenizer
+
+
 def _bert(**options):
     defaults = dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
     return normalizers.BertNormalizer(**(defaults | options))
@@ -317,6 +339,33 @@ MODEL_RECIPES = {
     "precompiled clusters": lambda: _byte_level(
         normalizer=normalizers.Precompiled(charsmap_of_letters({"a": "X", "1": "", "\n": "N", "\r": "R", "s": "ß"}))
     ),
+    "unicode scripts": lambda: _pre_tokenized(pre_tokenizers.UnicodeScripts()),
+    "fixed length": lambda: _pre_tokenized(pre_tokenizers.FixedLength(3)),
+    "first, scripts": lambda: _first(None, pre_tokenizers.UnicodeScripts(), split=True),
+    "first, fixed length": lambda: _first(None, pre_tokenizers.FixedLength(7), split=True),
+    "bpe decoder": lambda: _word_piece(decoder=decoders.BPEDecoder(suffix="e"), added=True),
+    "bpe decoder of nothing": lambda: _word_piece(decoder=decoders.BPEDecoder(suffix="")),
+    "bpe decoder before others": lambda: _word_piece(
+        decoder=decoders.Sequence([decoders.BPEDecoder(suffix="##"), decoders.Strip("t", 1, 0), decoders.Fuse()])
+    ),
+    "ctc decoder": lambda: _word_piece(decoder=decoders.CTC(pad_token="e", word_delimiter_token="##"), added=True),
+    "ctc decoder as it is": lambda: _word_piece(decoder=decoders.CTC("a", "t", cleanup=False)),
+    "ctc decoder of nothing": lambda: _word_piece(decoder=decoders.CTC("", "")),
+    "ctc decoder before others": lambda: _word_piece(
+        decoder=decoders.Sequence([decoders.CTC("##e", "##"), decoders.Strip("t", 1, 0), decoders.WordPiece("a")])
+    ),
+    **{
+        f"post-processors, {name}": functools.partial(_post_processed, *names)
+        for name, names in {
+            "bert then template": ("bert", "left"),
+            "template then bert": ("left", "bert"),
+            "template then roberta": ("both", "roberta"),
+            "roberta then bert": ("roberta", "bert"),
+            "two templates": ("right", "left"),
+            "a text twice": ("twice", "left"),
+            "three": ("bert", "left", "roberta"),
+        }.items()
+    },
     "bert pre-tokenizer": lambda: _pre_tokenized(pre_tokenizers.BertPreTokenizer()),
     "char delimiter": lambda: _pre_tokenized(pre_tokenizers.CharDelimiterSplit("ー")),
 }

@@ -31,7 +31,7 @@ CHARACTER_RECIPES = [
     "lowercase", "accents", "classes", "words", "words in a class", "accents alone", "nmt", "bert normalizer",
     "bert clean text", "bert ideographs", "bert accents", "bert pre-tokenizer", "punctuation isolated",
     "punctuation contiguous", "precompiled nmt_nfkc", "precompiled nfkc_cf", "precompiled clusters",
-    "byte level normalizer", "wordpiece", "unigram byte fallback",
+    "unicode scripts", "byte level normalizer", "wordpiece", "unigram byte fallback",
 ]  # fmt: skip
 
 
