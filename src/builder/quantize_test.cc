@@ -546,8 +546,10 @@ TEST_F(QuantizeTest, WhatCannotBeReadIsRefusedByName) {
   };
   EXPECT_THAT(error(nullptr, "disable_weight_only_quant_plugin", false),
               HasSubstr("disable_weight_only_quant_plugin: got false"));
+  EXPECT_THAT(error("quantization", "quant_algo", "NVFP4"),
+              HasSubstr("MIXED_PRECISION, FP8_PER_CHANNEL_PER_TOKEN and, of checkpoints, FP8, "));
   EXPECT_THAT(error("quantization", "quant_algo", "FP8"),
-              HasSubstr("MIXED_PRECISION and FP8_PER_CHANNEL_PER_TOKEN are supported"));
+              HasSubstr("weights_scaling_factor: is missing"));
   EXPECT_THAT(error("quantization", "quant_algo", nullptr), HasSubstr("dtype int8"));
   EXPECT_THAT(error("quantization", "kv_cache_quant_algo", "INT8"),
               HasSubstr("only null and FP8 are supported"));

@@ -221,21 +221,72 @@ void NoteKvScales(const WeightSource& source) {
     }
 }
 
+// Of a checkpoint whose weights stand for numbers by upstream's rules: null if they do not.
+Result<std::shared_ptr<const quantized::Method>> UpstreamMethod(const nlohmann::json& json,
+                                                                const std::string& path) {
+  artifact::JsonFields fields(path, json);
+  const nlohmann::json* const quantization = fields.FindObject("quantization");
+  const bool is_own = fields.BoolOr("disable_weight_only_quant_plugin", false);
+  RETURN_IF_ERROR(fields.status());
+  if (quantization == nullptr) return std::shared_ptr<const quantized::Method>();
+  return quantized::ReadCheckpointMethod(*quantization, is_own, path + ": quantization");
+}
+
+// Puts the numbers in the place of what stands for them, in every rank's file, and keeps forms
+// where there is one file.
+Status UnpackCheckpoint(const quantized::Method& method, WeightSource& source) {
+  for (artifact::TensorSet& file : source.files) {
+    Result<quantized::Unpacked> packed = quantized::UnpackAll(method, file);
+    if (!packed.ok()) return packed.status().WithPrefix(source.where);
+    source.packed.num_weights += packed->num_weights;
+    if (source.files.size() == 1) source.packed.native = std::move(packed->native);
+  }
+  return Status::Ok();
+}
+
+// What the configuration says beside `method`, which has no name in ModelConfig.
+nlohmann::json WithoutAlgo(nlohmann::json json) {
+  nlohmann::json& quantization = json["quantization"];
+  quantization = {
+      {"kv_cache_quant_algo", quantization.value("kv_cache_quant_algo", nlohmann::json())}};
+  return json;
+}
+
+// A CPU keeps no cache in FP8. Upstream's quantiser names one beside every FP8 model, so that there
+// the cache has the model's dtype unless it is asked for.
+void WidenKvCache(const SourceOptions& options, WeightSource& source) {
+  if (options.target != DeviceKind::kCpu || options.fp8_kv_cache || !source.config.fp8_kv_cache)
+    return;
+  logging::Warning("the KV cache is not in FP8 on a CPU",
+                   {{"path", source.where}, {"dtype", DTypeName(source.config.dtype)}});
+  source.config.fp8_kv_cache = false;
+}
+
 Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path& dir,
-                                                     std::optional<DType> dtype) {
+                                                     const SourceOptions& options) {
   auto source = std::make_unique<WeightSource>();
   source->where = dir.string();
   const std::filesystem::path path = dir / artifact::kConfigFile;
   ASSIGN_OR_RETURN(const nlohmann::json json, artifact::ReadJsonFile(path));
-  ASSIGN_OR_RETURN(source->config, model::ConfigFromCheckpoint(json, path.string()));
+  ASSIGN_OR_RETURN(const auto method, UpstreamMethod(json, path.string()));
+  ASSIGN_OR_RETURN(
+      source->config,
+      model::ConfigFromCheckpoint(method != nullptr ? WithoutAlgo(json) : json, path.string()));
   ASSIGN_OR_RETURN(const Sharding sharding, ReadSharding(json, source->config, path.string()));
   source->ranks = sharding.ranks;
   ASSIGN_OR_RETURN(source->files, artifact::OpenRankFiles(dir, sharding.ranks));
+  if (method != nullptr) RETURN_IF_ERROR(UnpackCheckpoint(*method, *source));
   RETURN_IF_ERROR(MakeCheckpointRecipes(sharding, *source));
   FoldHead(*source);
   if (source->config.fp8_kv_cache) NoteKvScales(*source);
   KeepFurtherConfig(json, path.string(), *source);
-  if (dtype) source->config.dtype = *dtype;
+  if (options.dtype) source->config.dtype = *options.dtype;
+  if (method != nullptr) {
+    const std::set<std::string> kept = KeepNativeForms(options, *source);
+    source->quantization = fmt::format("{}; {}", method->Describe(), WhatBecomes(*source, kept));
+    WidenKvCache(options, *source);
+    return source;
+  }
   artifact::JsonFields fields(path.string(), json);
   const model::QuantAlgo stored = StoredQuantAlgo(*source);
   if (stored != model::QuantAlgo::kNone && stored != model::QuantAlgo::kFp8PerChannelPerToken &&
@@ -348,7 +399,7 @@ Result<std::unique_ptr<WeightSource>> OpenWeightSource(const std::filesystem::pa
         fmt::format("{}: is an engine; a checkpoint, a Hugging Face directory or a GGUF file is "
                     "needed",
                     dir.string()));
-  ASSIGN_OR_RETURN(auto source, kind == SourceKind::kCheckpoint ? OpenCheckpoint(dir, options.dtype)
+  ASSIGN_OR_RETURN(auto source, kind == SourceKind::kCheckpoint ? OpenCheckpoint(dir, options)
                                 : kind == SourceKind::kGguf     ? OpenGguf(dir, options)
                                                                 : OpenHuggingFace(dir, options));
   model::ModelConfig& config = source->config;

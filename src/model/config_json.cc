@@ -150,7 +150,9 @@ Status ParseQuantization(JsonFields& fields, ModelConfig& config) {
   if (!algo)
     return Unimplemented(fmt::format(
         "{}: quant_algo: got {}, only null, W8A16, W4A16, W8A16_GPTQ, W4A16_GPTQ, W4A16_AWQ, "
-        "MIXED_PRECISION and FP8_PER_CHANNEL_PER_TOKEN are supported",
+        "MIXED_PRECISION, FP8_PER_CHANNEL_PER_TOKEN and, of checkpoints, FP8, "
+        "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN and W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN are "
+        "supported",
         where, artifact::Abbreviate(*quantization.Find("quant_algo"))));
   config.quant_algo = *algo;
   const std::string kv_name = quantization.StringOr("kv_cache_quant_algo", "");

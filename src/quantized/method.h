@@ -58,6 +58,13 @@ inline constexpr std::string_view kModelOpt = "modelopt";
 Result<std::shared_ptr<const Method>> ReadModelOptFile(const nlohmann::json& object,
                                                        const std::string& where);
 
+// Of "quantization" in the config.json of a checkpoint of TensorRT-LLM, if its weights stand for
+// numbers by other rules than those of the forms that this project writes (upstream_checkpoint.cc);
+// null if not. `is_in_own_layout`: int4 lies as this project writes it, not as upstream does.
+Result<std::shared_ptr<const Method>> ReadCheckpointMethod(const nlohmann::json& quantization,
+                                                           bool is_in_own_layout,
+                                                           const std::string& where);
+
 // The methods by their "quant_method", and what each packs.
 struct MethodFacts {
   std::string_view name;

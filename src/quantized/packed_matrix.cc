@@ -53,6 +53,8 @@ class MatrixParts : public artifact::TensorReader {
         return UnpackAwq(tile, out, stride);
       case CodeLayout::kGptq:
         return UnpackGptq(tile, out, stride);
+      case CodeLayout::kRowPairs:
+        return UnpackPairs(tile, out, stride);
       case CodeLayout::kRowWords:
       case CodeLayout::kInt8:
       case CodeLayout::kFp8:
@@ -110,6 +112,17 @@ class MatrixParts : public artifact::TensorReader {
       const auto shift = static_cast<uint32_t>(column % per_word_ * m_.bits);
       for (int64_t i = 0; i < tile.num_rows; ++i)
         out[i * stride + j] = static_cast<float>(WordAt(m_.codes, first + i) >> shift & mask_);
+    }
+  }
+
+  void UnpackPairs(const artifact::TensorBlock& tile, float* out, int64_t stride) const {
+    for (int64_t i = 0; i < tile.num_rows; ++i, out += stride) {
+      const int64_t row = tile.row + i;
+      const std::byte* const from = m_.codes.data() + row / 2 * m_.in_features + tile.column;
+      for (int64_t j = 0; j < tile.num_columns; ++j) {
+        const auto byte = static_cast<uint32_t>(from[j]);
+        out[j] = static_cast<float>((row % 2 == 0 ? byte & 0xfU : byte >> 4) ^ 8U);
+      }
     }
   }
 

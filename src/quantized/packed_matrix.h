@@ -25,6 +25,8 @@ enum class CodeLayout : uint8_t {
   kRowWords,  // [out][ceil(in / P)] words of P inputs
   kInt8,      // [out][in] signed bytes
   kFp8,       // [out][in] float8_e4m3fn
+  kRowPairs,  // [out / 2][in] bytes of outputs 2j, in the low bits, and 2j + 1; each less 8 in
+              // two's complement
 };
 
 // How zero points lie in a file: G groups.

@@ -73,6 +73,16 @@ def main():
     blocks = {"quant_method": "fp8", "weight_block_size": [2, 4]}
     write("fp8_blocks", blocks, weight=("F8_E4M3", (3, 6)), weight_scale_inv=("F32", (2, 2)))
     modelopt = {"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head*"]}}
+    fp8 = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    write(
+        "upstream_fp8", fp8, weight=("I8", (3, 6)), weights_scaling_factor=("F32", [0.5]), activation_scaling_factor=("F32", [2])
+    )
+    upstream_awq = {"quant_algo": "W4A16_AWQ", "group_size": 16, "pre_quant_scale": True}
+    factors = {"prequant_scaling_factor": ("F32", (32,))}
+    write("upstream_awq", upstream_awq, weight=("I8", (2, 32)), weights_scaling_factor=("F32", (4, 2)), **factors)
+    write("upstream_awq_plain", upstream_awq, weight=("I8", (2, 32)), weights_scaling_factor=("F32", (4, 2)))
+    smooth = {"quant_algo": "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN"}
+    write("upstream_smoothquant", smooth, weight=("I8", (2, 6)), per_channel_scale=("F32", (1, 2)), smoother=("F32", (1, 6)))
     write("modelopt", modelopt, weight=("F8_E4M3", (3, 6)), weight_scale=("F32", 0.5), input_scale=("F32", 0.5))
 
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a directory of quantised weights, the description as JSON, a zero byte, the tensors
-// as a safetensors file: an error, or weights that can be read to their last element.
+// Any bytes as a directory of quantised weights, or a checkpoint, the description as JSON, a zero
+// byte, the tensors as a safetensors file: an error, or weights that can be read to their last
+// element.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -38,13 +39,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (end == std::string_view::npos) return 0;
   const auto json = inflight::artifact::ParseJsonObject(text.substr(0, end), "fuzz");
   if (!json.ok()) return 0;
-  const auto method = json->contains("quantization")
-                          ? inflight::quantized::ReadModelOptFile(*json, "fuzz")
-                          : inflight::quantized::ReadMethod(*json, "fuzz");
+  const auto method =
+      json->contains("quantization") ? inflight::quantized::ReadModelOptFile(*json, "fuzz")
+      : json->contains("quant_algo")
+          ? inflight::quantized::ReadCheckpointMethod(*json, /*is_in_own_layout=*/false, "fuzz")
+          : inflight::quantized::ReadMethod(*json, "fuzz");
   if (!method.ok()) {
     CHECK(!method.status().message().empty());
     return 0;
   }
+  if (*method == nullptr) return 0;  // a form of this project
   CHECK(!(*method)->Describe().empty());
   const std::string_view file = text.substr(end + 1);
   auto tensors = inflight::artifact::ParseSafetensors(std::as_bytes(std::span(file)), "fuzz");
