@@ -30,6 +30,8 @@ using model::ModelConfig;
 using nlohmann::json;
 
 constexpr char kRopeFactors[] = "rope_freqs.weight";
+constexpr char kLongFactors[] = "rope_factors_long.weight";
+constexpr char kShortFactors[] = "rope_factors_short.weight";
 
 // Arrays of numbers and flags are lists, of one for each layer at most; other arrays are texts that
 // say what they are.
@@ -102,6 +104,51 @@ void ReadTensorFacts(const artifact::TensorSet& tensors, const model::GgufForm& 
   if (!form.attention_norm.empty())
     config.has_shared_norm = tensors.Find(fmt::format("{}0.{}.weight", names.layer_prefix,
                                                       form.attention_norm)) == nullptr;
+}
+
+// A factor for each rotated pair.
+Result<std::vector<double>> FactorsOf(const GgufModel& model, const char* name,
+                                      const ModelConfig& config) {
+  const std::string what = fmt::format("{}: {}", model.metadata.where(), name);
+  const StoredTensor* const tensor = model.tensors.Find(name);
+  if (tensor == nullptr) return InvalidArgument(what + ": is missing");
+  const int64_t num_pairs = model::RotaryDim(config) / 2;
+  if (tensor->dtype != DType::kF32 || tensor->codec != nullptr || tensor->shape != Shape{num_pairs})
+    return InvalidArgument(fmt::format("{}: got {} {}, float32 [{}] is needed", what,
+                                       DTypeName(tensor->dtype), tensor->shape.ToString(),
+                                       num_pairs));
+  std::vector<double> factors;
+  for (int64_t i = 0; i < num_pairs; ++i)
+    factors.push_back(LoadFloat(tensor->data.data(), DType::kF32, i));
+  return factors;
+}
+
+// longrope's factors, by which llama.cpp knows it whatever rope.scaling.type says; the keys have
+// the original length, and what cosines and sines are times.
+Status ReadLongRope(const GgufModel& model, const std::string& where, ModelConfig& config) {
+  using Kind = model::RopeScaling::Kind;
+  model::RopeScaling& scaling = config.rope_scaling;
+  const bool has_factors =
+      model.tensors.Find(kLongFactors) != nullptr || model.tensors.Find(kShortFactors) != nullptr;
+  if (!has_factors && scaling.kind != Kind::kLongRope) {
+    if (scaling.kind != Kind::kNone) return Status::Ok();
+    if (scaling.attention_factor.value_or(1) != 1)
+      return Unimplemented(
+          fmt::format("{}: rope.scaling.attn_factor: got {}, only 1 is supported but of longrope",
+                      where, *scaling.attention_factor));
+    scaling = {};
+    return Status::Ok();
+  }
+  if (scaling.kind != Kind::kLongRope && scaling.kind != Kind::kNone)
+    return InvalidArgument(fmt::format(
+        "{}: rope.scaling.type: is another than longrope, and there is {}", where, kLongFactors));
+  scaling.kind = Kind::kLongRope;
+  scaling.factor = 0;
+  if (scaling.original_max_position_embeddings == 0)
+    return InvalidArgument(where + ": rope.scaling.original_context_length: is missing");
+  ASSIGN_OR_RETURN(scaling.short_factors, FactorsOf(model, kShortFactors, config));
+  ASSIGN_OR_RETURN(scaling.long_factors, FactorsOf(model, kLongFactors, config));
+  return Status::Ok();
 }
 
 // Llama 3's rule as its factors: what each frequency is divided by. The file has no other trace of
@@ -205,6 +252,7 @@ Result<ModelConfig> ReadGgufConfig(const GgufModel& model) {
   RETURN_IF_ERROR(fields.status());
   ReadTensorFacts(model.tensors, form, config);
   RETURN_IF_ERROR(ReadTokenIds(metadata, config));
+  RETURN_IF_ERROR(ReadLongRope(model, where, config));
   if (const Status valid = model::Validate(config); !valid.ok()) return valid.WithPrefix(where);
   RETURN_IF_ERROR(ReadRopeFactors(model, config));
   return config;

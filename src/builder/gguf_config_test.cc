@@ -217,6 +217,49 @@ TEST_F(GgufConfigTest, Llama3RopeIsReadFromItsFactors) {
   ExpectRefused(wrong, StatusCode::kInvalidArgument, "float32 [4] is needed");
 }
 
+TEST_F(GgufConfigTest, YarnIsReadFromItsKeys) {
+  TestFile file = Metadata();
+  file.Text("llama.rope.scaling.type", "yarn").F32("llama.rope.scaling.factor", 4);
+  file.U32("llama.rope.scaling.original_context_length", 8);
+  file.F32("llama.rope.scaling.yarn_beta_fast", 16).F32("llama.rope.scaling.yarn_beta_slow", 2);
+  AddTensors(file);
+  const auto source = OpenWeightSource(Write(file), {});
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  const model::RopeScaling& scaling = (*source)->config.rope_scaling;
+  EXPECT_EQ(scaling.kind, model::RopeScaling::Kind::kYarn);
+  EXPECT_EQ(scaling.factor, 4);
+  EXPECT_EQ(scaling.original_max_position_embeddings, 8);
+  EXPECT_EQ(scaling.beta_fast, 16);
+  EXPECT_EQ(scaling.beta_slow, 2);
+  EXPECT_TRUE(scaling.truncate);
+  EXPECT_FALSE(scaling.attention_factor);
+}
+
+TEST_F(GgufConfigTest, LongRopeIsKnownByItsFactors) {
+  for (const bool has_type : {false, true}) {
+    TestFile file = Metadata();
+    if (has_type) file.Text("llama.rope.scaling.type", "longrope");
+    file.U32("llama.rope.scaling.original_context_length", 8);
+    file.F32("llama.rope.scaling.attn_factor", 1.25F);
+    AddTensors(file);
+    TestFile half = file;
+    file.Tensor("rope_factors_short.weight", 0, {4}, RawFloats({1, 1.5F, 2, 3}));
+    half.Tensor("rope_factors_short.weight", 0, {4}, RawFloats({1, 1.5F, 2, 3}));
+    file.Tensor("rope_factors_long.weight", 0, {4}, RawFloats({2, 4, 8, 16}));
+    const auto source = OpenWeightSource(Write(file), {});
+    ASSERT_TRUE(source.ok()) << source.status().ToString();
+    const model::RopeScaling& scaling = (*source)->config.rope_scaling;
+    EXPECT_EQ(scaling.kind, model::RopeScaling::Kind::kLongRope);
+    EXPECT_EQ(scaling.original_max_position_embeddings, 8);
+    EXPECT_EQ(scaling.attention_factor, 1.25);
+    EXPECT_EQ(scaling.short_factors, (std::vector<double>{1, 1.5, 2, 3}));
+    EXPECT_EQ(scaling.long_factors, (std::vector<double>{2, 4, 8, 16}));
+    ExpectRefused(half, StatusCode::kInvalidArgument, "rope_factors_long.weight: is missing");
+    half.Tensor("rope_factors_long.weight", 0, {3}, RawFloats({1, 1, 1}));
+    ExpectRefused(half, StatusCode::kInvalidArgument, "rope_factors_long.weight: got float32 [3]");
+  }
+}
+
 TEST_F(GgufConfigTest, WhatIsNotSupportedIsRefusedByName) {
   const auto with = [&](const auto& change) {
     TestFile file = Metadata();
@@ -234,8 +277,18 @@ TEST_F(GgufConfigTest, WhatIsNotSupportedIsRefusedByName) {
   ExpectRefused(dense, StatusCode::kUnimplemented, "qwen3: expert_count: got 8, only 0");
   ExpectRefused(with([](TestFile& f) { f.U32("llama.attention.sliding_window", 8); }),
                 StatusCode::kUnimplemented, "'attention.sliding_window': got 8");
-  ExpectRefused(with([](TestFile& f) { f.Text("llama.rope.scaling.type", "yarn"); }),
-                StatusCode::kUnimplemented, "rope.scaling.type: got \"yarn\"");
+  ExpectRefused(with([](TestFile& f) { f.Text("llama.rope.scaling.type", "ntk"); }),
+                StatusCode::kUnimplemented,
+                "rope.scaling.type: got \"ntk\", none, linear, yarn and longrope are supported");
+  ExpectRefused(
+      with([](TestFile& f) {
+        f.Text("llama.rope.scaling.type", "yarn").F32("llama.rope.scaling.attn_factor", 2);
+      }),
+      StatusCode::kUnimplemented, "rope.scaling.attn_factor");
+  ExpectRefused(with([](TestFile& f) { f.F32("llama.rope.scaling.attn_factor", 2); }),
+                StatusCode::kUnimplemented, "rope.scaling.attn_factor: got 2, only 1");
+  ExpectRefused(with([](TestFile& f) { f.Text("llama.rope.scaling.type", "longrope"); }),
+                StatusCode::kInvalidArgument, "rope.scaling.original_context_length: is missing");
   ExpectRefused(with([](TestFile& f) { f.U32("llama.rope.dimension_count", 4); }),
                 StatusCode::kUnimplemented, "rope.dimension_count: got 4, only 8");
   ExpectRefused(with([](TestFile& f) { f.Text("general.type", "adapter"); }),

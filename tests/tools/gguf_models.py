@@ -164,10 +164,21 @@ def add_config(writer, config):
     if scaling.get("rope_type") == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(scaling["factor"])
+    if scaling.get("rope_type") == "yarn" and config.get("model_type") != "gpt_oss":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(scaling["factor"])
+        writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+    if scaling.get("rope_type") == "longrope":
+        length, original = config["max_position_embeddings"], scaling["original_max_position_embeddings"]
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors((1 + np.log(length / original) / np.log(original)) ** 0.5)
+        for kind in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{kind}.weight", np.array(scaling[f"{kind}_factor"], np.float32))
     if config["architectures"][0].startswith("Gemma"):
         add_gemma(writer, config)
     if config.get("model_type") == "phi3":
-        writer.add_rope_dimension_count(config["head_dim"])
+        part = scaling.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1
+        writer.add_rope_dimension_count(int(part * config["head_dim"]))
         writer.add_sliding_window(config["sliding_window"] or 0)
     if "num_local_experts" in config:
         add_experts(writer, config)

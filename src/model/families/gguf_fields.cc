@@ -37,18 +37,45 @@ Field NormEpsilon(std::string_view name) {
   return field;
 }
 
-// rope.scaling.*: a factor without a type is linear. Llama 3's rule stands in a tensor instead.
+constexpr const char* kMagnitude = "rope.scaling.attn_factor";
+constexpr const char* kBetaFast = "rope.scaling.yarn_beta_fast";
+constexpr const char* kBetaSlow = "rope.scaling.yarn_beta_slow";
+constexpr const char* kOriginalLength = "rope.scaling.original_context_length";
+
+// rope.scaling.*: a factor without a type is linear. Llama 3's rule and longrope's factors stand in
+// tensors, which are read after this; longrope has its length and magnitude here, maybe without a
+// type.
 Status ReadScaling(JsonFields& fields, ModelConfig& config) {
+  using Kind = RopeScaling::Kind;
   const double factor =
       fields.NumberOr("rope.scaling.factor", fields.NumberOr("rope.scale_linear", 1.0));
   const std::string type =
       fields.StringOr("rope.scaling.type", factor == 0 || factor == 1 ? "none" : "linear");
+  const auto length = static_cast<int>(fields.IntOr(kOriginalLength, 0, 0, kMaxField));
+  const double magnitude = fields.NumberOr(kMagnitude, 1);
+  const double beta_fast = fields.NumberOr(kBetaFast, 32);
+  const double beta_slow = fields.NumberOr(kBetaSlow, 1);
   RETURN_IF_ERROR(fields.status());
-  if (type != "none" && type != "linear")
-    return Unimplemented(fmt::format("{}: rope.scaling.type: got {}, none and linear are supported",
-                                     fields.where(), artifact::Abbreviate(type)));
-  if (type == "linear" && factor != 0 && factor != 1)
-    config.rope_scaling = {.kind = RopeScaling::Kind::kLinear, .factor = factor};
+  if (type == "none" || type == "longrope") {
+    config.rope_scaling = {.kind = type == "none" ? Kind::kNone : Kind::kLongRope,
+                           .factor = 0,
+                           .original_max_position_embeddings = length,
+                           .attention_factor = magnitude};
+    return Status::Ok();
+  }
+  if (type != "linear" && type != "yarn")
+    return Unimplemented(
+        fmt::format("{}: rope.scaling.type: got {}, none, linear, yarn and longrope are supported",
+                    fields.where(), artifact::Abbreviate(type)));
+  if (magnitude != 1) return Refuse(fields, kMagnitude, "only 1 is supported but of longrope");
+  if (type == "yarn")
+    config.rope_scaling = {.kind = Kind::kYarn,
+                           .factor = factor,
+                           .original_max_position_embeddings = length,
+                           .beta_fast = beta_fast,
+                           .beta_slow = beta_slow};
+  else if (factor != 0 && factor != 1)
+    config.rope_scaling = {.kind = Kind::kLinear, .factor = factor};
   return Status::Ok();
 }
 
@@ -79,9 +106,12 @@ Fields GgufFields(std::string_view epsilon) {
                       RealOr("rope.freq_base", &ModelConfig::rope_theta, 10000.0),
                       HeadSize("rope.dimension_count"),
                       {.name = "rope.scaling.type", .read = ReadScaling, .write = {}},
-                      Ignored("rope.scaling.factor"),                   // read with the type
-                      Ignored("rope.scale_linear"),                     // an older name of it
-                      Ignored("rope.scaling.original_context_length"),  // of other types
+                      Ignored("rope.scaling.factor"),  // read with the type
+                      Ignored("rope.scale_linear"),    // an older name of it
+                      Ignored(kOriginalLength),
+                      Ignored(kMagnitude),
+                      Ignored(kBetaFast),
+                      Ignored(kBetaSlow),
                       Ignored("rope.scaling.finetuned"),
                   });
 }

@@ -70,7 +70,9 @@ Family Llama() {
                                           {"mlp.fc", {"ffn_gate"}},
                                           {"mlp.gate", {"ffn_up"}},
                                           {"mlp.proj", {"ffn_down"}}},
-                           .ignorable = {"rope_freqs.weight"},  // read with the metadata
+                           // read with the metadata
+                           .ignorable = {"rope_freqs.weight", "rope_factors_long.weight",
+                                         "rope_factors_short.weight"},
                            .head = "output",
                            .has_whole_norms = true,
                            .paired = {"attn_q", "attn_k"}}},

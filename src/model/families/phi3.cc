@@ -32,7 +32,8 @@ Family Phi3() {
                {{"attention.qkv", {"attn_qkv"}},
                 {.checkpoint = "mlp.fc", .stored = {"ffn_up"}, .share = 0, .num_shares = 2},
                 {.checkpoint = "mlp.gate", .stored = {"ffn_up"}, .share = 1, .num_shares = 2}});
-  family.gguf.fields = Replaced(family.gguf.fields, {GgufWindow()});
+  family.gguf.fields =
+      Replaced(family.gguf.fields, {GgufWindow(), RotaryDimension("rope.dimension_count", 0)});
   return family;
 }
 
