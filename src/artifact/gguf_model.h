@@ -14,8 +14,9 @@ struct GgufModel {
   gguf::Metadata metadata;
 };
 
-// kUnimplemented names a tensor's block type that is not supported, and files that are one part of
-// several.
+// Of a file that is the first part of several, all of them are opened: its metadata is the model's.
+// kUnimplemented names a tensor's block type that is not supported, kInvalidArgument a part that is
+// not the one that its name says, or that is opened in the place of the first.
 Result<GgufModel> OpenGguf(const std::filesystem::path& path);
 
 // The tensors of a file that was parsed; their data stays where it is. `where` is for messages.

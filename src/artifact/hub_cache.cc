@@ -120,6 +120,10 @@ bool IsGgufPart(std::string_view file) {
   });
 }
 
+bool IsLaterGgufPart(std::string_view file) {
+  return IsGgufPart(file) && file.find("-00001-of-") == std::string_view::npos;
+}
+
 fs::path ModelsFolder(const Environment& environment) {
   if (const std::string data = environment("XDG_DATA_HOME"); !data.empty())
     return fs::path(data) / "inflight/models";
@@ -146,7 +150,7 @@ Result<fs::path> FindGguf(const HubId& id, const fs::path& snapshot) {
     const std::string name = entry.path().lexically_relative(snapshot).string();
     const bool is_gguf =
         name.ends_with(".gguf") && IsGgufOf(name, name.substr(name.rfind('/') + 1));
-    if (!is_gguf) continue;
+    if (!is_gguf || IsLaterGgufPart(name)) continue;
     (id.quant.empty() || IsGgufOf(name, id.quant) ? files : others).push_back(name);
   }
   if (files.size() == 1) return snapshot / files[0];

@@ -53,6 +53,7 @@ std::filesystem::path HubModelFolder(const std::filesystem::path& cache, const H
 bool IsGgufOf(std::string_view file, std::string_view quant);
 // Whether it is a part of several: "…-00001-of-00003.gguf".
 bool IsGgufPart(std::string_view file);
+bool IsLaterGgufPart(std::string_view file);  // but the first
 
 // Models that were converted or built, by names of their own: $XDG_DATA_HOME/inflight/models, else
 // ~/.local/share/inflight/models; empty where neither is known.

@@ -68,10 +68,16 @@ Result<TensorSet> TensorSet::OpenModel(const std::filesystem::path& dir) {
 }
 
 TensorSet TensorSet::Of(MappedFile file, std::vector<StoredTensor> tensors) {
+  std::vector<MappedFile> files;
+  files.push_back(std::move(file));
+  return OfParts(std::move(files), std::move(tensors));
+}
+
+TensorSet TensorSet::OfParts(std::vector<MappedFile> files, std::vector<StoredTensor> tensors) {
   TensorSet set;
   for (size_t i = 0; i < tensors.size(); ++i) set.by_name_.emplace(tensors[i].name, i);
   set.tensors_ = std::move(tensors);
-  set.files_.push_back(std::move(file));
+  set.files_ = std::move(files);
   return set;
 }
 

@@ -34,6 +34,7 @@ class TensorSet {
 
   // Tensors of a file that was parsed elsewhere, under unique names; their data lies in `file`.
   static TensorSet Of(MappedFile file, std::vector<StoredTensor> tensors);
+  static TensorSet OfParts(std::vector<MappedFile> files, std::vector<StoredTensor> tensors);
 
   // Leaves `gone` out and takes `added` in, whose names are new, and whose data lies in this set's
   // files. Pointers that Find gave are not valid any more.

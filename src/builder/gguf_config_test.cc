@@ -295,7 +295,9 @@ TEST_F(GgufConfigTest, WhatIsNotSupportedIsRefusedByName) {
                 StatusCode::kUnimplemented, "general.type: got 'adapter'");
   ExpectRefused(
       with([](TestFile& f) { f.Entry("split.count", ValueType::kU16, gguf::Raw(uint16_t{3})); }),
-      StatusCode::kUnimplemented, "split.count: got 3");
+      StatusCode::kInvalidArgument,
+      "split.count: got 3, the name of the first of so many parts must end with "
+      "-00001-of-00003.gguf");
   ExpectRefused(with([](TestFile& f) { f.Tensor("blk.0.attn_sinks.weight", 0, {1}, "1234"); }),
                 StatusCode::kUnimplemented, "'blk.0.attn_sinks.weight': LlamaForCausalLM has no");
   ExpectRefused(with([](TestFile& f) { f.Tensor("blk.0.t", 16, {256}, std::string(66, 'x')); }),

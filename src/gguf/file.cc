@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <string>
 #include <system_error>
 #include <unordered_set>
 #include <utility>
@@ -321,6 +322,24 @@ Status ReadTensors(Reader& reader, std::span<const std::byte> bytes, uint64_t co
 }
 
 }  // namespace
+
+std::vector<std::filesystem::path> PartsOf(const std::filesystem::path& path) {
+  constexpr std::string_view kFirst = "-00001-of-";
+  constexpr size_t kDigits = 5;
+  const std::string name = path.filename().string();
+  const size_t end_size = kFirst.size() + kDigits + kExtension.size();
+  if (name.size() < end_size || !name.ends_with(kExtension)) return {path};
+  const std::string stem = name.substr(0, name.size() - end_size);
+  const std::string digits = name.substr(stem.size() + kFirst.size(), kDigits);
+  if (name.substr(stem.size(), kFirst.size()) != kFirst ||
+      digits.find_first_not_of("0123456789") != std::string::npos || digits == "00000")
+    return {path};
+  std::vector<std::filesystem::path> parts;
+  for (int i = 1; i <= std::stoi(digits); ++i)
+    parts.push_back(path.parent_path() /
+                    fmt::format("{}-{:05}-of-{}{}", stem, i, digits, kExtension));
+  return parts;
+}
 
 bool IsGgufFile(const std::filesystem::path& path) {
   std::error_code error;

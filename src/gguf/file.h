@@ -56,6 +56,10 @@ Result<File> Parse(std::span<const std::byte> bytes, const std::string& where);
 // Whether `path` is a file, not a directory, of the extension.
 bool IsGgufFile(const std::filesystem::path& path);
 
+// The files of a model whose first one is `path`: NAME-00001-of-0000N.gguf stands for N of them, in
+// their order, another name for itself alone. Whether they are there is not asked.
+std::vector<std::filesystem::path> PartsOf(const std::filesystem::path& path);
+
 // Where the tokenizer of `path` is: `path` itself where it is a GGUF file, tokenizer.gguf where it
 // is a directory that has it, else empty.
 std::filesystem::path TokenizerFileOf(const std::filesystem::path& path);

@@ -89,8 +89,8 @@ Result<HubFile> ChooseGguf(const HubListing& listing, std::string_view quant) {
                                                         : meant(kDefaultQuant);
   if (!found.empty() && artifact::IsGgufPart(found[0]->path))
     return Unimplemented(
-        fmt::format("{} is one part of several, which are not read; choose a "
-                    "quantisation that is one file",
+        fmt::format("{} is one part of several, which are not pulled; fetch them by another "
+                    "program, or choose a quantisation that is one file",
                     found[0]->path));
   if (found.size() == 1) return *found[0];
   constexpr size_t kMostNamed = 40;

@@ -234,13 +234,13 @@ def add_tokenizer(writer, directory, pre, size, bos=False):
     writer.add_chat_template(json.loads((directory / "tokenizer_config.json").read_text())["chat_template"])
 
 
-def write(directory, path, pack=lambda name, values: (values, None), more=lambda writer: None, each=False):
+def write(directory, path, pack=lambda name, values: (values, None), more=lambda writer: None, each=False, split=0):
     """The model of a directory. `pack` says how a tensor is stored: (data, type), a type of None being data's own. `each`: of
-    every expert a tensor, as in files of early 2024."""
+    every expert a tensor, as in files of early 2024. `split`: the most tensors of a file, of several then."""
     config = common(json.loads((directory / "config.json").read_text()))
     architecture = ARCHITECTURES[config["architectures"][0]]
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
-    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture], split_max_tensors=split)
     add_config(writer, config)
     more(writer)
     of_model = weights(directory)

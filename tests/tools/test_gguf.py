@@ -455,3 +455,36 @@ def test_a_template_beside_the_files_tokenizer_is_taken(demo, tmp_path):
     of_file = run("chat", tmp_path / "ckpt", "--max-tokens", "4", input="Hi\n").stdout
     (tmp_path / "ckpt/chat_template.jinja").write_text("{{ raise_exception('mine is taken') }}")
     assert of_file and "mine is taken" in error("chat", tmp_path / "ckpt", input="Hi\n")
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """A model in files of eight tensors."""
+    folder = tmp_path_factory.mktemp("parts")
+    gguf_models.write(GOLDEN / "llama_gqa2", folder / "m.gguf", split=8)
+    found = sorted(folder.glob("*.gguf"))
+    assert len(found) > 2 and found[0].name == f"m-00001-of-{len(found):05}.gguf"
+    return found
+
+
+def test_a_model_in_several_files_is_opened_by_its_first(parts, tmp_path):
+    cases = golden("llama_gqa2")
+    assert greedy(parts[0], cases) == [case["greedy"] for case in cases]
+    whole, split = checkpoint(GOLDEN / "llama_gqa2", tmp_path / "a"), checkpoint(parts[0], tmp_path / "b")
+    assert whole.keys() == split.keys()
+    assert all((whole[key].view(np.uint32) == split[key].view(np.uint32)).all() for key in whole)
+
+
+def test_parts_that_do_not_belong_together_are_refused(parts, tmp_path):
+    count = len(parts)
+    for part in parts:
+        shutil.copy(part, tmp_path)
+    first = tmp_path / parts[0].name
+    message = error("inspect", tmp_path / parts[1].name)
+    assert f"split.no: got 1, a model in {count} parts is opened by its first" in message
+    assert f"-00001-of-{count:05}.gguf" in message
+    shutil.copy(parts[1], tmp_path / parts[2].name)
+    assert f"{parts[2].name}: is part 2 of {count}, part 3 of {count} is needed" in error("inspect", first)
+    (tmp_path / parts[2].name).unlink()
+    assert parts[2].name in error("inspect", first)
+    assert f"split.count: got {count}" in error("inspect", shutil.copy(first, tmp_path / "other.gguf"))
