@@ -45,6 +45,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Form{"llama_bfloat16", "llama_gqa4", DType::kBF16},
                     Form{"llama_head80_bfloat16", "llama_head80", DType::kBF16},
                     Form{"llama_float16", "llama_gqa4", DType::kF16},
+                    Form{"gemma2_caps_bfloat16", "gemma2_caps", DType::kBF16},
+                    Form{"qwen3_norms_bfloat16", "qwen3_gqa2", DType::kBF16},
                     Form{"gpt_oss_bfloat16", "gpt_oss_mxfp4", DType::kBF16},
                     Form{"llama_odd_width_float32", "llama_odd_width", DType::kF32},
                     Form{"gpt2_int8", "gpt2_tied", DType::kBF16, model::QuantAlgo::kW8A16},

@@ -159,30 +159,33 @@ TEST_F(KvGroupsGoldenTest, AlsoWithPausesDraftsAndWithoutReuse) {
   ExpectAnswers(model, answers);
 }
 
+// Under caps of scores, too, and with norms of the heads of q and k.
 TEST_F(KvGroupsGoldenTest, BeamsKeepTheirBlocksInEachPool) {
-  const std::string model = kModels[2];
-  std::vector<Request> requests = RequestsOf(model);
-  for (Request& request : requests) {
-    request.sampling.beam_width = 3;
-    request.max_tokens = 60;
-    request.output.return_log_probs = true;
-  }
-  requests.push_back(RequestsOf(model).front());
-  const auto engine = Open(model, *device_);
   options_.max_batch_size = 8;  // a pool of the window for that many sequences holds a search
   ExecutorOptions one = options_;
   one.enable_chunked_prefill = false;
   one.max_num_tokens.reset();
-  const auto expected = RunAll(*MakeOf(Start(engine, *device_, one), one), requests);
-  Started started = Start(engine, *device_, options_);
-  ASSERT_EQ(started.plan.num_groups(), 2);
-  const auto actual = RunAll(*MakeOf(std::move(started), options_), requests);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    EXPECT_TRUE(actual[i]->last.status.ok()) << actual[i]->last.status.ToString();
-    EXPECT_EQ(actual[i]->ids, expected[i]->ids);
-    ASSERT_EQ(actual[i]->last.beams.size(), expected[i]->last.beams.size());
-    for (size_t b = 0; b < actual[i]->last.beams.size(); ++b)
-      EXPECT_EQ(actual[i]->last.beams[b].output_ids, expected[i]->last.beams[b].output_ids);
+  for (const std::string model : {kModels[0], kModels[2]}) {
+    SCOPED_TRACE(model);
+    std::vector<Request> requests = RequestsOf(model);
+    for (Request& request : requests) {
+      request.sampling.beam_width = 3;
+      request.max_tokens = 60;
+      request.output.return_log_probs = true;
+    }
+    requests.push_back(RequestsOf(model).front());
+    const auto engine = Open(model, *device_);
+    const auto expected = RunAll(*MakeOf(Start(engine, *device_, one), one), requests);
+    Started started = Start(engine, *device_, options_);
+    ASSERT_EQ(started.plan.num_groups(), 2);
+    const auto actual = RunAll(*MakeOf(std::move(started), options_), requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_TRUE(actual[i]->last.status.ok()) << actual[i]->last.status.ToString();
+      EXPECT_EQ(actual[i]->ids, expected[i]->ids);
+      ASSERT_EQ(actual[i]->last.beams.size(), expected[i]->last.beams.size());
+      for (size_t b = 0; b < actual[i]->last.beams.size(); ++b)
+        EXPECT_EQ(actual[i]->last.beams[b].output_ids, expected[i]->last.beams[b].output_ids);
+    }
   }
 }
 
