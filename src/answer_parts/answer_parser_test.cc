@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "answer_parts/call_guide.h"
+#include "answer_parts/testing/parsed_text.h"
 
 namespace inflight::answer_parts {
 namespace {
@@ -15,50 +16,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Kind = Part::Kind;
-
-Part Says(std::string text) { return {Kind::kContent, std::move(text)}; }
-Part Thinks(std::string text) { return {Kind::kReasoning, std::move(text)}; }
-Part Calls(std::string name) { return {Kind::kCall, std::move(name)}; }
-Part With(std::string arguments) { return {Kind::kArguments, std::move(arguments)}; }
-
-struct Case {
-  std::string_view format = {};
-  std::string_view tags = {};
-  BeginsIn begin = BeginsIn::kAnything;
-  bool one_call = false;
-  bool is_guided = false;
-};
-
-std::vector<Part> Parse(const Case& how, std::string_view text, size_t piece) {
-  AnswerFormat format{.one_call = how.one_call, .is_guided = how.is_guided};
-  if (!how.format.empty()) format.calls = *CallFormatNamed(how.format);
-  if (!how.tags.empty()) format.reasoning = *ReasoningTagsNamed(how.tags);
-  format.names =
-      std::make_shared<const FunctionNames>(FunctionNames{{"add", {}}, {"get_weather", {"city"}}});
-  AnswerParser parser(format, how.begin);
-  Parts all;
-  const auto take = [&all](const Parts& parts) {
-    for (const Part& part : parts.items()) all.Add(part.kind, part.text);
-  };
-  for (size_t at = 0; at < text.size(); at += piece) {
-    Parts parts;
-    parser.Add(text.substr(at, piece), parts);
-    take(parts);
-  }
-  Parts parts;
-  parser.Finish(parts);
-  take(parts);
-  return all.items();
-}
-
-// The parts of the text, which are the same however it is cut.
-std::vector<Part> PartsOf(const Case& how, std::string_view text) {
-  std::vector<Part> whole = Parse(how, text, text.size() + 1);
-  for (size_t piece = 1; piece <= text.size(); ++piece)
-    EXPECT_EQ(Parse(how, text, piece), whole) << "in pieces of " << piece << ": " << text;
-  return whole;
-}
 
 TEST(AnswerParserTest, HermesCalls) {
   const Case how{.format = "hermes"};
@@ -117,25 +74,6 @@ TEST(AnswerParserTest, LlamaCalls) {
               ElementsAre(Says(R"({"name": "Bob", "age": 3})")));
   EXPECT_THAT(PartsOf(how, R"(So {"name": "add", "parameters": {}})"),
               ElementsAre(Says(R"(So {"name": "add", "parameters": {}})")));
-}
-
-TEST(AnswerParserTest, PythonicCalls) {
-  const Case how{.format = "pythonic"};
-  EXPECT_THAT(
-      PartsOf(how, R"([add(a=-1.5, b='it\'s "x"', c=[1, (2,)], d={'k': None}), get_weather()])"),
-      ElementsAre(Calls("add"),
-                  With(R"({"a": -1.5, "b": "it's \"x\"", "c": [1, [2]], "d": {"k": null}})"),
-                  Calls("get_weather"), With("{}")));
-  EXPECT_THAT(PartsOf(how, "<|python_start|>[add(a=True)]<|python_end|>"),
-              ElementsAre(Calls("add"), With(R"({"a": true})")));
-  EXPECT_THAT(
-      PartsOf(how, R"(<|python_start|>[add(a="<|python_end|>", b='"<|python_tag|>')])"),
-      ElementsAre(Calls("add"), With(R"({"a": "<|python_end|>", "b": "\"<|python_tag|>"})")));
-  EXPECT_THAT(PartsOf(how, "[add(a=1E+5, b=-2e+3)]"),
-              ElementsAre(Calls("add"), With(R"({"a": 1E+5, "b": -2e+3})")));
-  for (const std::string_view text :
-       {"[1, 2]", "[add(1)]", "[other(a=1)]", "[add(a=1)", "[add(a=b)]"})
-    EXPECT_THAT(PartsOf(how, text), ElementsAre(Says(std::string(text))));
 }
 
 TEST(AnswerParserTest, MistralCalls) {

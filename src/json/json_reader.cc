@@ -6,6 +6,7 @@
 
 #include "base/status_macros.h"
 #include "json/json_validator.h"
+#include "json/json_writer.h"
 
 // Everything here walks text that Validate has accepted.
 namespace inflight::json {
@@ -48,25 +49,6 @@ const char* SkipValue(const char* p, const char* end) {
     if (*p == '{' || *p == '[') ++depth;
     if ((*p == '}' || *p == ']') && --depth == 0) return p + 1;
     ++p;
-  }
-}
-
-void AppendUtf8(std::string& out, uint32_t code) {
-  const auto push = [&out](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
-  if (code < 0x80) {
-    push(code);
-  } else if (code < 0x800) {
-    push(0xC0 | code >> 6);
-    push(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    push(0xE0 | code >> 12);
-    push(0x80 | (code >> 6 & 0x3F));
-    push(0x80 | (code & 0x3F));
-  } else {
-    push(0xF0 | code >> 18);
-    push(0x80 | (code >> 12 & 0x3F));
-    push(0x80 | (code >> 6 & 0x3F));
-    push(0x80 | (code & 0x3F));
   }
 }
 

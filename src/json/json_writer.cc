@@ -29,6 +29,25 @@ void AppendInteger(std::string& out, T value) {
 
 }  // namespace
 
+void AppendUtf8(std::string& out, uint32_t code) {
+  const auto push = [&out](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
+  if (code < 0x80) {
+    push(code);
+  } else if (code < 0x800) {
+    push(0xC0 | code >> 6);
+    push(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    push(0xE0 | code >> 12);
+    push(0x80 | (code >> 6 & 0x3F));
+    push(0x80 | (code & 0x3F));
+  } else {
+    push(0xF0 | code >> 18);
+    push(0x80 | (code >> 12 & 0x3F));
+    push(0x80 | (code >> 6 & 0x3F));
+    push(0x80 | (code & 0x3F));
+  }
+}
+
 void AppendString(std::string& out, std::string_view text) {
   static constexpr char kHex[] = "0123456789ABCDEF";
   out.push_back('"');

@@ -12,6 +12,7 @@
 
 namespace inflight::json {
 
+void AppendUtf8(std::string& out, uint32_t code);            // a code point, no surrogate
 void AppendString(std::string& out, std::string_view text);  // quoted and escaped
 void AppendDouble(std::string& out, double value);           // shortest text that reads back equal
 

@@ -101,12 +101,21 @@ ANSWERS = [
     "<start_function_call>call:get_weather{city:<escape>b<escape>}<end_function_call>",
 ]  # fmt: skip
 NUM_FORMATS, NUM_TAGS = 10, 6  # at least so many
+PYTHONIC = 8  # of the formats by name, behind none
+LITERALS = [
+    r"""[add(a=(1, ('\u00e9', ), ("x")), b=0x1F, c={1: r'\d', None: .5}, d='''a'b''' "c", e=[], g=1_0., """
+    r"h='\ud83d\ude00\101\q')]",
+    "<|python_start|> [ get_weather ( city = '<|python_end|>' , on=True, n=-12.5e+3, ) , add() ]<|python_end|> So.",
+    "[add(a=1 + 2, b=x)]<|python_end|>So. <|python_tag|>[add(a=''), other(",
+]
 
 
 def answer_parts():
     for i, text in enumerate(ANSWERS):
         for form in (i % NUM_FORMATS, (i + NUM_FORMATS // 2) % NUM_FORMATS):
             write("answer_parts", f"answer_{i}_{form}", bytes([form, i % NUM_TAGS, form % 3]) + text.encode())
+    for i, text in enumerate(LITERALS):
+        write("answer_parts", f"literals_{i}", bytes([PYTHONIC, 0, 2 + 4 * i]) + text.encode())
 
 
 if __name__ == "__main__":

@@ -30,6 +30,11 @@ SCRIPTS = {
         "<tool_call>\n<function=get_weather>\n<parameter=city>\n12\n</parameter>\n<parameter=days>\n12\n</parameter>\n"
         "</function>\n</tool_call>"
     ),
+    "pythonic": [
+        "<|python_start|>",
+        r"""[get_weather(city='K\xf6ln, it\'s "big"', days=(1, [2.5, None], {'on': True})), add(x=-1)]""",
+    ],
+    "comprehension": "[add(x=1), add(x=n) for n in range(3)]",
     "direct": CALL.replace("Köln", "Ulm"),
     "json": json.dumps({"answer": SECOND}),
     "reasons": ["<think>\nWhich tool is it?\n</think>", "None of them."],
@@ -51,7 +56,9 @@ TWO_CALLS = [("get_weather", '{"city": "Köln", "days": [1, 2]}'), ("add", '{"de
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return write_scripted_model(tmp_path_factory.mktemp("scripted") / "scripted", TEMPLATE, SCRIPTS, {"[TOOL_CALLS]"})
+    return write_scripted_model(
+        tmp_path_factory.mktemp("scripted") / "scripted", TEMPLATE, SCRIPTS, {"[TOOL_CALLS]", "<|python_start|>"}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -404,4 +411,32 @@ def test_a_schema_says_which_values_are_texts(model, tmp_path):
         expected = ("", "", [("get_weather", '{"city": "12", "days": 12}')], "tool_calls")
         assert whole(ask(api, "coder", tools=tools)) == expected
         assert joined(ask(api, "coder", tools=tools, stream=True)) == expected
+    assert running.stop() == 0
+
+
+def test_literals_of_python_come_in_pieces_of_json(model, tmp_path):
+    running = start_server(tmp_path, model, "--tool-call-format", "pythonic")
+    city = {"city": "Köln, it's \"big\"", "days": [1, [2.5, None], {"on": True}]}
+    calls = [("get_weather", json.dumps(city, ensure_ascii=False)), ("add", '{"x": -1}')]
+    with openai.OpenAI(base_url=f"http://{running.http}/v1", api_key="none", max_retries=0) as api:
+        for options, expected in (
+            ({}, ("", "", calls, "tool_calls")),
+            ({"parallel_tool_calls": False}, ("", "", calls[:1], "tool_calls")),
+            ({"tools": []}, (SCRIPTS["pythonic"][1], "", [], "stop")),
+        ):
+            assert whole(ask(api, "pythonic", **options)) == expected
+            assert joined(ask(api, "pythonic", stream=True, **options)) == expected
+        deltas = [c.choices[0].delta.tool_calls for c in ask(api, "pythonic", stream=True) if c.choices[0].delta.tool_calls]
+        assert len([d for d in deltas if d[0].index == 0]) > 6
+        expected = (", add(x=n) for n in range(3)]", "", [("add", '{"x": 1}')], "tool_calls")
+        assert whole(ask(api, "comprehension")) == joined(ask(api, "comprehension", stream=True)) == expected
+        for max_tokens in range(1, 16):
+            content, _, cut, reason = whole(ask(api, "pythonic", max_tokens=max_tokens))
+            assert reason == "length"
+            if cut:
+                assert (content, [n for n, _ in cut]) == ("", [n for n, _ in calls[: len(cut)]])
+                assert all(c[1].startswith(a) for c, (_, a) in zip(calls, cut, strict=False))
+            else:
+                assert SCRIPTS["pythonic"][1].startswith(content)
+        assert cut
     assert running.stop() == 0
