@@ -33,8 +33,8 @@ KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "ArrowRight": (
 class Tab:
     """One page of the browser, alone in a context of its own: nothing is left of it for the next."""
 
-    def __init__(self, browser, session):
-        self.browser, self.session = browser, session
+    def __init__(self, browser, session, context):
+        self.browser, self.session, self.context = browser, session, context
         self.errors = []  # exceptions of scripts and what the policy of the page refused
         self.requests = []  # (method, url, body) of what it asked for
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -105,6 +105,15 @@ class Tab:
             " field.dispatchEvent(new Event('input', {bubbles: true})); })()"
         )
 
+    def clipboard(self, value="clipboard.readText()"):
+        """What an expression of `clipboard` is; the first use of the page's own, also where the page sees none of it any more."""
+        self.browser.call(
+            "Browser.grantPermissions",
+            {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "browserContextId": self.context},
+        )
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # pages without the focus may not read
+        return self.value(f"((clipboard) => {value})(window.keptClipboard ??= navigator.clipboard)")
+
     def accessible(self):
         """(role, name) of what a screen reader finds."""
         nodes = self.call("Accessibility.getFullAXTree")["nodes"]
@@ -163,7 +172,7 @@ class Browser:
         target = self.call("Target.createTarget", {"url": "about:blank", "browserContextId": context})["targetId"]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         tab = self.tabs[session] = Tab.__new__(Tab)
-        tab.__init__(self, session)
+        tab.__init__(self, session, context)
         tab.resize(width, height, is_dark)
         try:
             yield tab

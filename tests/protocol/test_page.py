@@ -13,6 +13,7 @@ import pytest
 import requests
 from browser import Browser, needs_chromium
 from live_server import ROOT, start_server
+from scripted_model import write_scripted_model
 
 FILES = ROOT / "src" / "protocol" / "page" / "files"
 HTML = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
@@ -318,6 +319,54 @@ def test_text_of_a_model_stays_text(browser, url):
         # Time is in proportion to the length, whatever stands there: each of these ends within the test's patience.
         for unit in UNITS:
             tab.value(render.format(f"view.set({json.dumps(unit)}.repeat(10000));", "root.textContent.length"))
+        assert tab.errors == []
+
+
+CODE = """def f(x):
+    return '<b>' if x < 1 else "é"  # `$HOME` \\ &amp;
+"""  # and an empty line behind it
+SAYS = f"So, in **Python**:\n\n```py\n{CODE}\n```\n\nThat is all."
+
+
+@pytest.fixture(scope="module")
+def coder(tmp_path_factory):
+    """A model that answers with code, whatever it is asked."""
+    folder = tmp_path_factory.mktemp("coder")
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}<|code|>"
+    running = start_server(folder, write_scripted_model(folder / "coder", template, {"code": SAYS}), "--allow-grpc=false")
+    yield f"http://{running.http}"
+    assert running.stop() == 0, running.log.read_text()[-4000:]
+
+
+@needs_chromium
+def test_code_and_answers_are_copied(browser, coder):
+    code_button, answer_button = "figure button", ".turn.assistant .turn-foot button"
+    with browser.tab() as tab:
+        opened(tab, coder)
+        ask(tab, QUESTION)
+
+        def copied(selector, says="Copied"):
+            """What lies in the clipboard behind a press of the button."""
+            tab.clipboard("clipboard.writeText('of before')")
+            tab.wait(f"document.querySelector('{selector}').textContent === 'Copy'")
+            tab.focus(selector)
+            tab.press("Enter")
+            tab.wait(f"document.querySelector('{selector}').textContent === '{says}'")
+            assert tab.text("#status") == says
+            assert tab.value(f"document.activeElement === document.querySelector('{selector}')")
+            return tab.clipboard()
+
+        assert tab.text("figure pre code") == CODE
+        assert copied(code_button) == CODE
+        assert copied(answer_button) == SAYS
+        # A page that came by http from another machine has no clipboard of this kind.
+        tab.value("Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true })")
+        assert copied(code_button) == CODE
+        assert copied(answer_button) == SAYS
+        assert tab.value("document.querySelectorAll('body > textarea').length") == 0
+        refused = "{ writeText: () => Promise.reject(new Error('no')) }"
+        tab.value(f"Object.defineProperty(navigator, 'clipboard', {{ value: {refused} }})")
+        assert copied(code_button, "Not allowed") == "of before"
         assert tab.errors == []
 
 
