@@ -48,6 +48,9 @@ class Communicator {
   // From one rank to another, each of which calls its half. A Send may wait for the Receive.
   virtual Status Send(const TensorView& values, int to, Stream& stream) = 0;
   virtual Status Receive(const TensorView& values, int from, Stream& stream) = 0;
+  // On CUDA: whether a graph may hold them, also where what the other rank does of the same call is
+  // in none, or in another graph.
+  virtual bool may_be_recorded() const { return true; }
 
   // A rank's columns `own` [rows, width] become columns from rank * width on of `all` [rows,
   // row_width], row_width <= size() * width; float32. On the CPU `all` is rank 0's alone, whose

@@ -38,18 +38,6 @@ Status Keep(const KeptResiduals& kept, int layer, const TensorView& residual, St
   return Status::Ok();
 }
 
-ops::RopeStyle StyleOf(PositionKind kind) {
-  switch (kind) {
-    case PositionKind::kRopeNeox:
-      return ops::RopeStyle::kNeox;
-    case PositionKind::kRopeGptj:
-      return ops::RopeStyle::kGptj;
-    case PositionKind::kLearnedAbsolute:
-      break;
-  }
-  return ops::RopeStyle::kNone;
-}
-
 }  // namespace
 
 struct Decoder::Impl {
@@ -176,7 +164,7 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
                         config.norm_placement == NormPlacement::kPre;
   if (config.position != PositionKind::kLearnedAbsolute) {
     RETURN_IF_ERROR(FillRopeTable(config, impl->workspace.cos_sin, device));
-    impl->rope = {StyleOf(config.position), RotaryDim(config), impl->workspace.cos_sin};
+    impl->rope = {RopeStyleOf(config.position), RotaryDim(config), impl->workspace.cos_sin};
     impl->sliding_rope = impl->rope;
   }
   if (config.sliding_rope_theta) {
@@ -205,6 +193,7 @@ Result<TensorView> Decoder::Forward(const Batch& batch, const ops::KvCacheView& 
   const Impl& m = *impl_;
   const DecoderWeights& weights = m.weights();
   const Workspace w = m.ForTokens(batch.paged.num_tokens);
+  if (batch.moves_rows) RETURN_IF_ERROR(TakeRows(batch.paged.num_tokens, stream));
   RETURN_IF_ERROR(m.Enter(batch, w, stream));
   RETURN_IF_ERROR(m.BeginLayer(0, stream));
   RETURN_IF_ERROR(m.ops.add_norm({.residual = w.residual,
@@ -219,12 +208,24 @@ Result<TensorView> Decoder::Forward(const Batch& batch, const ops::KvCacheView& 
         m.KeepResidual(batch, m.config().part.first_layer + static_cast<int>(i), w, stream));
     RETURN_IF_ERROR(m.RunLayer(i, batch, kv, w, stream));
   }
-  const RankPart& part = m.config().part;
-  if (!part.is_last_stage())
-    RETURN_IF_ERROR(m.groups.pipeline->Send(w.residual, part.pp_rank + 1, stream));
+  if (batch.moves_rows) RETURN_IF_ERROR(HandRows(batch.paged.num_tokens, stream));
   impl_->num_tokens = batch.paged.num_tokens;
   RETURN_IF_ERROR(m.TakeHeadInputs(batch, w, stream));
   return Logits(batch.logit_rows, stream);
+}
+
+Status Decoder::TakeRows(int64_t num_tokens, Stream& stream) {
+  const RankPart& part = impl_->config().part;
+  if (part.is_first_stage()) return Status::Ok();
+  return impl_->groups.pipeline->Receive(impl_->ForTokens(num_tokens).residual, part.pp_rank - 1,
+                                         stream);
+}
+
+Status Decoder::HandRows(int64_t num_tokens, Stream& stream) {
+  const RankPart& part = impl_->config().part;
+  if (part.is_last_stage()) return Status::Ok();
+  return impl_->groups.pipeline->Send(impl_->ForTokens(num_tokens).residual, part.pp_rank + 1,
+                                      stream);
 }
 
 Result<TensorView> Decoder::Logits(const TensorView& rows, Stream& stream) {
@@ -324,10 +325,10 @@ Status Decoder::Impl::TakeHeadInputs(const Batch& batch, const Workspace& w, Str
   return groups.pipeline->Receive(states, part.pp_size - 1, stream);
 }
 
-// w.residual of the stage's first layer.
+// w.residual of the first stage's first layer; others take theirs.
 Status Decoder::Impl::Enter(const Batch& batch, const Workspace& w, Stream& stream) const {
   const RankPart& part = config().part;
-  if (!part.is_first_stage()) return groups.pipeline->Receive(w.residual, part.pp_rank - 1, stream);
+  if (!part.is_first_stage()) return Status::Ok();
   const bool is_part = part.tp_size > 1;
   const bool adds_once = part.tp_rank == 0;  // what is not the table's
   RETURN_IF_ERROR(

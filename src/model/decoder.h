@@ -48,6 +48,9 @@ struct Batch {
   // where no token has any.
   const void* const* prompt_rows = nullptr;
   const KeptResiduals* kept = nullptr;  // filled; null: nothing is kept
+  // Of several stages: Forward takes the rows of the stage before and hands its own to the next
+  // one; else TakeRows and HandRows around it do.
+  bool moves_rows = true;
 };
 
 // What heads beside a model of several stages read of each step, on the leader: the others send it
@@ -118,6 +121,11 @@ class Decoder {
   // of the other groups, and returns logits [num_logits, vocab_size] float32, valid until the next
   // Forward.
   Result<TensorView> Forward(const Batch& batch, const ops::KvCacheView& kv, Stream& stream);
+
+  // Around a Forward of `num_tokens` or fewer whose batch moves no rows: from the stage before, and
+  // to the next one. Where there is none they do nothing.
+  Status TakeRows(int64_t num_tokens, Stream& stream);
+  Status HandRows(int64_t num_tokens, Stream& stream);
 
   // Logits of other tokens of the last Forward: of at most max_logits `rows`, [n] int32, indices as
   // those of Batch::logit_rows. Overwrites what Forward or an earlier call returned.

@@ -112,6 +112,18 @@ std::vector<float> InverseFrequencies(const ModelConfig& config, int max_seq_len
   return frequencies;
 }
 
+ops::RopeStyle RopeStyleOf(PositionKind kind) {
+  switch (kind) {
+    case PositionKind::kRopeNeox:
+      return ops::RopeStyle::kNeox;
+    case PositionKind::kRopeGptj:
+      return ops::RopeStyle::kGptj;
+    case PositionKind::kLearnedAbsolute:
+      break;
+  }
+  return ops::RopeStyle::kNone;
+}
+
 Status FillRopeTable(const ModelConfig& config, const TensorView& table, Device& device) {
   const std::vector<float> frequencies =
       InverseFrequencies(config, static_cast<int>(table.shape[0]));

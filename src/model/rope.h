@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "ops/attention.h"
 #include "tensor/device.h"
 #include "tensor/tensor_view.h"
 
@@ -27,6 +28,9 @@ std::vector<float> InverseFrequencies(const ModelConfig& config, int max_seq_len
 
 // What cosines and sines are times: 1 but for yarn and longrope.
 float RopeMagnitude(const ModelConfig& config);
+
+// How pairs of a head's values are rotated.
+ops::RopeStyle RopeStyleOf(PositionKind kind);
 
 // Fills `table` [max_seq_len, 2, RotaryDim / 2] float32, memory of `device`, with cos, then sin, of
 // float32(p * theta_j), times RopeMagnitude.
