@@ -15,6 +15,7 @@
 //   INFLIGHT_CUDA_ACCEPT_DRAFTS=70   accepts so many of 100 drafts, whatever they are, and has some
 //                                    in each step that may have them: for measuring
 //   INFLIGHT_CUDA_COLLECTIVES=nccl   ranks add up by NCCL also where they reach each other's memory
+//                                    (`told`: stages are told what is drawn, as with NCCL)
 //   INFLIGHT_CUDA_SHARED_GPU=1       several ranks may have one GPU (ops/cuda/peers.h)
 //   INFLIGHT_CUDA_WATCHDOG_MS=1000   how long a step may take; default 30000
 //   INFLIGHT_CUDA_FAULT=launch@7     step 7 fails: `launch` refused by the runtime, `trap` a kernel
@@ -22,10 +23,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "comm/communicator.h"
 #include "executor/backend.h"
 #include "executor/beam_move.h"
+#include "executor/drawn_token.h"
 #include "executor/memory_plan.h"
 #include "model/eagle_head.h"
 #include "model/engine.h"
@@ -38,7 +41,8 @@ namespace cuda {
 struct StageMail;
 }
 
-inline constexpr int kCudaDepth = 2;  // at least
+inline constexpr int kCudaDepth = 2;      // at least
+inline constexpr int kMaxCudaStages = 8;  // of a model on GPUs
 
 // What proposes drafts beside the model, one or none.
 struct DraftWeights {
@@ -77,10 +81,16 @@ class CudaRank : public Backend {
   virtual Status JoinStages() { return Status::Ok(); }
   // Of searches in the step that was collected last; valid until the next Collect.
   virtual std::span<const BeamMove> moves() const { return {}; }
+  // Of the last of several stages, where nothing else tells the others (cuda/stage_mail.h): what
+  // the step that was collected last drew on the device; valid until the next Collect.
+  virtual std::span<const DrawnToken> drawn() const { return {}; }
+  // Of a stage before it, there: what the step drew that is collected next.
+  virtual Status Hear(std::span<const DrawnToken> /*drawn*/) { return Status::Ok(); }
   // Of a stage before the last: what the last one's search did; behind the Collect of its step.
   virtual Status Follow(const BeamMove& /*move*/) { return Status::Ok(); }
 };
-// `mail` is the rank's where there are several stages; it outlives the rank.
+// `mail` is the rank's where there are several stages and GPUs hand over what is drawn; it outlives
+// the rank.
 Result<std::unique_ptr<CudaRank>> LoadCudaRank(std::shared_ptr<const model::Engine> engine,
                                                Device& device, const MemoryPlan& plan,
                                                const ops::OpTable& ops, ops::OpChoice choice,

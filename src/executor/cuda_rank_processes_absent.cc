@@ -11,7 +11,7 @@ Status NoCuda() { return Unimplemented("device: got cuda, this program was built
 
 Result<MemoryPlan> PlanCudaRank(const RankOfProcess&) { return NoCuda(); }
 
-Result<std::string> MakeNcclId() { return NoCuda(); }
+Result<std::vector<std::string>> MakeNcclIds(const model::RankPart&) { return NoCuda(); }
 
 Result<LocalBackend> CreateCudaLeader(const RankOfProcess&, const RankMeeting&, comm::Group&,
                                       const std::function<Result<int64_t>()>&,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/byte_fields.h"
+#include "base/status_macros.h"
 #include "executor/request_fields.h"
 #include "inflight/prompt_table.h"
 
@@ -18,7 +19,7 @@ namespace {
 
 using CallKind = RankCall::Kind;
 
-constexpr CallKind kLastKind = CallKind::kWriteAdapter;
+constexpr CallKind kLastKind = CallKind::kFollowBeams;
 
 uint64_t HashOf(std::string_view call, uint64_t before) {
   return XXH3_64bits_withSeed(call.data(), call.size(), before);
@@ -211,12 +212,48 @@ Status WriteRead(ByteReader& bytes, CudaRank& rank) {
   return rank.adapters()->Write(copy);
 }
 
+void WriteDrawn(std::span<const DrawnToken> drawn, ByteWriter& bytes) {
+  bytes.Count(drawn.size());
+  bytes.Raw(drawn.data(), drawn.size_bytes());
+}
+
+Status CollectRead(Ticket ticket, ByteReader& bytes, CudaRank& rank) {
+  std::vector<DrawnToken> drawn(bytes.NumThings(sizeof(DrawnToken)));
+  bytes.Raw(drawn.data(), drawn.size() * sizeof(DrawnToken));
+  if (!bytes.ok()) return DataLoss("drawn tokens between ranks are cut short");
+  return Do({.kind = CallKind::kCollect, .ticket = ticket, .drawn = drawn}, rank);
+}
+
+void WriteMove(const BeamMove& move, ByteWriter& bytes) {
+  bytes.Field(std::vector<SlotId>(move.slots.begin(), move.slots.end()));
+  bytes.Field(std::vector<int32_t>(move.parents.begin(), move.parents.end()));
+  bytes.Field(std::vector<TokenId>(move.tokens.begin(), move.tokens.end()));
+  bytes.Field(move.num_kv_tokens);
+}
+
+Status FollowRead(ByteReader& bytes, CudaRank& rank) {
+  std::vector<SlotId> slots;
+  std::vector<int32_t> parents;
+  std::vector<TokenId> tokens;
+  BeamMove move;
+  bytes.Field(slots);
+  bytes.Field(parents);
+  bytes.Field(tokens);
+  bytes.Field(move.num_kv_tokens);
+  if (!bytes.ok() || parents.size() != slots.size() || tokens.size() != slots.size())
+    return DataLoss("beams between ranks are cut short");
+  move.slots = slots;
+  move.parents = parents;
+  move.tokens = tokens;
+  return rank.Follow(move);
+}
+
 }  // namespace
 
 bool IsAnswered(CallKind kind) {
   return kind == CallKind::kWarmUp || kind == CallKind::kSetupSlot ||
          kind == CallKind::kAwaitSteps || kind == CallKind::kTakeAdapterMemory ||
-         kind == CallKind::kWriteAdapter;
+         kind == CallKind::kWriteAdapter || kind == CallKind::kJoinStages;
 }
 
 Status Do(const RankCall& call, CudaRank& rank) {
@@ -233,6 +270,7 @@ Status Do(const RankCall& call, CudaRank& rank) {
     case CallKind::kLateInputs:
       return rank.ProvideLateInputs(call.ticket, *call.inputs);
     case CallKind::kCollect:
+      RETURN_IF_ERROR(rank.Hear(call.drawn));
       return rank.Collect(call.ticket).status();
     case CallKind::kAwaitSteps:
       return rank.AwaitSteps();
@@ -264,8 +302,14 @@ std::string_view RankCallWriter::Write(const RankCall& call) {
     case CallKind::kLateInputs:
       WriteInputs(*call.inputs, bytes);
       break;
+    case CallKind::kCollect:
+      WriteDrawn(call.drawn, bytes);
+      break;
     case CallKind::kWriteAdapter:
       WriteAdapter(*call.adapter, bytes);
+      break;
+    case CallKind::kFollowBeams:
+      WriteMove(*call.move, bytes);
       break;
     default:
       break;
@@ -316,8 +360,12 @@ Status CalledRank::Do(std::string_view message, CallKind* kind) {
       return executor::Do(call, *rank_);
     case CallKind::kLateInputs:
       return ProvideRead(call.ticket, bytes, *rank_);
+    case CallKind::kCollect:
+      return CollectRead(call.ticket, bytes, *rank_);
     case CallKind::kWriteAdapter:
       return WriteRead(bytes, *rank_);
+    case CallKind::kFollowBeams:
+      return FollowRead(bytes, *rank_);
     default:
       return executor::Do(call, *rank_);
   }

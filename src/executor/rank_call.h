@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "executor/adapter_cache.h"
 #include "executor/cuda_backend.h"
+#include "executor/drawn_token.h"
 
 namespace inflight::executor {
 
@@ -24,7 +26,6 @@ struct RankCall {
     kAwaitSteps,
     kTakeAdapterMemory,
     kWriteAdapter,
-    // Of threads alone.
     kJoinStages,
     kFollowBeams,
   };
@@ -36,6 +37,8 @@ struct RankCall {
   Ticket ticket = 0;                     // of kLateInputs and kCollect
   SlotId slot = 0;                       // of kReleaseSlot
   const BeamMove* move = nullptr;        // of kFollowBeams
+  // Of kCollect, where nothing else brings it to the stages before the last: what the step drew.
+  std::span<const DrawnToken> drawn = {};
 };
 
 // Whether the leader waits for what becomes of it.

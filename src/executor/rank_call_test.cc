@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "executor/cuda_rank_processes.h"
 #include "executor/remote_ranks.h"
 #include "inflight/bad_texts.h"
 #include "inflight/prompt_table.h"
@@ -36,6 +37,10 @@ struct Heard {
   StepPlan plan;
   std::vector<LateInputs::Mask> masks;
   std::vector<std::vector<uint32_t>> bits;
+  std::vector<DrawnToken> drawn;
+  std::vector<SlotId> moved;
+  std::vector<int32_t> parents;
+  std::vector<TokenId> moved_by;
 };
 
 class FakeRank : public CudaRank {
@@ -51,6 +56,17 @@ class FakeRank : public CudaRank {
     return Internal("not told");
   }
   Status WarmUp() override { return Note("warm up"); }
+  Status JoinStages() override { return Note("join stages"); }
+  Status Hear(std::span<const DrawnToken> drawn) override {
+    heard_.drawn.assign(drawn.begin(), drawn.end());
+    return drawn.empty() ? Status::Ok() : Note("hear " + std::to_string(drawn.size()));
+  }
+  Status Follow(const BeamMove& move) override {
+    heard_.moved.assign(move.slots.begin(), move.slots.end());
+    heard_.parents.assign(move.parents.begin(), move.parents.end());
+    heard_.moved_by.assign(move.tokens.begin(), move.tokens.end());
+    return Note("follow at " + std::to_string(move.num_kv_tokens));
+  }
   Status AwaitSteps() override { return Note("await"); }
   Status SetupSlot(const SlotSetup& setup) override {
     heard_.setup = setup;
@@ -215,6 +231,56 @@ TEST_F(RankCallTest, LateInputsHaveTheirMasks) {
   EXPECT_EQ(heard_.masks[1].slot, 5);
   EXPECT_EQ(heard_.masks[1].draft, 1);
   EXPECT_THAT(heard_.bits, ElementsAre(first, second));
+}
+
+// Of stages: what was drawn is heard before the step that drew it is collected.
+TEST_F(RankCallTest, StagesHearWhatWasDrawnAndHowBeamsWentOn) {
+  const std::vector<DrawnToken> drawn = {{.slot = 3, .at = 20, .id = 77, .num_tokens = 21},
+                                         {.slot = 5, .at = 9, .id = 1, .num_tokens = 11},
+                                         {.slot = 5, .at = 10, .id = 2, .num_tokens = 11}};
+  const std::vector<SlotId> slots = {4, 6};
+  const std::vector<int32_t> parents = {1, 1};
+  const std::vector<TokenId> tokens = {50, 51};
+  const BeamMove move = {.slots = slots, .parents = parents, .tokens = tokens, .num_kv_tokens = 12};
+  EXPECT_TRUE(Tell({.kind = Kind::kJoinStages}).ok());
+  EXPECT_TRUE(Tell({.kind = Kind::kCollect, .ticket = 7, .drawn = drawn}).ok());
+  EXPECT_TRUE(Tell({.kind = Kind::kFollowBeams, .move = &move}).ok());
+  EXPECT_THAT(heard_.calls, ElementsAre("join stages", "hear 3", "collect 7", "follow at 12"));
+  EXPECT_THAT(heard_.drawn, ElementsAreArray(drawn));
+  EXPECT_THAT(heard_.moved, ElementsAreArray(slots));
+  EXPECT_THAT(heard_.parents, ElementsAreArray(parents));
+  EXPECT_THAT(heard_.moved_by, ElementsAreArray(tokens));
+  EXPECT_TRUE(IsAnswered(Kind::kJoinStages));
+  EXPECT_FALSE(IsAnswered(Kind::kFollowBeams));
+}
+
+// With a hash that fits: more drawn tokens than the message has.
+TEST_F(RankCallTest, DrawnTokensBeyondTheMessageAreNoticed) {
+  const std::vector<DrawnToken> drawn(3);
+  const std::string message(RankCallWriter().Write({.kind = Kind::kCollect, .drawn = drawn}));
+  // Behind kind, ticket and slot.
+  constexpr size_t kCount = 1 + 8 + 4;
+  std::string body = message.substr(0, message.size() - sizeof(uint64_t));
+  ASSERT_EQ(body[kCount], 3);
+  body[kCount] = 4;
+  const uint64_t hash = XXH3_64bits_withSeed(body.data(), body.size(), 0);
+  body.append(reinterpret_cast<const char*>(&hash), sizeof(hash));
+  Kind kind{};
+  EXPECT_EQ(rank_.Do(body, &kind).code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(heard_.calls.empty());
+}
+
+// The leader, which clients ask, draws.
+TEST(CudaRankOfTest, TheFirstProcessHasTheFirstRankOfTheLastStage) {
+  const auto ranks_of = [](int tp_size, int pp_size) {
+    std::vector<int> ranks;
+    for (int process = 0; process < tp_size * pp_size; ++process)
+      ranks.push_back(CudaRankOf(process, tp_size, pp_size));
+    return ranks;
+  };
+  EXPECT_THAT(ranks_of(4, 1), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(ranks_of(1, 3), ElementsAre(2, 0, 1));
+  EXPECT_THAT(ranks_of(2, 3), ElementsAre(4, 5, 0, 1, 2, 3));
 }
 
 TEST_F(RankCallTest, WhatIsDamagedLostOrCutShortIsNoticed) {

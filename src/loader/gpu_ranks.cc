@@ -72,6 +72,7 @@ json RoomOf(const Result<MemoryPlan>& plan) {
   if (!plan.ok()) return answer;
   answer["kv_tokens"] = plan->kv_tokens();
   answer["adapter_bytes"] = plan->adapter_bytes;
+  answer["host_blocks"] = plan->num_host_blocks;
   return answer;
 }
 
@@ -87,17 +88,23 @@ Result<executor::LocalBackend> LeadGpuRanks(RankOfProcess rank, comm::Group& gro
   ASSIGN_OR_RETURN(const std::vector<json> rooms, AnswersOf(group));
   RETURN_IF_ERROR(own.status());
   int64_t kv_tokens = own->kv_tokens();
-  RankMeeting meeting = {.nccl_id = {}, .adapter_bytes = own->adapter_bytes};
+  RankMeeting meeting = {
+      .nccl_ids = {}, .adapter_bytes = own->adapter_bytes, .num_host_blocks = own->num_host_blocks};
   for (const json& room : rooms) {
     kv_tokens = std::min(kv_tokens, room.value("kv_tokens", int64_t{0}));
     meeting.adapter_bytes =
         std::min(meeting.adapter_bytes, room.value("adapter_bytes", uint64_t{0}));
+    meeting.num_host_blocks =
+        std::min(meeting.num_host_blocks, room.value("host_blocks", int64_t{0}));
   }
   rank.options.max_kv_tokens = kv_tokens;
-  ASSIGN_OR_RETURN(meeting.nccl_id, executor::MakeNcclId());
+  ASSIGN_OR_RETURN(meeting.nccl_ids, executor::MakeNcclIds(rank.engine->config.part));
+  json ids = json::array();
+  for (const std::string& id : meeting.nccl_ids) ids.push_back(ToHex(id));
   RETURN_IF_ERROR(TellOthers(group, BytesOf(json{{"kv_tokens", kv_tokens},
                                                  {"adapter_bytes", meeting.adapter_bytes},
-                                                 {"id", ToHex(meeting.nccl_id)}}
+                                                 {"host_blocks", meeting.num_host_blocks},
+                                                 {"ids", std::move(ids)}}
                                                 .dump())));
   return executor::CreateCudaLeader(
       rank, meeting, group,
@@ -120,8 +127,11 @@ Status FollowOnGpu(RankOfProcess rank, comm::Group& group, LeaderMessages& leade
   if (start.empty()) return Status::Ok();
   const json told = json::parse(TextOf(start));
   rank.options.max_kv_tokens = told.at("kv_tokens").get<int64_t>();
-  const RankMeeting meeting = {.nccl_id = FromHex(told.at("id").get<std::string>()).value_or(""),
-                               .adapter_bytes = told.at("adapter_bytes").get<uint64_t>()};
+  RankMeeting meeting = {.nccl_ids = {},
+                         .adapter_bytes = told.at("adapter_bytes").get<uint64_t>(),
+                         .num_host_blocks = told.at("host_blocks").get<int64_t>()};
+  for (const json& id : told.at("ids"))
+    meeting.nccl_ids.push_back(FromHex(id.get<std::string>()).value_or(""));
   Result<std::unique_ptr<CudaFollower>> follower =
       executor::CreateCudaFollower(rank, meeting, group);
   json made = ToJson(follower.status());

@@ -2,8 +2,8 @@
 // Ranks on GPUs that are processes (executor/cuda_rank_processes.h), while a model is loaded and
 // while it runs. What is said, behind what rank_processes.h says of parts that are read:
 //
-//   {options}                      what have you room for?  {kv_tokens, adapter_bytes}
-//   {kv_tokens, adapter_bytes, id}  make your rank           {gpu_bytes}
+//   {options}                      what have you room for?  {kv_tokens, adapter_bytes, host_blocks}
+//   {these of all, ids}            make your rank           {gpu_bytes}
 //   calls (executor/rank_call.h)   answers to some of them
 //   an empty message               give it up
 #pragma once

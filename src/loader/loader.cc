@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "builder/engine_memory.h"
 #include "comm/shared_group.h"
+#include "executor/cuda_rank_processes.h"
 #include "executor/cuda_ranks.h"
 #include "executor/executor.h"
 #include "executor/local_backend.h"
@@ -118,14 +119,7 @@ Status CheckRanksRunOn(const Device& device, const builder::OpenOptions& open,
 }
 
 // Of ranks on GPUs that are processes.
-Status CheckGpuProcesses(const OpenOptions& options, const artifact::RankMapping& ranks) {
-  if (ranks.pp_size > 1)
-    return Unimplemented(
-        "pipeline_parallel_size",
-        fmt::format("got {}, ranks on GPUs that are processes have one stage; use "
-                    "tensor_parallel_size, or run the stages as threads of one process, on GPUs of "
-                    "one host",
-                    ranks.pp_size));
+Status CheckGpuProcesses(const OpenOptions& options) {
   const GpuWeights& weights = options.executor.gpu_weights;
   if (weights.fraction == 1 && !weights.as_many_as_fit) return Status::Ok();
   return Unimplemented(
@@ -508,7 +502,7 @@ Result<Parts> OpenParts(const fs::path& directory, const OpenOptions& options) {
       options.rank_processes != nullptr && open.ranks.num_ranks() > 1 &&
       (device->kind() == DeviceKind::kCpu || options.gpu_ranks_are_processes);
   if (are_processes && device->kind() == DeviceKind::kCuda) {
-    RETURN_IF_ERROR(CheckGpuProcesses(options, open.ranks));
+    RETURN_IF_ERROR(CheckGpuProcesses(options));
     parts.devices = {device};
   } else {
     ASSIGN_OR_RETURN(parts.devices, DevicesFor(parts.dir, options, open.ranks.num_ranks()));
@@ -521,8 +515,10 @@ Result<Parts> OpenParts(const fs::path& directory, const OpenOptions& options) {
     ASSIGN_OR_RETURN(parts.others, processes->BeginLoad(parts.dir, options, open.ranks));
   }
   const int num_own_ranks = parts.others == nullptr ? open.ranks.num_ranks() : 1;
+  const bool is_gpu_process = parts.others != nullptr && device->kind() == DeviceKind::kCuda;
   for (int rank = 0; rank < num_own_ranks; ++rank) {
-    open.rank = rank;
+    open.rank =
+        is_gpu_process ? executor::CudaRankOf(0, open.ranks.tp_size, open.ranks.pp_size) : rank;
     ASSIGN_OR_RETURN(
         parts.engines.emplace_back(),
         OpenWeights(parts.dir, *parts.devices[static_cast<size_t>(rank)], open, options));

@@ -331,6 +331,8 @@ class RankProcesses::Follower {
     ASSIGN_OR_RETURN(builder::OpenOptions open, loader::BuilderOptions(directory_, options));
     open.rank = group_.rank();
     ASSIGN_OR_RETURN(device_, DeviceOfRank(options, order.at("gpus"), open.rank));
+    if (device_->kind() == DeviceKind::kCuda)
+      open.rank = executor::CudaRankOf(group_.rank(), open.ranks.tp_size, open.ranks.pp_size);
     ASSIGN_OR_RETURN(auto engine, builder::Open(directory_, *device_, open));
     drafts_ = {};
     options.draft_model = order.at("draft_model").get<std::string>();

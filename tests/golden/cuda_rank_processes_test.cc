@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks on GPUs that are processes, here threads that have met as processes do: the answers of
-// ranks that are threads of one process and add up by NCCL too, to the bit, for every kind of
-// request, with adapters, guides and a draft model; and the end of a rank ends the wait for it.
+// ranks that are threads of one process, add up by NCCL too and have no stages, to the bit, for
+// every kind of request, with adapters, guides and a draft model; and the end of a rank ends the
+// wait for it.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,14 +22,22 @@
 namespace inflight::golden {
 namespace {
 
-class CudaRankProcessesTest : public testing::Test {
+struct ProcessGrid {
+  int tp_size = 2;
+  int pp_size = 1;
+
+  int size() const { return tp_size * pp_size; }
+};
+
+class CudaRankProcessesTest : public testing::TestWithParam<ProcessGrid> {
  protected:
   void SetUp() override {
-    NEED_RANK_GPUS(2);
-    gpus = RankGpus(2);
-    if (gpus[0] == gpus[1]) GTEST_SKIP() << "NCCL takes one rank on a GPU";
+    NEED_RANK_GPUS(num_ranks());
+    NEED_NCCL(num_ranks());
+    gpus = RankGpus(num_ranks());
     setenv("INFLIGHT_CUDA_COLLECTIVES", "nccl", 1);
-    options.tensor_parallel_size = 2;
+    options.tensor_parallel_size = GetParam().tp_size;
+    options.pipeline_parallel_size = GetParam().pp_size;
     options.dtype = "bfloat16";
     options.executor.block_size = kBlockSize;
     options.executor.max_batch_size = 8;
@@ -36,6 +45,8 @@ class CudaRankProcessesTest : public testing::Test {
     options.executor.deterministic = true;
   }
   void TearDown() override { unsetenv("INFLIGHT_CUDA_COLLECTIVES"); }
+
+  static int num_ranks() { return GetParam().size(); }
 
   // A process that sees the one GPU of its rank.
   OpenOptions OptionsOf(size_t rank) const {
@@ -53,21 +64,33 @@ class CudaRankProcessesTest : public testing::Test {
     return loader::Load(dir, own);
   }
   static std::shared_ptr<RankProcesses> JoinAsLeader(const comm::FreePort& port) {
-    auto group = comm::JoinTest(port, 0, 2);
+    auto group = comm::JoinTest(port, 0, num_ranks());
     EXPECT_TRUE(group.ok()) << group.status().ToString();
     CHECK(group.ok());
     return std::make_shared<RankProcesses>(*std::move(group), /*ranks_of_this_host=*/1);
   }
 
-  // Both processes: `lead` has the leader's executor.
+  // What each process but the leader's does: `follow` with its group.
+  static std::vector<std::thread> StartOthers(
+      const comm::FreePort& port, const std::function<void(std::unique_ptr<comm::Group>)>& follow) {
+    std::vector<std::thread> others;
+    for (int rank = 1; rank < num_ranks(); ++rank)
+      others.emplace_back([&port, follow, rank] {
+        auto group = comm::JoinTest(port, rank, num_ranks());
+        ASSERT_TRUE(group.ok()) << group.status().ToString();
+        follow(*std::move(group));
+      });
+    return others;
+  }
+
+  // All processes: `lead` has the leader's executor.
   void OnProcesses(const std::filesystem::path& dir,
                    const std::function<void(Executor& executor)>& lead) {
     const comm::FreePort port;
-    std::thread other([&] {
-      auto group = comm::JoinTest(port, 1, 2);
-      ASSERT_TRUE(group.ok()) << group.status().ToString();
-      RankProcesses follower(*std::move(group), /*ranks_of_this_host=*/1);
-      const Status done = follower.Follow(OptionsOf(1), [] { return false; });
+    auto others = StartOthers(port, [this](std::unique_ptr<comm::Group> group) {
+      const auto rank = static_cast<size_t>(group->rank());
+      RankProcesses follower(std::move(group), /*ranks_of_this_host=*/1);
+      const Status done = follower.Follow(OptionsOf(rank), [] { return false; });
       EXPECT_TRUE(done.ok()) << done.ToString();
     });
     const auto processes = JoinAsLeader(port);
@@ -77,14 +100,18 @@ class CudaRankProcessesTest : public testing::Test {
       if (loaded.ok()) lead(*loaded->executor);
     }
     processes->SayGoodbye();
-    other.join();
+    for (std::thread& other : others) other.join();
   }
 
+  // Without stages.
   std::unique_ptr<Executor> OnThreads(const std::filesystem::path& dir,
                                       const RankDrafts& drafts = {}) {
     ExecutorOptions own = options.executor;
     if (!drafts.empty()) own.drafts = DraftSource::kModel;
-    return MakeRanked(OpenRanks(dir, gpus, {.dtype = DType::kBF16}), gpus, own, drafts);
+    const Gpus sharing(gpus.begin(), gpus.begin() + GetParam().tp_size);
+    const RankEngines engines = OpenRanks(dir, sharing, {.dtype = DType::kBF16});
+    if (engines.size() == 1) return MakeExecutor(engines.front(), *sharing.front(), own);
+    return MakeRanked(engines, sharing, own, drafts);
   }
 
   static void ExpectAllEqualOnes(const std::vector<Request>& requests, const Sinks& actual,
@@ -98,7 +125,7 @@ class CudaRankProcessesTest : public testing::Test {
   OpenOptions options;
 };
 
-TEST_F(CudaRankProcessesTest, EveryKindOfRequestIsAnsweredAsByThreads) {
+TEST_P(CudaRankProcessesTest, EveryKindOfRequestIsAnsweredAsByThreads) {
   const std::filesystem::path dir = INFLIGHT_DEMO_MODEL;
   std::vector<Request> requests;
   Sinks expected;
@@ -135,8 +162,9 @@ TEST_F(CudaRankProcessesTest, EveryKindOfRequestIsAnsweredAsByThreads) {
   });
 }
 
-TEST_F(CudaRankProcessesTest, ADraftModelIsOnEachRank) {
+TEST_P(CudaRankProcessesTest, ADraftModelIsOnEachRank) {
   const std::filesystem::path dir = INFLIGHT_DEMO_MODEL;
+  if (GetParam().pp_size > 1) GTEST_SKIP() << "stages on GPUs have no draft model";
   const RankDrafts drafts = DemoDrafts(gpus, DType::kBF16);
   options.executor.max_draft_len = 3;
   std::vector<Request> requests;
@@ -157,7 +185,7 @@ TEST_F(CudaRankProcessesTest, ADraftModelIsOnEachRank) {
   });
 }
 
-TEST_F(CudaRankProcessesTest, AdaptersAreOnEachRank) {
+TEST_P(CudaRankProcessesTest, AdaptersAreOnEachRank) {
   std::vector<LoraCase> cases = ReadLoraCases();
   std::erase_if(cases, [](const LoraCase& c) { return c.model != "llama_head64"; });
   std::vector<Request> requests;
@@ -176,19 +204,19 @@ TEST_F(CudaRankProcessesTest, AdaptersAreOnEachRank) {
 }
 
 // A rank that ends while its leader's step waits for it.
-TEST_F(CudaRankProcessesTest, ARankThatEndsEndsTheStepsOfItsLeader) {
+TEST_P(CudaRankProcessesTest, ARankThatEndsEndsTheStepsOfItsLeader) {
   const comm::FreePort port;
   std::promise<void> is_there;
-  std::thread other([&] {
-    auto group = comm::JoinTest(port, 1, 2);
-    ASSERT_TRUE(group.ok()) << group.status().ToString();
-    comm::Group& ended = **group;
-    RankProcesses follower(*std::move(group), /*ranks_of_this_host=*/1);
+  auto others = StartOthers(port, [&](std::unique_ptr<comm::Group> group) {
+    comm::Group& ended = *group;
+    const int rank = group->rank();
+    RankProcesses follower(std::move(group), /*ranks_of_this_host=*/1);
     std::thread killer([&] {
+      if (rank > 1) return;
       is_there.get_future().wait();
       ended.Abort(Internal("killed"));
     });
-    EXPECT_FALSE(follower.Follow(OptionsOf(1), [] { return false; }).ok());
+    EXPECT_FALSE(follower.Follow(OptionsOf(static_cast<size_t>(rank)), [] { return false; }).ok());
     killer.join();
   });
   const auto processes = JoinAsLeader(port);
@@ -209,8 +237,16 @@ TEST_F(CudaRankProcessesTest, ARankThatEndsEndsTheStepsOfItsLeader) {
   if (id.ok()) late->Wait();
   EXPECT_EQ(id.ok() ? late->last.status.code() : id.status().code(), StatusCode::kUnavailable);
   loaded->executor.reset();
-  other.join();
+  for (std::thread& other : others) other.join();
 }
+
+INSTANTIATE_TEST_SUITE_P(Grids, CudaRankProcessesTest,
+                         testing::Values(ProcessGrid{2, 1}, ProcessGrid{1, 2}, ProcessGrid{1, 3},
+                                         ProcessGrid{2, 2}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.tp_size) + "x" +
+                                  std::to_string(info.param.pp_size);
+                         });
 
 }  // namespace
 }  // namespace inflight::golden

@@ -13,12 +13,22 @@
 #include "base/check.h"
 #include "builder/builder.h"
 #include "constants.h"
+#include "executor/cuda/nccl_library.h"
 #include "executor/cuda_ranks.h"
 #include "rank_gpus.h"
 #include "run_requests.h"
 #include "speculation_cases.h"
 
 namespace inflight::golden {
+
+// Behind NEED_RANK_GPUS.
+#define NEED_NCCL(num_ranks)                                                                  \
+  do {                                                                                        \
+    const auto gpus_of_ranks = RankGpus(num_ranks);                                           \
+    if (gpus_of_ranks[0] == gpus_of_ranks[1]) GTEST_SKIP() << "NCCL takes one rank on a GPU"; \
+    if (const Status nccl = executor::cuda::LoadNccl().status(); !nccl.ok())                  \
+      GTEST_SKIP() << nccl.message();                                                         \
+  } while (false)
 
 using executor::RankEngines;
 using RankDrafts = std::vector<executor::DraftWeights>;

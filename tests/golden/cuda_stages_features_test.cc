@@ -229,6 +229,10 @@ TEST(StagesOnGpusTest, WhatStagesOnGpusDoNotDoIsRefusedByName) {
   EXPECT_TRUE(
       executor::CheckCudaRanks({.tp_size = 2, .pp_size = 2}, {.drafts = DraftSource::kNgram}, false)
           .ok());
+  EXPECT_EQ(executor::CheckCudaRanks({.pp_size = 9}, {}, false).ToString(),
+            InvalidArgument("pipeline_parallel_size",
+                            "got 9, GPUs take at most 8 stages; use a larger tensor_parallel_size")
+                .ToString());
   EXPECT_TRUE(
       executor::CheckCudaRanks({.tp_size = 2}, {.drafts = DraftSource::kSuffix}, true).ok());
 }

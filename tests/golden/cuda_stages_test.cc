@@ -4,6 +4,7 @@
 // to the bit, where kernels do not depend on the batch: of one GPU, or of as many as share a layer.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -13,14 +14,17 @@
 namespace inflight::golden {
 namespace {
 
-// How many GPUs a model has, and in how many stages.
+// How many GPUs a model has, in how many stages, and by what they hand rows over.
 struct Grid {
   int num_gpus = 2;
   int num_stages = 2;
+  const char* collectives = "peers";  // as of INFLIGHT_CUDA_COLLECTIVES
 
   int stage_size() const { return num_gpus / num_stages; }
+  bool uses_nccl() const { return collectives == std::string("nccl"); }
   std::string Name() const {
-    return std::to_string(stage_size()) + "x" + std::to_string(num_stages);
+    return std::to_string(stage_size()) + "x" + std::to_string(num_stages) +
+           (collectives == std::string("peers") ? "" : collectives);
   }
 };
 
@@ -88,8 +92,11 @@ class CudaStagesTest : public testing::TestWithParam<Grid> {
  protected:
   void SetUp() override {
     NEED_RANK_GPUS(GetParam().num_gpus);
+    if (GetParam().uses_nccl()) NEED_NCCL(GetParam().num_gpus);
+    setenv("INFLIGHT_CUDA_COLLECTIVES", GetParam().collectives, 1);
     options = SmallSteps();
   }
+  void TearDown() override { unsetenv("INFLIGHT_CUDA_COLLECTIVES"); }
   Sinks Expect(const std::vector<Request>& requests) {
     return RunTogether(kDemo, GetParam().stage_size(), options, requests);
   }
@@ -111,6 +118,24 @@ TEST_P(CudaStagesTest, EveryKindOfRequestIsAnsweredAsWithoutStages) {
   const Sinks expected = Expect(requests);
   ExpectAllEqual(requests, Run(requests), expected);
   options.max_batch_size = 1;  // one stage is busy at a time
+  ExpectAllEqual(requests, Run(requests), expected);
+}
+
+// Of steps whose logits the host reads the last stage has no graph, of whatever size those of the
+// stages before it are.
+TEST_P(CudaStagesTest, LogitsOfPromptsAreThoseWithoutStages) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 10; ++i) {
+    Request& request = requests.emplace_back();
+    for (int t = 0; t <= 5 * i; ++t) request.input_ids.push_back(100 + 7 * i + 3 * t);
+    request.max_tokens = 5;
+    request.output.return_context_logits = i % 2 == 0;
+    request.output.return_generation_logits = i % 3 == 0;
+    request.output.return_log_probs = true;
+  }
+  const Sinks expected = Expect(requests);
+  ExpectAllEqual(requests, Run(requests), expected);
+  options.max_num_tokens = 12;  // prompts in pieces
   ExpectAllEqual(requests, Run(requests), expected);
 }
 
@@ -188,7 +213,10 @@ TEST_P(CudaStagesTest, ManyShortRequestsTakeEachOthersSlots) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Grids, CudaStagesTest,
-                         testing::Values(Grid{2, 2}, Grid{3, 3}, Grid{4, 4}, Grid{4, 2}),
+                         testing::Values(Grid{2, 2}, Grid{3, 3}, Grid{4, 4}, Grid{4, 2},
+                                         Grid{2, 2, "told"}, Grid{3, 3, "told"}, Grid{4, 2, "told"},
+                                         Grid{2, 2, "nccl"}, Grid{3, 3, "nccl"},
+                                         Grid{4, 2, "nccl"}),
                          [](const auto& info) { return info.param.Name(); });
 
 }  // namespace

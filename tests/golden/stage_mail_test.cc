@@ -100,6 +100,42 @@ TEST_F(StageMailTest, ATokenJoinsEachSlotThatDrew) {
   }
 }
 
+// What a host is told: the same, out of pinned memory.
+TEST_F(StageMailTest, ALetterThatTheHostWroteIsTaken) {
+  auto box = PinnedBuffer::Allocate(device(), kNumArenas * sizeof(StageLetter));
+  ASSERT_TRUE(box.ok());
+  Buffer abort = Make(sizeof(uint32_t));
+  const StageMail mail{.num_boxes = 1,
+                       .boxes = {reinterpret_cast<StageLetter*>(box->data())},
+                       .abort = reinterpret_cast<const uint32_t*>(abort.data())};
+  Ints tokens(kSlots * kMaxTokens, 0);
+  Ints num_tokens = {2, 1, 4, 0};
+  const Stage stage = StageOf(tokens, num_tokens, 0);
+  // A token of slot 2 at each step, and of slot 0, with a draft that was accepted, at some; more
+  // steps than there are places.
+  for (uint64_t step = 0; step < kNumArenas + 3; ++step) {
+    const auto at = static_cast<int32_t>(4 + step % 3);
+    const auto id = static_cast<int32_t>(100 + step);
+    std::vector<DrawnToken> drawn = {{.slot = 2, .at = at, .id = id, .num_tokens = at + 1}};
+    tokens[static_cast<size_t>(2 * kMaxTokens + at)] = id;
+    num_tokens[2] = at + 1;
+    if (step % 5 == 0) {
+      drawn.push_back({.slot = 0, .at = 2, .id = id + 50, .num_tokens = 4});
+      drawn.push_back({.slot = 0, .at = 3, .id = id + 60, .num_tokens = 4});
+      tokens[2] = id + 50;
+      tokens[3] = id + 60;
+      num_tokens[0] = 4;
+    }
+    ASSERT_TRUE(WriteLetter(mail, step, drawn).ok());
+    ASSERT_TRUE(TakeDrawn(mail, stage.slots, step, nullptr).ok());
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(Read(stage.tokens, kSlots * kMaxTokens), tokens) << step;
+    EXPECT_EQ(Read(stage.num_tokens, kSlots), num_tokens) << step;
+  }
+  const std::vector<DrawnToken> too_many(scheduler::StepPlan::kMaxRows + 1);
+  EXPECT_EQ(WriteLetter(mail, 0, too_many).code(), StatusCode::kInvalidArgument);
+}
+
 // Slot 1 knows 2 tokens; of three drafts one is accepted, so that it has 4. What was drawn behind
 // the second draft is no token.
 TEST_F(StageMailTest, OfDraftsThoseJoinThatWereAccepted) {

@@ -49,10 +49,11 @@ using inflight::cuda::ToStatus;
 
 class CudaBackend : public CudaRank {
  public:
-  // `mail` is that of the last of several stages; else null.
+  // `mail` is that of the last of several stages; null: of one, or hosts tell what is drawn.
   CudaBackend(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan,
               const cuda::StageMail* mail = nullptr)
       : mail_(mail),
+        tells_drawn_(mail == nullptr && engine->config.part.pp_size > 1),
         device_index_(device.cuda().index),
         plan_(plan),
         debug_(cuda::DebugOptions::FromEnvironment()),
@@ -79,6 +80,7 @@ class CudaBackend : public CudaRank {
   Status JoinStages() override;
   Status AwaitSteps() override;
   std::span<const BeamMove> moves() const override { return moves_; }
+  std::span<const DrawnToken> drawn() const override { return drawn_; }
 
   const BackendInfo& info() const override { return info_; }
   AdapterCache* adapters() override { return &held_->adapters->cache(); }
@@ -140,6 +142,7 @@ class CudaBackend : public CudaRank {
   Status Advance(std::span<HostRows::Row> rows);
 
   const cuda::StageMail* const mail_;
+  const bool tells_drawn_;
   const int device_index_;
   const MemoryPlan plan_;
   const cuda::DebugOptions debug_;
@@ -158,6 +161,7 @@ class CudaBackend : public CudaRank {
   bool is_stuck_ = false;
   std::vector<kv_cache::BlockCopy> copies_;  // of open blocks of beams
   std::vector<BeamMove> moves_;              // of the step collected last
+  std::vector<DrawnToken> drawn_;            // the same
   StepResult result_;
 };
 
@@ -229,20 +233,8 @@ Status CudaBackend::Enqueue(const StepShape& shape, StepVariant variant) {
 Status CudaBackend::EnqueueSampling(const StepShape& shape, StepVariant variant,
                                     const LogitsToHost::Step* to_host) {
   StepState& state = *held_->state;
-  const cuda::SlotState& slots = state.slots();
   const cuda::StepTensors& tensors = state.tensors();
-  const decoding::DeviceSampleParams params = {.row_slots = tensors.logit_slots,
-                                               .row_positions = tensors.logit_positions,
-                                               .row_shifts = tensors.tree_shifts,
-                                               .num_rows = shape.num_logits,
-                                               .logits = logits_,
-                                               .any_row_samples = variant == StepVariant::kSampled,
-                                               .tokens = slots.tokens,
-                                               .num_tokens = slots.num_tokens,
-                                               .max_seq_len = slots.max_tokens,
-                                               .ids = tensors.sampled_ids,
-                                               .log_probs = tensors.log_probs,
-                                               .log_probs_all = tensors.log_probs_all};
+  const auto params = cuda::SampleParamsOf(state, shape, variant, logits_);
   if (to_host != nullptr)
     RETURN_IF_ERROR(held_->to_host->CopyRows(*to_host, *held_->sampler, params, tensors.logit_slots,
                                              held_->stream.get()));
@@ -255,13 +247,14 @@ Status CudaBackend::EnqueueSampling(const StepShape& shape, StepVariant variant,
     RETURN_IF_ERROR(held_->trees->Settle(held_->kv, held_->decoder->States(), shape));
   RETURN_IF_ERROR(state.End(shape, handle()));
   return mail_ == nullptr ? Status::Ok()
-                          : SendDrawn(*mail_, slots, tensors, shape.num_logits, handle());
+                          : SendDrawn(*mail_, state.slots(), tensors, shape.num_logits, handle());
 }
 
 // By a graph where there is one. A step whose logits the host reads, or that waits for late inputs,
 // has one of its forward pass, but not for logits of prompt tokens: the decoder's last Forward has
 // to be this one.
 Status CudaBackend::EnqueueStep(const StepShape& shape, StepVariant variant, StepInFlight& step) {
+  RETURN_IF_ERROR(TakeRows(*held_, shape));
   const LogitsToHost::Step* const to_host = step.to_host;
   const std::vector<StepShape>& shapes = held_->graphs->shapes();
   const size_t graph = held_->graphs->Find(shape);
@@ -315,7 +308,7 @@ Status CudaBackend::WarmUp() {
     RETURN_IF_ERROR(held_->trees->WarmUp(use_graphs_, debug_.records_all, level_));
   logging::Log(level_, "steps ran for the first time",
                {{"ms", static_cast<double>(NowNs() - start_ns) * 1e-6}, {"steps", num_launched_}});
-  return mail_ == nullptr ? Record() : Status::Ok();
+  return held_->engine->config.part.pp_size == 1 ? Record() : Status::Ok();
 }
 
 // A step that hands rows over, so that graphs can.
@@ -340,7 +333,9 @@ Status CudaBackend::AwaitSteps() {
 Status CudaBackend::RunOnScratch(int num_tokens, const StepShape& shape, StepVariant variant) {
   const StepPlan plan = cuda::ScratchPlan(num_tokens, info_, held_->state->slots());
   const StepShape packed = held_->state->Pack(plan, &held_->state->arena(num_launched_));
-  RETURN_IF_ERROR(Enqueue(shape.num_rows > 0 ? shape : packed, variant));
+  const StepShape& filled = shape.num_rows > 0 ? shape : packed;
+  RETURN_IF_ERROR(TakeRows(*held_, filled));
+  RETURN_IF_ERROR(Enqueue(filled, variant));
   ++num_launched_;
   return ToStatus(cudaStreamSynchronize(handle()), "the first steps");
 }
@@ -477,6 +472,7 @@ Result<const StepResult*> CudaBackend::Collect(Ticket ticket) {
 Status CudaBackend::Take(StepInFlight& step) {
   const cuda::StepOutputs& outputs = held_->state->outputs(step.step);
   LogitsToHost& to_host = *held_->to_host;
+  drawn_.clear();
   for (Row& row : step.rows)
     if (row.logit >= 0 && !row.is_beam && !row.host_draws) Append(&row, outputs);
   std::span<HostRows::Row> read;
@@ -526,6 +522,11 @@ void CudaBackend::Append(Row* row, const cuda::StepOutputs& outputs) {
   const std::span<int32_t> tokens = held_->state->host_tokens(row->slot);
   const int num_drawn = info_.makes_drafts ? outputs.num_yielded[row->logit] : 1;
   if (held_->trees != nullptr) row->accepted = outputs.accepted[row->logit];
+  for (int i = 0; tells_drawn_ && i < num_drawn; ++i)
+    drawn_.push_back({.slot = row->slot,
+                      .at = slot.num_tokens + i,
+                      .id = outputs.ids[row->LogitOf(i)],
+                      .num_tokens = slot.num_tokens + num_drawn});
   do {
     tokens[static_cast<size_t>(slot.num_tokens++)] = outputs.ids[row->LogitOf(row->num_yielded++)];
     row->finish_reason =
@@ -588,7 +589,7 @@ Result<std::unique_ptr<CudaRank>> LoadCudaRank(std::shared_ptr<const model::Engi
                                                comm::RankGroups groups,
                                                const cuda::StageMail* mail) {
   if (!engine->config.part.is_last_stage())
-    return cuda::LoadFrontStage(std::move(engine), device, plan, ops, choice, groups, *mail);
+    return cuda::LoadFrontStage(std::move(engine), device, plan, ops, choice, groups, mail);
   auto backend = std::make_unique<CudaBackend>(std::move(engine), device, plan, mail);
   RETURN_IF_ERROR(backend->Load(ops, choice, groups, device));
   return std::unique_ptr<CudaRank>(std::move(backend));

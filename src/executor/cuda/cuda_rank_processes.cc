@@ -8,13 +8,14 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "executor/cuda/cuda_ranks_backend.h"
-#include "executor/cuda/nccl_group.h"
+#include "executor/cuda/nccl_library.h"
+#include "executor/cuda/nccl_stages.h"
 #include "executor/remote_ranks.h"
 
 namespace inflight::executor {
 namespace {
 
-using cuda::NcclGroup;
+using cuda::NcclStages;
 
 Result<MemoryPlan> PlanOf(const RankOfProcess& rank) {
   return PlanShare(*rank.engine, rank.device, rank.options, rank.draft, /*num_shares=*/1);
@@ -28,24 +29,26 @@ struct Joined {
 };
 Result<Joined> Join(const RankOfProcess& rank, const RankMeeting& meeting,
                     const comm::Group& group) {
-  if (rank.options.deterministic && group.size() > 2)
+  const model::RankPart& part = rank.engine->config.part;
+  if (rank.options.deterministic && part.tp_size > 2)
     return Unimplemented(
         fmt::format("tensor_parallel_size: got {} beside deterministic; ranks that are processes "
                     "add up by NCCL, in an order that depends on what else is computed: use at "
                     "most 2, or leave deterministic out",
-                    group.size()));
+                    part.tp_size));
+  const int of_model = part.pp_rank * part.tp_size + part.tp_rank;
   // First of all: the others wait for it.
   Joined joined;
-  ASSIGN_OR_RETURN(joined.group,
-                   NcclGroup::Join(rank.device, meeting.nccl_id, group.rank(), group.size(),
-                                   [&group] { return group.status(); }));
+  ASSIGN_OR_RETURN(joined.group, NcclStages::Join(rank.device, meeting.nccl_ids, part,
+                                                  [&group] { return group.status(); }));
   ASSIGN_OR_RETURN(joined.plan, PlanOf(rank));
   joined.plan.adapter_bytes = meeting.adapter_bytes;
+  joined.plan.num_host_blocks = meeting.num_host_blocks;
   ASSIGN_OR_RETURN(joined.loaded, cuda::LoadRank({.engine = rank.engine,
                                                   .device = rank.device,
                                                   .plan = joined.plan,
                                                   .draft = rank.draft,
-                                                  .groups = joined.group->groups(group.rank())},
+                                                  .groups = joined.group->groups(of_model)},
                                                  rank.options, rank.ops));
   return joined;
 }
@@ -55,12 +58,13 @@ class Follower : public CudaFollower {
   Follower(Joined joined, const comm::Group& group)
       : group_(std::move(joined.group)),
         rank_(std::move(joined.loaded.rank)),
-        watch_(group, [this, number = group.rank()](const Status& why) {
-          group_->rank(number).Abort(why);
-        }) {}
+        watch_(group, [this](const Status& why) { group_->Abort(why); }) {}
 
   Status Do(std::string_view message, RankCall::Kind* kind) override {
-    return rank_.Do(message, kind);
+    Status done = rank_.Do(message, kind);
+    // What the leader tells behind that hands rows over.
+    if (*kind == RankCall::Kind::kWarmUp && done.ok()) group_->JoinStages();
+    return done;
   }
   int64_t gpu_memory_bytes() const override { return rank_.gpu_memory_bytes(); }
 
@@ -77,11 +81,15 @@ Result<MemoryPlan> PlanCudaRank(const RankOfProcess& rank) {
   return PlanOf(rank);
 }
 
-Result<std::string> MakeNcclId() {
+Result<std::vector<std::string>> MakeNcclIds(const model::RankPart& part) {
   ASSIGN_OR_RETURN(const cuda::NcclCalls* const calls, cuda::LoadNccl());
-  cuda::NcclId id;
-  RETURN_IF_ERROR(calls->ToStatus(calls->get_unique_id(&id), "a group"));
-  return std::string(id.bytes, sizeof(id.bytes));
+  std::vector<std::string> ids(NcclStages::NumGroups(part));
+  for (std::string& made : ids) {
+    cuda::NcclId id;
+    RETURN_IF_ERROR(calls->ToStatus(calls->get_unique_id(&id), "a group"));
+    made.assign(id.bytes, sizeof(id.bytes));
+  }
+  return ids;
 }
 
 Result<LocalBackend> CreateCudaLeader(const RankOfProcess& rank, const RankMeeting& meeting,
@@ -101,7 +109,9 @@ Result<LocalBackend> CreateCudaLeader(const RankOfProcess& rank, const RankMeeti
   backend->LeadAdapters();
   RETURN_IF_ERROR(backend->WarmUp());
   logging::Info("the model runs on GPUs of several processes",
-                {{"tensor_parallel_size", group.size()}, {"kv_tokens", joined.plan.kv_tokens()}});
+                {{"tensor_parallel_size", rank.engine->config.part.tp_size},
+                 {"pipeline_parallel_size", rank.engine->config.part.pp_size},
+                 {"kv_tokens", joined.plan.kv_tokens()}});
   return LocalBackend{.backend = std::move(backend),
                       .plans = std::vector(static_cast<size_t>(group.size()), joined.plan),
                       .ops = std::move(joined.loaded.ops)};

@@ -89,6 +89,11 @@ Result<LoadedRank> LoadRank(RankToLoad to_load, const ExecutorOptions& options,
 Status CheckCudaRanks(const model::RankPart& part, const ExecutorOptions& options,
                       bool has_draft_model) {
   if (part.pp_size == 1) return Status::Ok();
+  if (part.pp_size > kMaxCudaStages)
+    return InvalidArgument("pipeline_parallel_size",
+                           fmt::format("got {}, GPUs take at most {} stages; use a larger "
+                                       "tensor_parallel_size",
+                                       part.pp_size, kMaxCudaStages));
   const char* const drafts = has_draft_model                          ? "a draft model"
                              : options.drafts == DraftSource::kModel  ? "a draft model"
                              : options.drafts == DraftSource::kSuffix ? "suffix"

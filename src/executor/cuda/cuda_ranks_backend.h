@@ -15,6 +15,7 @@
 #include "executor/adapter_cache.h"
 #include "executor/cuda/gpu_group.h"
 #include "executor/cuda_backend.h"
+#include "executor/drawn_token.h"
 #include "executor/host_rows.h"
 #include "executor/idle_turn.h"
 #include "executor/rank_call.h"
@@ -28,7 +29,7 @@ struct RankToLoad {
   const MemoryPlan& plan;
   DraftWeights draft;  // whole; none of both: no draft model, no head of EAGLE
   comm::RankGroups groups;
-  const StageMail* mail = nullptr;  // of several stages
+  const StageMail* mail = nullptr;  // of several stages; null: hosts tell what is drawn
 };
 struct LoadedRank {
   std::unique_ptr<CudaRank> rank;
@@ -81,6 +82,7 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
         is_remote_(is_remote),
         plans_(static_cast<size_t>(info_.depth) + 2),
         inputs_(plans_.size()),
+        drawn_(plans_.size()),
         moves_(plans_.size()) {}
   // Followers do what they were told: what the leader has launched ends.
   ~CudaRanksBackend() override { followers_.clear(); }
@@ -187,8 +189,11 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
 
   Result<const StepResult*> Collect(Ticket ticket) override {
     Result<const StepResult*> result = leader_->Collect(ticket);
-    Tell({.kind = Kind::kCollect, .ticket = ticket});
-    if (!is_remote_ && result.ok()) TellMoves();
+    std::vector<DrawnToken>& drawn = drawn_[next_drawn_++ % drawn_.size()];
+    drawn.clear();
+    if (result.ok()) drawn.assign(leader_->drawn().begin(), leader_->drawn().end());
+    Tell({.kind = Kind::kCollect, .ticket = ticket, .drawn = drawn});
+    if (result.ok() && group_->num_stages() > 1) TellMoves();
     if (!result.ok()) Fail(result.status());
     turn_.EndStep();
     RETURN_IF_ERROR(FirstError());  // an abort ends steps with results of no value
@@ -248,6 +253,8 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
   size_t next_plan_ = 0;
   std::vector<KeptInputs> inputs_;  // as many as plans
   size_t next_inputs_ = 0;
+  std::vector<std::vector<DrawnToken>> drawn_;  // the same
+  size_t next_drawn_ = 0;
   std::vector<std::vector<KeptMove>> moves_;  // the same
   size_t next_moves_ = 0;
 };

@@ -55,9 +55,10 @@ DebugOptions DebugOptions::FromEnvironment() {
     options.ranks_share_gpu = value == "1";
     return value == "0" || value == "1";
   });
-  Variable("INFLIGHT_CUDA_COLLECTIVES", "peers, nccl", [&](std::string_view value) {
+  Variable("INFLIGHT_CUDA_COLLECTIVES", "peers, nccl, told", [&](std::string_view value) {
     options.ranks_use_nccl = value == "nccl";
-    return value == "peers" || value == "nccl";
+    options.stages_are_told = value == "told";
+    return value == "peers" || value == "nccl" || value == "told";
   });
   Variable("INFLIGHT_CUDA_ACCEPT_DRAFTS", "percent", [&](std::string_view value) {
     const std::optional<int64_t> percent = Number(value);

@@ -15,6 +15,7 @@ struct DebugOptions {
   bool log_times = false;
   bool ranks_share_gpu = false;  // may; ops/cuda/peers.h
   bool ranks_use_nccl = false;   // also where they reach each other's memory
+  bool stages_are_told = false;  // there: rows in no graph, hosts tell what is drawn, as with NCCL
   float forced_acceptance = -1;  // share of drafts that are accepted whatever they are; -1: no
   int64_t watchdog_ms = 30'000;
   Fault fault = Fault::kNone;

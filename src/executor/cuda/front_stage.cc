@@ -26,10 +26,11 @@ constexpr std::array kForwardAlone = {StepVariant::kForward};
 class FrontStage : public CudaRank {
  public:
   FrontStage(std::shared_ptr<const model::Engine> engine, Device& device, const MemoryPlan& plan,
-             const StageMail& mail)
+             const StageMail* mail)
       : device_index_(device.cuda().index),
         plan_(plan),
-        mail_(mail),
+        is_told_(mail == nullptr),
+        mail_(is_told_ ? StageMail() : *mail),
         debug_(DebugOptions::FromEnvironment()),
         info_(BackendInfoOf(plan, engine->config.vocab_size, engine->limits.max_beam_width)) {
     held_->engine = std::move(engine);
@@ -53,6 +54,7 @@ class FrontStage : public CudaRank {
     RETURN_IF_ERROR(
         LoadLayers(layers, info_, device, *held_,
                    [this](const StepShape& shape, StepVariant) { return Enqueue(shape); }));
+    if (is_told_) RETURN_IF_ERROR(MakeBox(device));
     info_.pinned_memory_bytes = held_->pinned_bytes();
     return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading");
   }
@@ -130,10 +132,12 @@ class FrontStage : public CudaRank {
     StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
     shape.has_adapters = held_->adapters->AreIn(plan);
     RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, /*guesses=*/{}, handle()));
+    RETURN_IF_ERROR(TakeRows(*held_, shape));
     const size_t graph = held_->graphs->Find(shape);
     const bool has_graph = use_graphs_ && graph < held_->graphs->shapes().size();
     RETURN_IF_ERROR(has_graph ? held_->graphs->Launch(graph, StepVariant::kForward)
                               : Enqueue(shape));
+    RETURN_IF_ERROR(HandRows(*held_, shape));
     ++num_launched_;
     ++num_in_flight_;
     return plan.step_id;
@@ -150,6 +154,16 @@ class FrontStage : public CudaRank {
     first_in_flight_ = (first_in_flight_ + 1) % info_.depth;
     --num_in_flight_;
     return &nothing_;
+  }
+
+  Status Hear(std::span<const DrawnToken> drawn) override {
+    if (!is_told_) return Status::Ok();
+    const SlotState& slots = held_->state->slots();
+    for (const DrawnToken& token : drawn)
+      if (token.slot < 0 || token.slot >= slots.scratch_slot() || token.at < 0 ||
+          token.num_tokens > slots.max_tokens)
+        return DataLoss("a token of the last stage is of no slot, or behind its end");
+    return WriteLetter(mail_, Oldest().step, drawn);
   }
 
   Status Follow(const BeamMove& move) override {
@@ -170,10 +184,24 @@ class FrontStage : public CudaRank {
   cudaStream_t handle() const { return ops::cuda::AsCuda(*held_->stream).handle(); }
   const StepInFlight& Oldest() const { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
 
+  // Where the host writes what it is told.
+  Status MakeBox(Device& device) {
+    static_assert(kMaxCudaStages < kNumArenas, "a letter is read before its place is written anew");
+    constexpr size_t kLetterBytes = kNumArenas * sizeof(StageLetter);
+    ASSIGN_OR_RETURN(held_->letters,
+                     PinnedBuffer::Allocate(device, kLetterBytes + sizeof(uint32_t)));
+    mail_.boxes[mail_.num_boxes++] = reinterpret_cast<StageLetter*>(held_->letters.data());
+    mail_.abort = reinterpret_cast<const uint32_t*>(held_->letters.data() + kLetterBytes);
+    return Status::Ok();
+  }
+
   Status RunOnScratch(int num_tokens, const StepShape& shape) {
     const StepPlan plan = ScratchPlan(num_tokens, info_, held_->state->slots());
     const StepShape packed = held_->state->Pack(plan, &held_->state->arena(num_launched_));
-    RETURN_IF_ERROR(Enqueue(shape.num_rows > 0 ? shape : packed));
+    const StepShape& filled = shape.num_rows > 0 ? shape : packed;
+    RETURN_IF_ERROR(TakeRows(*held_, filled));
+    RETURN_IF_ERROR(Enqueue(filled));
+    RETURN_IF_ERROR(HandRows(*held_, filled));
     ++num_launched_;
     return ToStatus(cudaStreamSynchronize(handle()), "the first steps");
   }
@@ -192,7 +220,8 @@ class FrontStage : public CudaRank {
 
   const int device_index_;
   const MemoryPlan plan_;
-  const StageMail mail_;
+  const bool is_told_;  // what is drawn, by the host
+  StageMail mail_;
   const DebugOptions debug_;
   bool use_graphs_ = true;
   BackendInfo info_;
@@ -212,7 +241,7 @@ class FrontStage : public CudaRank {
 Result<std::unique_ptr<CudaRank>> LoadFrontStage(std::shared_ptr<const model::Engine> engine,
                                                  Device& device, const MemoryPlan& plan,
                                                  const ops::OpTable& ops, ops::OpChoice choice,
-                                                 comm::RankGroups groups, const StageMail& mail) {
+                                                 comm::RankGroups groups, const StageMail* mail) {
   auto stage = std::make_unique<FrontStage>(std::move(engine), device, plan, mail);
   RETURN_IF_ERROR(stage->Load(ops, choice, groups, device));
   return std::unique_ptr<CudaRank>(std::move(stage));

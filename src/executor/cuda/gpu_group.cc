@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "executor/cuda/debug_options.h"
 #include "executor/cuda/nccl_group.h"
+#include "executor/cuda/nccl_stages.h"
 #include "executor/cuda/peer_group.h"
 #include "executor/cuda/stage_group.h"
 
@@ -48,18 +49,20 @@ class GroupGpus {
 
 Result<std::unique_ptr<GpuGroup>> MakeGroup(std::span<Device* const> devices,
                                             const GpuGroupShape& shape) {
-  if (shape.num_stages > 1) return StagedGroup::Create(devices, shape);
   const bool wants_nccl = DebugOptions::FromEnvironment().ranks_use_nccl;
   Status reached = wants_nccl ? Unimplemented("") : PeerGroup::Reaches(devices);
-  if (reached.ok()) return PeerGroup::Create(devices, devices);
+  const bool has_stages = shape.num_stages > 1;
+  if (reached.ok())
+    return has_stages ? StagedGroup::Create(devices, shape) : PeerGroup::Create(devices, devices);
   if (reached.code() != StatusCode::kUnimplemented) return reached;
-  if (shape.is_deterministic && devices.size() > 2)
+  const size_t stage_size = devices.size() / static_cast<size_t>(shape.num_stages);
+  if (shape.is_deterministic && stage_size > 2)
     return Unimplemented(fmt::format(
         "tensor_parallel_size: got {} beside deterministic; GPUs that do not reach each other's "
         "memory add up by NCCL, in an order that depends on what else is computed: use at most 2, "
         "or leave deterministic out",
-        devices.size()));
-  return NcclGroup::Create(devices);
+        stage_size));
+  return has_stages ? NcclStages::Create(devices, shape.num_stages) : NcclGroup::Create(devices);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks of a model on GPUs of this process: how they add up. Over each other's memory
 // (peer_group.h) where they reach it, else by NCCL (nccl_group.h). Those of several stages have a
-// group of each stage, and hand rows from one stage to the next (stage_group.h).
+// group of each stage, and hand rows from one stage to the next (stage_group.h, nccl_stages.h).
 #pragma once
 
 #include <memory>
@@ -45,7 +45,8 @@ class GpuGroup {
 
   virtual comm::Communicator& rank(int r) = 0;
   virtual comm::RankGroups groups(int r) { return {.tensor = &rank(r)}; }
-  // Where what is drawn goes from the last stage to the others; null: there is one stage.
+  // Where what is drawn goes from the last stage to the others; null: there is one stage, or hosts
+  // tell it (RankCall::drawn).
   virtual const StageMail* mail(int /*r*/) const { return nullptr; }
   virtual int num_stages() const { return 1; }
   // Of several stages: from here on they hand rows over. Before that Send and Receive do nothing,
@@ -58,9 +59,8 @@ class GpuGroup {
   virtual void Abort(const Status& reason) { rank(0).Abort(reason); }
 
   // A rank on each of `devices`. kFailedPrecondition where another group has one of them;
-  // kUnimplemented where `is_deterministic`, they are more than two and only NCCL joins them, which
-  // adds up in orders of its own, and where there are stages and two GPUs do not reach each other's
-  // memory; errors else as of PeerGroup and NcclGroup.
+  // kUnimplemented where `is_deterministic`, more than two ranks add up and only NCCL joins them,
+  // which does that in orders of its own; errors else as of the groups named above.
   static Result<std::unique_ptr<GpuGroup>> Create(std::span<Device* const> devices,
                                                   const GpuGroupShape& shape);
 

@@ -13,6 +13,11 @@ namespace {
 
 constexpr int kLeastWarmUpTokens = 64;
 
+int NumFilledTokens(const StepGraphs& graphs, const StepShape& shape) {
+  const size_t graph = graphs.Find(shape);
+  return graph < graphs.shapes().size() ? graphs.shapes()[graph].num_tokens : shape.num_tokens;
+}
+
 }  // namespace
 
 Status LoadLayers(const LayersToLoad& with, const BackendInfo& info, Device& device, Held& held,
@@ -40,6 +45,8 @@ Status LoadLayers(const LayersToLoad& with, const BackendInfo& info, Device& dev
   std::vector<StepShape> shapes =
       GraphShapes(plan.max_logits(), std::min(info.max_num_tokens, info.max_seq_len));
   if (model::TakesAdapters(config)) shapes = WithAdapters(std::move(shapes));
+  const comm::Communicator* const pipeline = with.groups.pipeline;
+  held.moves_rows_apart = pipeline != nullptr && !pipeline->may_be_recorded();
   held.graphs = std::make_unique<StepGraphs>(
       std::move(shapes), ops::cuda::AsCuda(*held.stream).handle(), std::move(enqueue));
   return Status::Ok();
@@ -62,7 +69,36 @@ model::Batch BatchOf(const Held& held, const StepShape& shape) {
   model::Batch batch = held.state->BatchOf(shape);
   for (int g = 1; g < held.kv.num_groups(); ++g)
     batch.other_groups[static_cast<size_t>(g - 1)].kv = held.kv.view(g);
+  batch.moves_rows = !held.moves_rows_apart;
   return batch;
+}
+
+Status TakeRows(const Held& held, const StepShape& shape) {
+  if (!held.moves_rows_apart) return Status::Ok();
+  return held.decoder->TakeRows(NumFilledTokens(*held.graphs, shape), *held.stream);
+}
+
+Status HandRows(const Held& held, const StepShape& shape) {
+  if (!held.moves_rows_apart) return Status::Ok();
+  return held.decoder->HandRows(NumFilledTokens(*held.graphs, shape), *held.stream);
+}
+
+decoding::DeviceSampleParams SampleParamsOf(const StepState& state, const StepShape& shape,
+                                            StepVariant variant, float* logits) {
+  const SlotState& slots = state.slots();
+  const StepTensors& tensors = state.tensors();
+  return {.row_slots = tensors.logit_slots,
+          .row_positions = tensors.logit_positions,
+          .row_shifts = tensors.tree_shifts,
+          .num_rows = shape.num_logits,
+          .logits = logits,
+          .any_row_samples = variant == StepVariant::kSampled,
+          .tokens = slots.tokens,
+          .num_tokens = slots.num_tokens,
+          .max_seq_len = slots.max_tokens,
+          .ids = tensors.sampled_ids,
+          .log_probs = tensors.log_probs,
+          .log_probs_all = tensors.log_probs_all};
 }
 
 Status PlaceBeams(const Held& held, const BeamMove& move, bool with_tokens,

@@ -21,6 +21,7 @@
 #include "executor/prompt_tables.h"
 #include "model/decoder.h"
 #include "model/engine.h"
+#include "tensor/buffer.h"
 
 namespace inflight::executor::cuda {
 
@@ -46,6 +47,9 @@ struct Held {
   std::unique_ptr<DraftModel> drafts;  // null: no model makes them
   std::unique_ptr<TextDrafts> texts;   // null: none, or out of each sequence's own text
   std::unique_ptr<TreeModel> trees;    // null: drafts are no trees
+  PinnedBuffer letters;                // of a stage that is told what is drawn (stage_mail.h)
+  // Rows between stages are in no graph: TakeRows and HandRows.
+  bool moves_rows_apart = false;
 
   ReleasableParts releasable() const;
   int64_t pinned_bytes() const {
@@ -54,7 +58,8 @@ struct Held {
     };
     return static_cast<int64_t>(of(state) + of(sampler) + of(to_host) + of(masks) +
                                 of(sent_drafts) + of(prompt_tables) + host_blocks.size() +
-                                engine->host_weight_bytes() + of(drafts) + of(texts) + of(trees));
+                                engine->host_weight_bytes() + of(drafts) + of(texts) + of(trees) +
+                                letters.size());
   }
 };
 
@@ -76,6 +81,15 @@ void FinishSteps(std::unique_ptr<Held>& held, int device_index, bool is_stuck);
 // What the decoder computes of a step, with the caches of all KV groups but the first,
 // held.kv.view().
 model::Batch BatchOf(const Held& held, const StepShape& shape);
+
+// Of a stage, before and behind what it computes of a step, where no graph may hold it: so many
+// rows as the step is filled up to where it has a graph, on all stages alike.
+Status TakeRows(const Held& held, const StepShape& shape);
+Status HandRows(const Held& held, const StepShape& shape);
+
+// What a step draws, from `logits` of its shape.
+decoding::DeviceSampleParams SampleParamsOf(const StepState& state, const StepShape& shape,
+                                            StepVariant variant, float* logits);
 
 // Enqueues what a step of a search does to its beams; with all of their tokens, which are
 // host_tokens then, or the last one of each alone. `copies` is memory to be used again.

@@ -66,6 +66,22 @@ class NcclGroup::Rank : public GpuRank {
     return AllReduce(all, stream);
   }
 
+  Status Send(const TensorView& values, int to, Stream& stream) override {
+    RETURN_IF_ERROR(group_.status());
+    const int done = group_.calls_.send(values.data, values.num_bytes(), NcclType::kInt8, to, comm_,
+                                        ops::cuda::AsCuda(stream).handle());
+    if (done != 0) RETURN_IF_ERROR(group_.status());
+    return group_.calls_.ToStatus(done, "rows to the next stage");
+  }
+  Status Receive(const TensorView& values, int from, Stream& stream) override {
+    RETURN_IF_ERROR(group_.status());
+    const int done = group_.calls_.receive(values.data, values.num_bytes(), NcclType::kInt8, from,
+                                           comm_, ops::cuda::AsCuda(stream).handle());
+    if (done != 0) RETURN_IF_ERROR(group_.status());
+    return group_.calls_.ToStatus(done, "rows of the stage before");
+  }
+  bool may_be_recorded() const override { return false; }
+
   void Abort(const Status& reason) override { group_.Abort(reason); }
 
  private:
@@ -73,6 +89,8 @@ class NcclGroup::Rank : public GpuRank {
   NcclComm* const comm_;
   const int rank_;
 };
+
+NcclGroup::NcclGroup(const NcclCalls& calls, int size) : calls_(calls), size_(size) {}
 
 comm::Communicator& NcclGroup::rank(int r) {
   const auto found = std::ranges::find(ranks_, r, [](const auto& rank) { return rank->rank(); });

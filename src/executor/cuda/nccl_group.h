@@ -3,8 +3,9 @@
 // and those that are processes.
 //
 // NCCL adds pairs of numbers and rounds each sum to the model's dtype, in an order that depends on
-// the size of the message. All ranks have the same bits.
-// Threads: one for each rank's communicator; Abort any.
+// the size of the message. All ranks have the same bits. Send and Receive are for calls that no
+// graph holds: NCCL asks that both ranks record a call and replay it together, or none. Threads:
+// one for each rank's communicator; Abort any.
 #pragma once
 
 #include <atomic>

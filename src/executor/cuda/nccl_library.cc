@@ -23,7 +23,8 @@ bool FindAll(void* library, NcclCalls& calls) {
   return find("ncclGetUniqueId", calls.get_unique_id) &&
          find("ncclCommInitRank", calls.comm_init_rank) &&
          find("ncclCommDestroy", calls.comm_destroy) && find("ncclCommAbort", calls.comm_abort) &&
-         find("ncclAllReduce", calls.all_reduce) && find("ncclGroupStart", calls.group_start) &&
+         find("ncclAllReduce", calls.all_reduce) && find("ncclSend", calls.send) &&
+         find("ncclRecv", calls.receive) && find("ncclGroupStart", calls.group_start) &&
          find("ncclGroupEnd", calls.group_end) && find("ncclGetErrorString", calls.error_text);
 }
 
@@ -32,14 +33,15 @@ Loaded Load() {
   void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = dlerror();
-    loaded.status = FailedPrecondition(
-        fmt::format("tensor_parallel_size: GPUs that do not reach each other's memory need NCCL, "
-                    "which cannot be loaded; install libnccl2, or name its directory in "
-                    "LD_LIBRARY_PATH: {}",
-                    why == nullptr ? "" : why));
+    loaded.status = FailedPrecondition(fmt::format(
+        "tensor_parallel_size, pipeline_parallel_size: ranks on GPUs that are processes, or do not "
+        "reach each other's memory, need NCCL, which cannot be loaded; install libnccl2, or name "
+        "its directory in LD_LIBRARY_PATH: {}",
+        why == nullptr ? "" : why));
   } else if (!FindAll(library, loaded.calls)) {
     loaded.status = FailedPrecondition(
-        "tensor_parallel_size: libnccl.so.2 lacks a function of NCCL 2; install a newer libnccl2");
+        "tensor_parallel_size, pipeline_parallel_size: libnccl.so.2 lacks a function of NCCL 2.7; "
+        "install a newer libnccl2");
   }
   return loaded;
 }

@@ -18,7 +18,7 @@ struct NcclId {
   char bytes[128];
 };
 
-enum class NcclType : int { kFloat16 = 6, kFloat32 = 7, kBFloat16 = 9 };
+enum class NcclType : int { kInt8 = 0, kFloat16 = 6, kFloat32 = 7, kBFloat16 = 9 };
 inline constexpr int kNcclSum = 0;
 
 // An int that is returned is 0, or a code for error_text.
@@ -29,6 +29,10 @@ struct NcclCalls {
   int (*comm_abort)(NcclComm* comm) = nullptr;
   int (*all_reduce)(const void* from, void* to, size_t count, NcclType type, int operation,
                     NcclComm* comm, cudaStream_t stream) = nullptr;
+  int (*send)(const void* from, size_t count, NcclType type, int to, NcclComm* comm,
+              cudaStream_t stream) = nullptr;
+  int (*receive)(void* to, size_t count, NcclType type, int from, NcclComm* comm,
+                 cudaStream_t stream) = nullptr;
   int (*group_start)() = nullptr;
   int (*group_end)() = nullptr;
   const char* (*error_text)(int code) = nullptr;

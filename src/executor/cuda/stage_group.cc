@@ -69,6 +69,8 @@ class StagedGroup::Rank : public GpuRank {
                                   ops::cuda::AsCuda(stream));
   }
 
+  bool may_be_recorded() const override { return !group_.are_told_; }
+
   void Abort(const Status& reason) override { group_.Abort(reason); }
 
  private:
@@ -153,18 +155,11 @@ Result<std::unique_ptr<GpuGroup>> StagedGroup::Create(std::span<Device* const> d
     return InvalidArgument(
         fmt::format("pipeline_parallel_size: got {} stages of {} ranks, GPUs take at most {} ranks",
                     shape.num_stages, num_ranks / shape.num_stages, ops::cuda::kMaxPeers));
-  const Status reached = DebugOptions::FromEnvironment().ranks_use_nccl
-                             ? Unimplemented("INFLIGHT_CUDA_COLLECTIVES is nccl")
-                             : PeerGroup::Reaches(devices);
-  if (!reached.ok())
-    return reached.WithPrefix(fmt::format(
-        "pipeline_parallel_size: got {}, stages hand over what they compute through each other's "
-        "memory; use tensor_parallel_size alone",
-        shape.num_stages));
   ASSIGN_OR_RETURN(const int ranks_per_gpu, RanksPerGpu(devices));
   std::unique_ptr<StagedGroup> group(new StagedGroup());
   group->num_stages_ = shape.num_stages;
   group->share_gpus_ = ranks_per_gpu > 1;
+  group->are_told_ = DebugOptions::FromEnvironment().stages_are_told;
   group->stage_size_ = num_ranks / shape.num_stages;
   RETURN_IF_ERROR(EnablePeerAccess(devices));
   ASSIGN_OR_RETURN(group->abort_, PinnedBuffer::Allocate(*devices[0], sizeof(uint32_t)));

@@ -24,7 +24,8 @@ uint64_t StageBytes(int stage, int num_stages, size_t step_bytes);
 
 class StagedGroup : public GpuGroup {
  public:
-  // Rank r is of stage r / (ranks of a stage). Errors as of GpuGroup::Create and PeerGroup::Create.
+  // Rank r is of stage r / (ranks of a stage), on GPUs that reach each other. Errors as of
+  // PeerGroup::Create.
   static Result<std::unique_ptr<GpuGroup>> Create(std::span<Device* const> devices,
                                                   const GpuGroupShape& shape);
   ~StagedGroup() override;
@@ -33,7 +34,9 @@ class StagedGroup : public GpuGroup {
   // before.
   comm::Communicator& rank(int r) override;
   comm::RankGroups groups(int r) override;
-  const StageMail* mail(int r) const override { return &mails_[static_cast<size_t>(r)]; }
+  const StageMail* mail(int r) const override {
+    return are_told_ ? nullptr : &mails_[static_cast<size_t>(r)];
+  }
   int num_stages() const override { return num_stages_; }
   void JoinStages() override { have_joined_ = true; }
   bool warms_up_in_turn() const override { return share_gpus_; }
@@ -48,6 +51,7 @@ class StagedGroup : public GpuGroup {
   int stage_size_ = 1;  // ranks
   int num_stages_ = 1;
   bool share_gpus_ = false;  // several ranks have one
+  bool are_told_ = false;    // as of DebugOptions::stages_are_told
   std::atomic<bool> have_joined_ = false;
   std::mutex mutex_;
   Status reason_;  // of the abort, under mutex_

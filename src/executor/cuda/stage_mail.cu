@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <iterator>
+#include <string>
+
 #include "executor/cuda/stage_mail.h"
 #include "ops/cuda/overlap.cuh"
 #include "tensor/cuda_status.h"
@@ -67,6 +71,17 @@ Status SendDrawn(const StageMail& mail, const SlotState& slots, const StepTensor
   ops::cuda::LaunchOverlapped(SendDrawnKernel, static_cast<unsigned>(mail.num_boxes), kMailThreads,
                               0, stream, mail, slots, tensors, num_logits);
   return inflight::cuda::LaunchStatus("tokens to the other stages");
+}
+
+Status WriteLetter(const StageMail& mail, uint64_t step, std::span<const DrawnToken> drawn) {
+  StageLetter& letter = mail.boxes[0][step % kNumArenas];
+  if (drawn.size() > std::size(letter.drawn))
+    return InvalidArgument("tokens of the last stage: got " + std::to_string(drawn.size()) +
+                           ", at most " + std::to_string(std::size(letter.drawn)));
+  std::ranges::copy(drawn, letter.drawn);
+  letter.num_drawn = static_cast<int32_t>(drawn.size());
+  letter.number = step + 1;
+  return Status::Ok();
 }
 
 Status TakeDrawn(const StageMail& mail, const SlotState& slots, uint64_t step,

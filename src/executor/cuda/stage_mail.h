@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the last stage of a model on GPUs drew, on its way to the stages before it, whose next steps
-// begin with it. Over their memory, by kernels; the host takes no part.
+// begin with it. Over their memory, by kernels, and the host takes no part; or, where no GPU
+// reaches that memory, the host writes the letters that it is told.
 //
 //   the last stage                     a stage before
 //   EndStep; SendDrawn  ---letter--->  TakeDrawn, between two of its steps: tokens, num_tokens
+//   RankCall::drawn     ---bytes---->  WriteLetter; TakeDrawn
 //
 // A letter for each step, in one of kNumArenas places by the step's number. A place is free: a step
 // is begun by a stage once it has taken what was drawn in the one kNumArenas - 1 before it.
@@ -12,21 +14,15 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <span>
 
 #include "executor/cuda/step_kernels.h"
+#include "executor/drawn_token.h"
 #include "inflight/status.h"
 #include "ops/cuda/peers.h"
 #include "scheduler/step_plan.h"
 
 namespace inflight::executor::cuda {
-
-// tokens[slot][at] = id, of a slot that then has `num_tokens`; slot -1: none.
-struct DrawnToken {
-  int32_t slot = -1;
-  int32_t at = 0;
-  int32_t id = 0;
-  int32_t num_tokens = 0;
-};
 
 struct alignas(128) StageLetter {
   uint64_t number;  // the step's, counted from 1 on: written last
@@ -45,6 +41,10 @@ struct StageMail {
 // Behind the end of a step of `num_logits` rows of logits.
 Status SendDrawn(const StageMail& mail, const SlotState& slots, const StepTensors& tensors,
                  int num_logits, cudaStream_t stream);
+
+// The letter of the `step`-th step, into the box of a stage, pinned memory. kInvalidArgument where
+// it is longer than a step's.
+Status WriteLetter(const StageMail& mail, uint64_t step, std::span<const DrawnToken> drawn);
 
 // What the `step`-th step drew, counted from 0 on by all stages alike, joins the slots.
 Status TakeDrawn(const StageMail& mail, const SlotState& slots, uint64_t step, cudaStream_t stream);
