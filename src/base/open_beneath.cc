@@ -10,6 +10,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/control_bytes.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 
@@ -70,7 +71,7 @@ BeneathBy BeneathByDefault() {
 Result<Descriptor> OpenBeneath(const fs::path& folder, const std::string& name, int flags,
                                BeneathBy by) {
   const fs::path path(name);
-  const bool leaves = path.is_absolute() || name.find('\0') != std::string::npos ||
+  const bool leaves = path.is_absolute() || HasControlBytes(name) ||
                       std::ranges::any_of(path, [](const fs::path& part) { return part == ".."; });
   if (leaves) return LeadsOut(name);
   return by == BeneathBy::kKernel ? OpenByKernel(folder, name, flags)

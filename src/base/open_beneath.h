@@ -18,9 +18,9 @@ enum class BeneathBy {
 BeneathBy BeneathByDefault();  // looked for once
 
 // Opens `name` below `folder` with `flags` of open(2), O_CLOEXEC among them anyway. `folder` may be
-// a link. kPermissionDenied where an absolute path, "..", or a link leads out of it, and where the
-// kernel decides also for a link that is an absolute path; whether something lies there is not
-// told. kNotFound and others name the path and the system's reason.
+// a link. kPermissionDenied for control bytes; where an absolute path, "..", or a link leads out of
+// it, and where the kernel decides also for a link that is an absolute path; whether something lies
+// there is not told. kNotFound and others name the path and the system's reason.
 Result<Descriptor> OpenBeneath(const std::filesystem::path& folder, const std::string& name,
                                int flags, BeneathBy by = BeneathByDefault());
 

@@ -56,7 +56,8 @@ TEST_P(OpenBeneathTest, NothingElseIsNorIsItsAbsenceTold) {
        {std::string("../secret"), std::string("../absent"), (root_ / "secret").string(),
         (root_ / "absent").string(), std::string("sub/../../secret"), std::string("to_file"),
         std::string("to_nothing"), std::string("up/secret"), std::string("up/absent"),
-        std::string("self/root/etc/passwd"), std::string("file\0x", 6)}) {
+        std::string("self/root/etc/passwd"), std::string("file\0x", 6), std::string("sub\n/file"),
+        std::string("file\x7f")}) {
     EXPECT_EQ(Read(name).status().code(), StatusCode::kPermissionDenied) << name;
   }
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "base/control_bytes.h"
 #include "base/status_macros.h"
 
 namespace inflight::object_store {
@@ -114,8 +115,7 @@ Result<Address> ParseAddress(std::string_view text) {
                   .bucket = {},
                   .prefix = {}};
   const std::string_view rest = text.substr(scheme->scheme.size());
-  if (std::ranges::any_of(rest, [](char c) { return static_cast<unsigned char>(c) < 0x20; }))
-    return InvalidArgument("an address has control characters");
+  if (HasControlBytes(rest)) return InvalidArgument("an address has control characters");
   std::vector<std::string_view> parts = Parts(rest);
   if (address.kind == Kind::kS3) address.endpoint = TakeEndpoint(rest, parts);
   if (address.kind == Kind::kAs) {

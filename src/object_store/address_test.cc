@@ -33,7 +33,7 @@ TEST(Address, RefusesWhatIsNone) {
   for (const char* const text :
        {"s3://", "s3:///", "s3://host:9000", "s3://host:x/b", "s3://https://host:1", "gs://",
         "gs://b/../c", "gs://b/./c", "gs://b?x/c", "as://account", "as://a@b/c", "http://b/c",
-        "s3://user:pw@host:1/b", "s3://b\n/c"}) {
+        "s3://user:pw@host:1/b", "s3://b\n/c", "s3://b/c\x7f"}) {
     EXPECT_FALSE(ParseAddress(text).ok()) << text;
   }
 }

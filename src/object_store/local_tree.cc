@@ -8,6 +8,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/control_bytes.h"
 #include "base/file.h"
 #include "base/hex.h"
 #include "base/status_macros.h"
@@ -28,9 +29,7 @@ bool IsRelativePath(std::string_view path) {
   while (true) {
     const std::string_view part = path.substr(0, path.find('/'));
     if (part.empty() || part == "." || part == ".." || part.size() > kMaxPartBytes) return false;
-    const bool has_control = std::ranges::any_of(
-        part, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
-    if (has_control) return false;
+    if (HasControlBytes(part)) return false;
     if (part.size() == path.size()) return true;
     path.remove_prefix(part.size() + 1);
   }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/control_bytes.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -119,7 +120,7 @@ Result<std::map<std::string, Status>> Mirror::FetchAll() {
 
 Status Mirror::ListAndTake(const std::string& name) {
   const bool is_name = !name.empty() && name != "." && name != ".." &&
-                       name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+                       name.find('/') == std::string::npos && !HasControlBytes(name);
   if (!is_name) return InvalidArgument("'" + name + "' is no name of a folder");
   ASSIGN_OR_RETURN(const auto client, store_->MakeClient());
   const auto listing = store_->List(*client, name, /*is_recursive=*/true);

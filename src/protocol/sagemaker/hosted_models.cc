@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <utility>
 
+#include "base/control_bytes.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "json/json_reader.h"
@@ -50,6 +51,9 @@ Result<LoadRequest> ParseLoad(const std::string& body) {
   ASSIGN_OR_RETURN(request.name, name->AsString());
   ASSIGN_OR_RETURN(request.url, url->AsString());
   if (request.name.empty()) return InvalidArgument("model_name: it is empty");
+  if (HasControlBytes(request.name)) {
+    return InvalidArgument("model_name: it has control bytes; choose a name without");
+  }
   return request;
 }
 

@@ -101,6 +101,8 @@ TEST_F(HostedModelsTest, BodiesThatSayNoNameOrPlaceAreRefused) {
         R"({"model_name":"h1","url":"/proc/1"})"}) {
     EXPECT_EQ(Load(body).status, 400) << body;
   }
+  for (const std::string control : {R"(h\u0000)", R"(h\n1)", "h\x7f"})
+    EXPECT_EQ(Load(LoadBody(control)).status, 400) << control;
   EXPECT_TRUE(server_.calls.empty());
 }
 

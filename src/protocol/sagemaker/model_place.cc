@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/control_bytes.h"
 #include "base/file.h"
 #include "serving/configuration/model_config.h"
 #include "serving/repository/repository_layout.h"
@@ -32,6 +33,7 @@ bool IsEnsemble(const fs::path& model_dir) {
 }  // namespace
 
 Result<ModelPlace> FindModelPlace(const std::string& url) {
+  if (HasControlBytes(url)) return Refused(url, "it has control bytes");
   std::error_code error;
   const fs::path dir = fs::canonical(url, error);
   if (error || !fs::is_directory(dir, error)) return Refused(url, "there is no such directory");

@@ -64,6 +64,11 @@ TEST_F(ModelPlaceTest, WhatNamesNoModelIsRefused) {
   fs::create_directories(root_ / "empty");
   EXPECT_NE(Error(root_ / "empty").find("holds no model"), std::string::npos);
   EXPECT_EQ(FindModelPlace("").status().code(), StatusCode::kInvalidArgument);
+  // Of "PATH\0..." the system would open PATH.
+  fs::remove_all(root_ / "h" / "b");
+  EXPECT_TRUE(FindModelPlace((root_ / "h").string()).ok());
+  EXPECT_NE(Error((root_ / "h").string() + std::string("\0/elsewhere", 11)).find("control bytes"),
+            std::string::npos);
 }
 
 TEST_F(ModelPlaceTest, SystemDirectoriesAreRefusedAlsoByOtherNames) {

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/control_bytes.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
@@ -21,7 +22,7 @@ constexpr size_t kMaxNameBytes = 256;
 // One folder's name: no way out of the folder that it is looked for in.
 bool IsName(std::string_view name) {
   return !name.empty() && name.size() <= kMaxNameBytes && name.front() != '.' &&
-         name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+         name.find('/') == std::string_view::npos && !HasControlBytes(name);
 }
 
 // The files that are there, as they are now; empty where none is.

@@ -98,16 +98,11 @@ TEST_F(NamedAdaptersTest, AFolderThatComesLaterIsFound) {
 }
 
 TEST_F(NamedAdaptersTest, WhatIsNoNameOfThemIsNotFoundAndTellsNoPath) {
+  Write("odd\nname", "1");
   const auto adapters = Make({}, (dir_ / "a").parent_path().string());
-  const std::vector<std::string> names = {"c",
-                                          "",
-                                          ".",
-                                          "..",
-                                          "../" + dir_.filename().string() + "/a",
-                                          "a/",
-                                          "/etc",
-                                          "empty",
-                                          std::string("a\0", 2)};
+  const std::vector<std::string> names = {
+      "c",  "",     ".",     "..",        "../" + dir_.filename().string() + "/a",
+      "a/", "/etc", "empty", "odd\nname", std::string("a\0", 2)};
   for (const std::string& name : names) {
     const Status status = adapters->Find(name).status();
     EXPECT_EQ(status.code(), StatusCode::kNotFound) << name;

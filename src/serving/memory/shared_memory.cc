@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/control_bytes.h"
 #include "base/status_macros.h"
 
 namespace inflight::serving {
@@ -67,6 +68,9 @@ Status SharedMemory::CheckAllowed(const Registrant& from) const {
 }
 
 Status SharedMemory::CheckNewLocked(const Name& name) const {
+  if (HasControlBytes(name.second)) {
+    return Refuse(name.second, "the name has control bytes; choose one without");
+  }
   if (regions_.contains(name))
     return AlreadyExists("shared memory region '" + name.second + "' already in manager");
   if (regions_.size() >= kMaxRegions) {
@@ -106,8 +110,8 @@ Status SharedMemory::CheckShareLocked(const std::string& name, const std::string
 
 Status SharedMemory::CheckKey(const SharedRegion& region) const {
   const std::string_view object_name = ObjectName(region.key);
-  if (region.key.find('\0') != std::string::npos) {
-    return Refuse(region.name, "the key has a NUL, at which its name would end");
+  if (HasControlBytes(region.key)) {
+    return Refuse(region.name, "the key has control bytes; choose one without");
   }
   if (object_name.starts_with(kReservedPrefix)) {
     return Refuse(region.name,

@@ -153,8 +153,6 @@ TEST_F(SharedMemoryTest, AnObjectHasOneRegionHoweverItsKeyIsSpelt) {
   EXPECT_EQ(
       memory_.Register({"other", "//triton_python_backend_shm_region_x", 0, 32}, kHere).code(),
       StatusCode::kInvalidArgument);
-  EXPECT_EQ(memory_.Register({"other", object.key() + std::string("\0x", 2), 0, 32}, kHere).code(),
-            StatusCode::kInvalidArgument);
 }
 
 TEST_F(SharedMemoryTest, RegionsAreCounted) {
@@ -255,6 +253,23 @@ TEST_F(CudaSharedMemoryTest, RegistrationsThatCannotBeAreRefused) {
             "not supported by this server");
   SharedMemory off(SharedMemoryOptions{}, gpu_.Opener());
   EXPECT_EQ(off.RegisterCuda(CudaRegion("g", 4), "h", kHere).code(), StatusCode::kUnimplemented);
+}
+
+TEST_F(CudaSharedMemoryTest, NeitherNamesNorKeysHaveControlBytes) {
+  const Object object("control", 64);
+  for (const std::string& bytes :
+       {std::string("\0x", 2), std::string("\n"), std::string("\x7f"), std::string("\x1b[2J")}) {
+    const Status key = memory_.Register({"r", object.key() + bytes, 0, 32}, kHere);
+    EXPECT_EQ(key, InvalidArgument("failed to register shared memory region 'r': the key has "
+                                   "control bytes; choose one without"));
+    for (const Status& name : {memory_.Register({"r" + bytes, object.key(), 0, 32}, kHere),
+                               memory_.RegisterCuda(CudaRegion("r" + bytes, 4), "h", kHere)}) {
+      EXPECT_EQ(name, InvalidArgument("failed to register shared memory region 'r" + bytes +
+                                      "': the name has control bytes; choose one without"));
+    }
+  }
+  EXPECT_EQ(gpu_.num_open(), 0);
+  EXPECT_TRUE(memory_.Register({"r\xc3\xa9", object.key(), 0, 32}, kHere).ok()) << "UTF-8 is none";
 }
 
 TEST_F(CudaSharedMemoryTest, BothKindsShareNamesAndAreDroppedApart) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/control_bytes.h"
 #include "base/log.h"
 #include "builder/model_files.h"
 #include "serving/tensors/model_file.h"

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "base/control_bytes.h"
 #include "base/file.h"
 #include "base/open_beneath.h"
 #include "base/status_macros.h"
@@ -28,10 +29,6 @@ Result<Descriptor> Open(const fs::path& folder, std::string_view place, const fs
 }
 
 }  // namespace
-
-bool HasControlBytes(std::string_view name) {
-  return std::ranges::any_of(name, [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; });
-}
 
 bool StaysBelow(const fs::path& name) {
   return !name.empty() && name.is_relative() && !HasControlBytes(name.native()) &&

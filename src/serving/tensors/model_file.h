@@ -12,9 +12,6 @@
 
 namespace inflight::serving {
 
-// A NUL, at which the system ends a name, among them.
-bool HasControlBytes(std::string_view name);
-
 // Whether `name` leads below the folder that it is added to, links aside.
 bool StaysBelow(const std::filesystem::path& name);
 
