@@ -15,8 +15,10 @@
 #include "base/log.h"
 #include "base/log_settings.h"
 #include "base/log_table.h"
+#include "base/no_memory_left.h"
 #include "base/status_macros.h"
 #include "base/text_table.h"
+#include "base/thread_boundary.h"
 #include "base/worker_pool.h"
 #include "inflight/status.h"
 
@@ -83,6 +85,19 @@ TEST(StatusTest, AnExceptionForWantOfMemoryIsKnownByItsReason) {
   const Status other = Caught("request failed", std::runtime_error("out of memory"));
   EXPECT_EQ(other.reason(), Reason::kNone);
   EXPECT_EQ(other.ToString(), "INTERNAL: request failed: out of memory");
+}
+
+TEST(ThreadBoundaryTest, ATurnThatThrowsIsDroppedAndWorkThatThrowsIsAStatus) {
+  bool is_done = false;
+  EXPECT_TRUE(RunTurn("test", [&] { is_done = true; }));
+  EXPECT_TRUE(is_done);
+  EXPECT_FALSE(RunTurn("test", [] { throw std::bad_alloc(); }));
+  EXPECT_FALSE(RunTurn("test", [] { throw 7; }));
+  EXPECT_EQ(StatusOf([] { return Status::Ok(); }), Status::Ok());
+  EXPECT_EQ(StatusOf([] { return NotFound("it"); }), NotFound("it"));
+  EXPECT_EQ(StatusOf([]() -> Status { throw std::bad_alloc(); }), NoMemoryLeft());
+  EXPECT_EQ(StatusOf([]() -> Status { throw std::runtime_error("why"); }),
+            Internal("an exception: why"));
 }
 
 TEST(LogTest, FieldsWithBlanksAreQuotedAndCannotForgeALine) {

@@ -47,6 +47,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);  // for processes tha
 
 struct alignas(kLine) Head {
   std::atomic<uint32_t> abort_state;  // 0 none, 1 being written, 2 written
+  bool is_abort_for_memory;
   std::array<char, 500> abort_reason;
 };
 
@@ -141,6 +142,7 @@ class Member : public Communicator {
     uint32_t none = 0;
     if (!head_->abort_state.compare_exchange_strong(none, 1)) return;
     const std::string& text = reason.message();
+    head_->is_abort_for_memory = reason.reason() == Reason::kOutOfMemory;
     const size_t n = std::min(text.size(), head_->abort_reason.size() - 1);
     std::memcpy(head_->abort_reason.data(), text.data(), n);
     head_->abort_reason[n] = '\0';
@@ -210,6 +212,7 @@ class Member : public Communicator {
       if (std::chrono::steady_clock::now() > end) return Unavailable("a rank ended as it aborted");
       std::this_thread::yield();
     }
+    if (head_->is_abort_for_memory) return OutOfMemory(head_->abort_reason.data());
     return Unavailable(head_->abort_reason.data());
   }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 
 namespace inflight::comm {
@@ -98,9 +99,11 @@ Notice Watch::last_notice() const {
 }
 
 void Watch::End(const Status& reason, const Notice& notice) {
+  // Without memory for the reason the group ends all the same.
+  Status told = StatusOf([&] { return name_.empty() ? reason : reason.WithPrefix(name_); });
   const std::lock_guard lock(mutex_);
   if (over()) return;
-  status_ = name_.empty() ? reason : reason.WithPrefix(name_);
+  status_ = std::move(told);
   notice_ = notice;
   over_.store(true, std::memory_order_release);
   Raise(over_event_);
@@ -116,9 +119,12 @@ void Watch::TellAll(const Notice& notice) {
 
 void Watch::Heed(Peer& peer, const Notice& notice) {
   peer.last_heard = std::chrono::steady_clock::now();
-  const Status meaning = MeaningOf(notice, peer.control.rank);
-  if (meaning.code() == StatusCode::kCancelled) peer.left = true;
-  if (meaning.code() == StatusCode::kUnavailable) End(meaning, notice);
+  const Status meaning = StatusOf([&] { return MeaningOf(notice, peer.control.rank); });
+  if (notice.kind == Notice::kLeft) {
+    peer.left = true;
+  } else if (!meaning.ok()) {
+    End(meaning, notice);
+  }
 }
 
 void Watch::ReadNotices(Peer& peer) {
@@ -129,7 +135,7 @@ void Watch::ReadNotices(Peer& peer) {
     } else if (notice.status().code() == StatusCode::kDeadlineExceeded) {
       return;
     } else {
-      return End(RankIsGone(peer.control.rank, notice.status().message()),
+      return End(StatusOf([&] { return RankIsGone(peer.control.rank, notice.status().message()); }),
                  {.kind = Notice::kGone, .rank = static_cast<uint32_t>(peer.control.rank)});
     }
   }
@@ -139,34 +145,41 @@ void Watch::FindSilent() {
   const auto now = std::chrono::steady_clock::now();
   for (const Peer& peer : peers_) {
     if (peer.left || now - peer.last_heard < silence_) continue;
-    return End(RankIsGone(peer.control.rank,
-                          fmt::format("it has said nothing for {} ms", silence_.count())),
+    return End(StatusOf([&] {
+                 return RankIsGone(peer.control.rank,
+                                   fmt::format("it has said nothing for {} ms", silence_.count()));
+               }),
                {.kind = Notice::kGone, .rank = static_cast<uint32_t>(peer.control.rank)});
   }
 }
 
 void Watch::Run() {
   NameThisThread("rank-watch");
-  auto next_beat = std::chrono::steady_clock::now();
-  for (Peer& peer : peers_) peer.last_heard = next_beat;
-  std::vector<pollfd> polled;
-  while (!over()) {
-    polled.assign({{.fd = stop_event_.get(), .events = POLLIN, .revents = 0},
-                   {.fd = over_event_.get(), .events = POLLIN, .revents = 0}});
-    for (const Peer& peer : peers_)
-      polled.push_back(
-          {.fd = peer.left ? -1 : peer.control.socket.get(), .events = POLLIN, .revents = 0});
-    poll(polled.data(), polled.size(), MillisecondsUntil(next_beat));
-    if (polled[0].revents != 0) break;
-    for (size_t i = 0; i < peers_.size(); ++i)
-      if (polled[i + 2].revents != 0) ReadNotices(peers_[i]);
-    if (const auto now = std::chrono::steady_clock::now(); now >= next_beat) {
-      FindSilent();
-      TellAll({.kind = Notice::kBeat, .rank = static_cast<uint32_t>(rank_)});
-      next_beat = now + beat_;
-    }
-  }
+  const auto now = std::chrono::steady_clock::now();
+  for (Peer& peer : peers_) peer.last_heard = now;
+  next_beat_ = now;
+  while (!over() && !is_stopping_) RunTurn("rank-watch", [this] { Turn(); });
   if (over()) TellAll(last_notice());
+}
+
+// What it reads and does not come to heed stays in the sockets.
+void Watch::Turn() {
+  polled_.assign({{.fd = stop_event_.get(), .events = POLLIN, .revents = 0},
+                  {.fd = over_event_.get(), .events = POLLIN, .revents = 0}});
+  for (const Peer& peer : peers_)
+    polled_.push_back(
+        {.fd = peer.left ? -1 : peer.control.socket.get(), .events = POLLIN, .revents = 0});
+  poll(polled_.data(), polled_.size(), MillisecondsUntil(next_beat_));
+  is_stopping_ = polled_[0].revents != 0;
+  if (is_stopping_) return;
+  if (const auto now = std::chrono::steady_clock::now(); now >= next_beat_) {
+    TellAll({.kind = Notice::kBeat, .rank = static_cast<uint32_t>(rank_)});
+    next_beat_ = now + beat_;
+    is_silence_due_ = true;
+  }
+  for (size_t i = 0; i < peers_.size(); ++i)
+    if (polled_[i + 2].revents != 0) ReadNotices(peers_[i]);
+  if (std::exchange(is_silence_due_, false)) FindSilent();
 }
 
 }  // namespace inflight::comm

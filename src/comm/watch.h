@@ -2,8 +2,12 @@
 // The control connections of a group that has met: heartbeats, and who is lost. Rank 0 has one to
 // each other rank; the others have one to rank 0, by which they hear of each other.
 //
-// Threads: all functions are for any; a thread of its own reads and writes the connections.
+// Threads: all functions are for any; a thread of its own reads and writes the connections. Where
+// it finds no memory it reads later; a group that is over for a reason that there is no memory for
+// ends with RESOURCE_EXHAUSTED.
 #pragma once
+
+#include <poll.h>
 
 #include <atomic>
 #include <chrono>
@@ -66,6 +70,7 @@ class Watch {
   };
 
   void Run();
+  void Turn();
   void ReadNotices(Peer& peer);
   void Heed(Peer& peer, const Notice& notice);
   void FindSilent();
@@ -75,7 +80,12 @@ class Watch {
   const std::chrono::milliseconds silence_;
   const std::chrono::milliseconds beat_;
   const std::string name_;
-  std::vector<Peer> peers_;  // of the thread
+  // Of the thread.
+  std::vector<Peer> peers_;
+  std::vector<pollfd> polled_;
+  Deadline next_beat_;
+  bool is_silence_due_ = false;  // once what has come is read
+  bool is_stopping_ = false;
   Descriptor over_event_;
   Descriptor stop_event_;
   std::atomic<bool> over_{false};

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 #include "comm/shared_group.h"
 #include "executor/rank_leader.h"
@@ -56,7 +57,10 @@ class Groups {
 class FollowerThread {
  public:
   FollowerThread(int rank, std::unique_ptr<RankFollower> follower, const Groups& groups)
-      : follower_(std::move(follower)), groups_(groups), thread_([this, rank] { Run(rank); }) {}
+      : follower_(std::move(follower)), groups_(groups) {
+    unused_.reserve(kMostUnused);
+    thread_ = std::thread([this, rank] { Run(rank); });
+  }
   ~FollowerThread() {
     {
       const std::lock_guard lock(mutex_);
@@ -86,7 +90,9 @@ class FollowerThread {
 
  private:
   using Call = std::vector<std::byte>;
+  static constexpr size_t kMostUnused = 64;
 
+  // Threads that find no memory end the group: the others would wait for what they had computed.
   void Run(int rank) {
     NameThisThread(fmt::format("rank {}", rank));
     std::unique_lock lock(mutex_);
@@ -96,12 +102,13 @@ class FollowerThread {
       Call call = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
-      const Status done = follower_->Do(call);
+      Status done =
+          StatusOf([&] { return follower_->Do(call).WithPrefix(fmt::format("rank {}", rank)); });
       // The others wait for what this rank would have computed.
-      if (!done.ok()) groups_.Abort(done.WithPrefix(fmt::format("rank {}", rank)));
+      if (!done.ok()) groups_.Abort(done);
       lock.lock();
-      unused_.push_back(std::move(call));
-      if (!done.ok()) failed_ = done;
+      if (unused_.size() < unused_.capacity()) unused_.push_back(std::move(call));
+      if (!done.ok()) failed_ = std::move(done);
     }
   }
 

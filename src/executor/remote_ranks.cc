@@ -8,6 +8,7 @@
 
 #include "base/byte_fields.h"
 #include "base/status_macros.h"
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 
 namespace inflight::executor {
@@ -17,7 +18,14 @@ GroupWatch::GroupWatch(const comm::Group& group, std::function<void(const Status
         NameThisThread("ranks' watch");
         constexpr std::chrono::milliseconds kPause{50};
         while (!stop.stop_requested()) {
-          if (const Status status = group.status(); !status.ok()) return is_over(status);
+          bool is_told = false;
+          RunTurn("ranks' watch", [&] {
+            const Status status = group.status();
+            if (status.ok()) return;
+            is_over(status);
+            is_told = true;
+          });
+          if (is_told) return;
           std::this_thread::sleep_for(kPause);
         }
       }) {}

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 
 namespace inflight::executor {
@@ -37,11 +38,11 @@ Status ForEachDevice(const MemoryList& memories,
     for (const auto& [device, list] : by_device) {
       Status& result = results[i++];
       if (i == by_device.size()) {
-        result = run(list);
+        result = StatusOf([&] { return run(list); });
       } else {
         threads.emplace_back([&run, &result, &list] {
           NameThisThread("sleep");
-          result = run(list);
+          result = StatusOf([&] { return run(list); });
         });
       }
     }

@@ -18,6 +18,7 @@
 #include "base/create_file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 #include "flight_recorder/byte_ring.h"
 #include "flight_recorder/journal.h"
@@ -189,10 +190,13 @@ class Recorder : public TurnBuilder {
     while (true) {
       const bool is_last = is_stopping_.load();
       frames.clear();
-      ring_.Take(&frames);
-      Write(frames);
+      // Without memory they stay where they are, and turns for which there is no room are counted.
+      const bool is_done = RunTurn("inflight-record", [&] {
+        ring_.Take(&frames);
+        Write(frames);
+      });
       if (is_last) return;
-      if (!frames.empty()) {
+      if (!is_done || !frames.empty()) {
         std::this_thread::sleep_for(kPause);
         continue;
       }
@@ -205,7 +209,7 @@ class Recorder : public TurnBuilder {
 
   void Write(std::string_view frames) {
     if (is_broken_) return;
-    const Status written = file_.Write(frames);
+    const Status written = StatusOf([&] { return file_.Write(frames); });
     if (written.ok()) return;
     is_broken_ = true;
     logging::Error("the journal ends: it cannot be written", {{"status", written.ToString()}});

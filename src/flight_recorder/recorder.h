@@ -4,7 +4,8 @@
 // room are left out and counted in the journal. FILE of full size becomes FILE.1, in whose place it
 // comes, and so does what another run left there.
 //
-// A file that cannot be written ends the journal with an error in the log, and nothing else.
+// A file that cannot be written, for want of memory too, ends the journal with an error in the log,
+// and nothing else.
 #pragma once
 
 #include <cstdint>

@@ -2,9 +2,12 @@
 #include "simulation/heap.h"
 
 #include <malloc.h>
+#include <pthread.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 namespace inflight::testing {
@@ -17,7 +20,23 @@ thread_local uint64_t allocations_until_fault = 0;  // 0: none is to fail
 thread_local bool has_fault_struck = false;
 std::atomic<int64_t> num_live_bytes{0};
 
+// Of threads of one name.
+std::atomic<int64_t> thread_faults_left{0};
+std::atomic<int64_t> num_thread_faults{0};
+std::array<char, 16> faulty_thread;  // is written while none is left
+
+bool StrikesThread() {
+  if (thread_faults_left.load(std::memory_order_acquire) <= 0) return false;
+  std::array<char, 16> name{};
+  if (pthread_getname_np(pthread_self(), name.data(), name.size()) != 0) return false;
+  if (std::strcmp(name.data(), faulty_thread.data()) != 0) return false;
+  if (thread_faults_left.fetch_sub(1) <= 0) return false;
+  num_thread_faults.fetch_add(1);
+  return true;
+}
+
 bool Strikes() {
+  if (StrikesThread()) return true;
   if (allocations_until_fault == 0 || --allocations_until_fault > 0) return false;
   has_fault_struck = true;
   return true;
@@ -59,6 +78,16 @@ HeapFault::HeapFault(uint64_t nth) {
 HeapFault::~HeapFault() { allocations_until_fault = 0; }
 
 bool HeapFault::has_struck() const { return has_fault_struck; }
+
+ThreadHeapFault::ThreadHeapFault(const char* thread, int64_t count) {
+  std::strncpy(faulty_thread.data(), thread, faulty_thread.size() - 1);
+  num_thread_faults = 0;
+  thread_faults_left.store(count, std::memory_order_release);
+}
+
+ThreadHeapFault::~ThreadHeapFault() { thread_faults_left = 0; }
+
+int64_t ThreadHeapFault::num_struck() const { return num_thread_faults; }
 
 int64_t NumLiveBytes() { return num_live_bytes.load(std::memory_order_relaxed); }
 

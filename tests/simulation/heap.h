@@ -20,6 +20,18 @@ class HeapFault {
   bool has_struck() const;
 };
 
+// While it lives, the next `count` allocations of threads of that name fail; other threads' do not.
+// One at a time.
+class ThreadHeapFault {
+ public:
+  ThreadHeapFault(const char* thread, int64_t count);
+  ~ThreadHeapFault();
+  ThreadHeapFault(const ThreadHeapFault&) = delete;
+  ThreadHeapFault& operator=(const ThreadHeapFault&) = delete;
+
+  int64_t num_struck() const;
+};
+
 int64_t NumLiveBytes();  // of all threads, from operator new
 
 }  // namespace inflight::testing

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 
 namespace inflight::executor::cuda {
@@ -55,10 +56,11 @@ void RankThread::Run(int number) {
     is_busy_ = true;
     if (status_.ok()) {
       lock.unlock();
-      const Status done = Do(call, *rank_).WithPrefix(fmt::format("rank {}", number));
-      if (!done.ok()) failed_(done);
+      Status done =
+          StatusOf([&] { return Do(call, *rank_).WithPrefix(fmt::format("rank {}", number)); });
+      if (!done.ok()) RunTurn("rank", [&] { failed_(done); });
       lock.lock();
-      status_ = done;
+      status_ = std::move(done);
     }
     is_busy_ = false;
     if (waiting_.empty()) idle_.notify_all();

@@ -3,12 +3,12 @@
 
 #include <array>
 #include <charconv>
-#include <condition_variable>
 #include <cstdlib>
 #include <string>
 #include <utility>
 
 #include "base/file.h"
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 
 namespace inflight::metrics {
@@ -121,10 +121,9 @@ MachineMonitor::MachineMonitor(const MachineOptions& options) : options_(options
   thread_ = std::jthread([this](const std::stop_token& stop) {
     NameThisThread("machine");
     std::mutex mutex;
-    std::condition_variable_any stopped;
     std::unique_lock lock(mutex);
-    while (!stopped.wait_for(lock, stop, options_.interval, [&] { return stop.stop_requested(); }))
-      Read();
+    while (!stopped_.wait_for(lock, stop, options_.interval, [&] { return stop.stop_requested(); }))
+      RunTurn("machine", [this] { Read(); });
   });
 }
 

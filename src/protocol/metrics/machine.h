@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -47,7 +48,7 @@ std::optional<CpuMemory> ParseCpuMemory(std::string_view meminfo);
 // The families of which there is a reading.
 void WriteMachine(const MachineReadings& readings, TextWriter& out);
 
-// Threads: readings() from any.
+// Threads: readings() from any. Where a reading finds no memory the one before stays.
 class MachineMonitor {
  public:
   // Returns after the first reading.
@@ -64,6 +65,7 @@ class MachineMonitor {
   CpuTimes times_;              // likewise: of the reading before
   mutable std::mutex mutex_;
   MachineReadings readings_;
+  std::condition_variable_any stopped_;  // takes memory when it is made
   std::jthread thread_;
 };
 

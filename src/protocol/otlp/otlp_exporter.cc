@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 #include "protocol/otlp/span_json.h"
 
@@ -76,16 +77,17 @@ void OtlpExporter::Run() {
   while (!is_stopping_ || !spans_.empty()) {
     wake_.wait_for(lock, std::chrono::milliseconds(options_.schedule_delay_ms),
                    [&] { return is_stopping_ || spans_.size() >= batch_size; });
-    const std::vector<std::string> batch = TakeBatchLocked();
-    if (batch.empty()) continue;
+    if (spans_.empty()) continue;
     lock.unlock();
-    const bool is_taken = Send(batch);
+    bool is_taken = false;
+    RunTurn("otlp", [&] { is_taken = Send(TakeBatch()); });
     lock.lock();
     if (is_stopping_ && !is_taken) return;
   }
 }
 
-std::vector<std::string> OtlpExporter::TakeBatchLocked() {
+std::vector<std::string> OtlpExporter::TakeBatch() {
+  const std::lock_guard lock(mutex_);
   has_dropped_ = false;
   std::vector<std::string> batch;
   while (!spans_.empty() && batch.size() < static_cast<size_t>(options_.max_export_batch_size)) {

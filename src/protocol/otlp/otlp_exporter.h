@@ -3,8 +3,8 @@
 //
 // Threads: Export is thread-safe and never waits; a thread of its own sends, and at the end what is
 // left, as long as it is taken.
-// Errors: a batch that the collector does not take is dropped and logged, as are spans beyond the
-// queue's size.
+// Errors: a batch that the collector does not take, or for which there is no memory, is dropped and
+// logged, as are spans beyond the queue's size.
 #pragma once
 
 #include <condition_variable>
@@ -36,7 +36,7 @@ class OtlpExporter final : public serving::TraceExporter {
  private:
   OtlpExporter(serving::OpenTelemetryOptions options, http_client::Url url);
   void Run();
-  std::vector<std::string> TakeBatchLocked();
+  std::vector<std::string> TakeBatch();
   bool Send(const std::vector<std::string>& spans) const;  // whether they were taken
 
   const serving::OpenTelemetryOptions options_;

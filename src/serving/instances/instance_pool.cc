@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 #include "serving/core/validate.h"
 #include "serving/sequences/sequence_table.h"
@@ -102,14 +103,21 @@ struct InstancePool::Sequences {
 
 void InstancePool::Instance::Serve() {
   if (limits == nullptr) {
-    for (auto batch = queue->Take(&taker); !batch.empty(); batch = queue->Take(&taker)) {
-      execute(std::move(batch));
+    for (bool is_open = true; is_open;) {
+      RunTurn("instances", [&] {
+        std::vector<QueuedRequest> batch = queue->Take(&taker);
+        is_open = !batch.empty();
+        if (is_open) execute(std::move(batch));
+      });
     }
   } else {
     while (queue->WaitForBatch(&taker) && limits->Acquire()) {
-      std::vector<QueuedRequest> batch = queue->TryTake();
-      const bool has_executed = !batch.empty();
-      if (has_executed) execute(std::move(batch));
+      bool has_executed = false;
+      RunTurn("instances", [&] {
+        std::vector<QueuedRequest> batch = queue->TryTake();
+        has_executed = !batch.empty();
+        if (has_executed) execute(std::move(batch));
+      });
       limits->Release(has_executed);
     }
   }
@@ -129,7 +137,7 @@ void InstancePool::Sequences::TickUntilClosed() {
   std::unique_lock lock(mutex_);
   while (!closes_.wait_for(lock, period, [this] { return is_closed_; })) {
     lock.unlock();
-    table.Tick();
+    RunTurn("instances", [this] { table.Tick(); });
     lock.lock();
   }
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/idle_memory.h"
+#include "base/thread_boundary.h"
 
 namespace inflight::serving {
 namespace {
@@ -198,10 +199,12 @@ void RequestQueue::RejectUntilClosed() {
       deadline_changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
       continue;
     }
-    std::vector<QueuedRequest> expired = TakeExpiredLocked();
-    lock.unlock();
-    Expire(std::move(expired));
-    lock.lock();
+    RunTurn("instances", [&] {
+      std::vector<QueuedRequest> expired = TakeExpiredLocked();
+      lock.unlock();
+      Expire(std::move(expired));
+    });
+    if (!lock.owns_lock()) lock.lock();
   }
 }
 

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/no_memory_left.h"
 #include "base/status_macros.h"
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 #include "serving/core/apply_output_rules.h"
 #include "serving/core/run_model.h"
@@ -420,7 +421,7 @@ void ServerImpl::StartPolling() {
     while (!stop_polling_.wait_for(lock, stop, std::chrono::seconds(options_.poll_secs), [] {
       return false;
     }) && !stop.stop_requested()) {
-      repositories_->Rescan();
+      RunTurn("poll", [this] { repositories_->Rescan(); });
     }
   });
 }

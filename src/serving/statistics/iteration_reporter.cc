@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 #include "serving/statistics/iteration_stats_json.h"
 #include "serving/statistics/request_stats_json.h"
@@ -61,7 +62,7 @@ void IterationReporter::Run(int period_ms) {
   while (!is_stopping_) {
     stop_.wait_for(lock, std::chrono::milliseconds(period_ms));
     lock.unlock();
-    Check();
+    RunTurn("inflight-stats", [this] { Check(); });
     lock.lock();
   }
 }

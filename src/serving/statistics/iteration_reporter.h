@@ -4,7 +4,8 @@
 // endpoint. Request statistics, where the executor keeps them, are logged behind them, a line each.
 //
 // The log and the gauges show the same records: whoever asks for the newest first gets everything
-// logged that happened before.
+// logged that happened before. Records for which the thread finds no memory stay with the executor
+// until the next look, or are lost where they had been taken.
 #pragma once
 
 #include <condition_variable>
