@@ -106,6 +106,104 @@ def test_a_salt_is_a_short_text(shared):
         ask(shared, "grpc", "a", {"cache_salt": 1})
 
 
+# Of each API what it counts of a prompt's tokens as found in the cache; of cog the blocks, since it tells nobody.
+def ask_messages(server, prompt, salt):
+    messages = [{"role": "user", "content": prompt}]
+    body = {"model": server.model, "max_tokens": 1, "messages": messages} | salted(salt)
+    return answer_of(f"http://{server.http}/v1/messages", body)["usage"]["cache_read_input_tokens"]
+
+
+def ask_responses(server, prompt, salt):
+    body = {"model": server.model, "max_output_tokens": 16, "input": prompt, "store": False} | salted(salt)
+    return answer_of(f"http://{server.http}/v1/responses", body)["usage"]["input_tokens_details"]["cached_tokens"]
+
+
+def ask_platform(url, prompt, salt):
+    inputs = [("text_input", "BYTES", prompt), ("max_tokens", "INT32", 1), ("return_num_cached_tokens", "BOOL", True)]
+    body = {
+        "inputs": [{"name": name, "datatype": kind, "shape": [1, 1], "data": [value]} for name, kind, value in inputs],
+        "parameters": salted(salt),
+    }
+    outputs = {output["name"]: output["data"] for output in answer_of(url, body)["outputs"]}
+    return outputs["num_cached_tokens"][0]
+
+
+def ask_cog(server, prompt, salt):
+    before = kv_blocks(server, "reused")
+    body = {"input": {"prompt": prompt, "max_tokens": 1} | salted(salt)}
+    prediction = answer_of(server.urls["cog"], body)
+    assert prediction["status"] == "succeeded", prediction
+    assert "cache_salt" not in json.dumps(prediction), "it is nobody else's to know"
+    return (kv_blocks(server, "reused") - before) * BLOCK_TOKENS
+
+
+ELSEWHERE = {
+    "messages": ask_messages,
+    "responses": ask_responses,
+    "sagemaker": lambda server, prompt, salt: ask_platform(server.urls["sagemaker"], prompt, salt),
+    "vertex_ai": lambda server, prompt, salt: ask_platform(server.urls["vertex_ai"], prompt, salt),
+    "cog": ask_cog,
+}
+
+
+def salted(salt):
+    return {"cache_salt": salt} if salt is not None else {}
+
+
+def answer_of(url, body):
+    answer = requests.post(url, json=body, timeout=120)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.fixture(scope="module")
+def everywhere(tmp_path_factory):
+    """The demo model behind every front end."""
+    path = tmp_path_factory.mktemp("everywhere")
+    environment = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "ensemble",
+                   "AIP_HEALTH_ROUTE": "/health", "AIP_PREDICT_ROUTE": "/predict"}  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        server = start_server(
+            path, DEMO, "--cog-port=0", "--allow-sagemaker=true", "--sagemaker-port=0", "--allow-vertex-ai=true",
+            "--vertex-ai-port=0", "--vertex-ai-default-model=ensemble",
+        )  # fmt: skip
+    ports = json.loads((path / "ports.json").read_text())
+    routes = {"sagemaker": "invocations", "vertex_ai": "predict", "cog": "predictions"}
+    server.urls = {name: f"http://127.0.0.1:{ports[name]}/{route}" for name, route in routes.items()}
+    server.model = requests.get(f"http://{server.http}/v1/models", timeout=60).json()["data"][0]["id"]
+    yield server
+    assert server.stop() == 0, server.log.read_text()[-4000:]
+
+
+@pytest.mark.parametrize("api", ELSEWHERE)
+def test_a_salt_divides_blocks_in_every_api(everywhere, api):
+    ask, prompt = ELSEWHERE[api], new_prompt()
+    assert [ask(everywhere, prompt, salt) for salt in ("a", "b", None)] == [0, 0, 0]
+    cached = [ask(everywhere, prompt, salt) for salt in ("a", "b", None, "")]
+    assert cached[0] >= 3 * BLOCK_TOKENS
+    assert cached == [cached[0]] * 4
+    assert ask(everywhere, prompt, "c") == 0
+
+
+def test_a_salt_that_is_too_long_is_refused_in_every_api(everywhere):
+    salt, prompt = "x" * 1025, "a"
+    messages = [{"role": "user", "content": prompt}]
+    bodies = {
+        f"http://{everywhere.http}/v1/messages": {"model": everywhere.model, "max_tokens": 1, "messages": messages},
+        f"http://{everywhere.http}/v1/responses": {"model": everywhere.model, "input": prompt},
+    }
+    for url, body in bodies.items():
+        answer = requests.post(url, json=body | salted(salt), timeout=60)
+        assert answer.status_code == 400, answer.text
+        assert "cache_salt" in answer.text
+    body = {"input": {"prompt": prompt} | salted(salt)}
+    prediction = requests.post(everywhere.urls["cog"], json=body, timeout=60).json()
+    assert prediction["status"] == "failed"
+    assert "cache_salt" in prediction["error"]
+
+
 def send_ids(server, transport, row, request_id, key):
     return infer_rows(server, transport, "tensorrt_llm", [row], request_id=request_id, headers=bearer(key))
 

@@ -79,6 +79,10 @@ constexpr InputField kInputFields[] = {
      .type = kInteger,
      .description = "Former name of min_tokens.",
      .at_least = "-1"},
+    {.name = "cache_salt",
+     .type = kText,
+     .description = "Who shares blocks of equal prompts.",
+     .is_own = true},
 };
 static_assert(std::size(kInputFields) == kNumInputs);
 
@@ -317,6 +321,7 @@ Inputs ParseInputs(const Value& object, const InputDefaults& defaults,
 void WriteInputs(const Inputs& inputs, json::Writer& out) {
   out.BeginObject();
   for (size_t i = 0; i < kNumInputs; ++i) {
+    if (kInputFields[i].is_own) continue;
     out.Key(kInputFields[i].name);
     WriteValue(inputs[i], out);
   }
@@ -332,6 +337,7 @@ void WriteInputSchema(const InputDefaults& defaults, json::Writer& out) {
   out.EndArray().Key("type").String("object").Key("properties").BeginObject();
   for (size_t i = 0; i < kNumInputs; ++i) {
     const InputField& field = kInputFields[i];
+    if (field.is_own) continue;
     out.Key(field.name).BeginObject().Key("title").String(TitleOf(field.name));
     if (!field.at_most.empty()) out.Key("maximum").Double(NumberIn(field.at_most));
     if (!field.at_least.empty()) out.Key("minimum").Double(NumberIn(field.at_least));

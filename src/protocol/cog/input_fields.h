@@ -45,6 +45,8 @@ struct InputField {
   std::string_view at_least = {};
   std::string_view at_most = {};
   size_t min_length = 0;  // of a text
+  // Ours: the schema is cog's and does not have it, and no answer, event or webhook repeats it.
+  bool is_own = false;
 };
 
 // Where an input stands in the table.
@@ -64,6 +66,7 @@ enum Input : uint8_t {
   kLogPerformanceMetrics,
   kMaxNewTokens,
   kMinNewTokens,
+  kCacheSalt,
   kNumInputs,
 };
 
@@ -84,6 +87,7 @@ std::span<const InputField> InputFields();
 Inputs ParseInputs(const json::Value& object, const InputDefaults& defaults,
                    std::vector<FieldError>& errors);
 
+// Those of cog.
 void WriteInputs(const Inputs& inputs, json::Writer& out);
 // The schema "Input" of OpenAPI.
 void WriteInputSchema(const InputDefaults& defaults, json::Writer& out);

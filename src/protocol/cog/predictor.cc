@@ -166,6 +166,9 @@ Result<ModelCall> MakeModelCall(const Inputs& inputs, const PredictorOptions& op
   }
   if (out.Takes("random_seed", seed != 0)) out.Member("random_seed").Int(call.seed);
   WriteStopWords(TextOr(inputs, kStopSequences, ""), out);
+  // A parameter of requests, which no model declares.
+  if (const std::string salt = TextOr(inputs, kCacheSalt, ""); !salt.empty())
+    out.Member(InputFields()[kCacheSalt].name).String(salt);
   if (out.Needs("bad_words")) out.Member("bad_words").String("");
   if (options.end_id && out.Takes("end_id", true)) out.Member("end_id").Int(*options.end_id);
   if (options.pad_id && out.Takes("pad_id", true)) out.Member("pad_id").Int(*options.pad_id);

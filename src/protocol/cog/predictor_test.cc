@@ -68,6 +68,20 @@ TEST_F(MakeModelCallTest, InputsHaveTheNamesOfTheEnsemble) {
       R"("end_id":2,"stream":true})");
 }
 
+TEST_F(MakeModelCallTest, ASaltGoesToTheModelAndIntoNoAnswer) {
+  const std::string body = Make(R"({"prompt":"p","cache_salt":"s"})")->body;
+  EXPECT_NE(body.find(R"("cache_salt":"s")"), std::string::npos) << body;
+  EXPECT_EQ(Make(R"({"prompt":"p","cache_salt":null})")->body, Make(R"({"prompt":"p"})")->body);
+  std::vector<FieldError> errors;
+  const Inputs inputs =
+      ParseInputs(*json::Value::Parse(R"({"prompt":"p","cache_salt":"secret"})"), {}, errors);
+  std::string shown;
+  json::Writer echo(shown);
+  WriteInputs(inputs, echo);
+  EXPECT_EQ(shown.find("salt"), std::string::npos) << shown;
+  EXPECT_EQ(shown.find("secret"), std::string::npos) << shown;
+}
+
 TEST_F(MakeModelCallTest, TwoNamesWithTwoValuesAreAnError) {
   const auto code = [&](const char* inputs) {
     return Make(inputs).status().message().substr(0, 5);
