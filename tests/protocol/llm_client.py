@@ -105,8 +105,8 @@ def stream_http(server, **values):
     return [chunk["text_output"] for chunk in chunks]
 
 
-def kv_blocks(server, kind="used"):
-    page = requests.get(f"http://{server.metrics}/metrics", timeout=30).text
+def kv_blocks(server, kind="used", headers=None):
+    page = requests.get(f"http://{server.metrics}/metrics", headers=headers, timeout=30).text
     lines = [line for line in page.splitlines() if f'kv_cache_block_type="{kind}"' in line]
     assert lines, f"no gauge of {kind} KV blocks on the metrics page"
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)

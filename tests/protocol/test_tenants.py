@@ -19,6 +19,7 @@ from tritonclient.utils import InferenceServerException, shared_memory
 BLOCK_TOKENS = 64
 ROADS = ("generate", "generate_stream", "http", "grpc")
 KEYS = ("alice", "bob")
+OTHER_KEYS = {"operator": ["metrics", "control"], "client": ["metrics", "inference"]}
 FILLED = {"engine_dir": DEMO, "tokenizer_dir": DEMO, "decoupled_mode": "False", "exclude_input_in_output": "True"}
 
 
@@ -30,6 +31,8 @@ def shared(tmp_path_factory):
         {"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest(), "roles": ["inference", "shared_memory"]}
         for name in KEYS
     ]  # fmt: skip
+    for name, roles in OTHER_KEYS.items():
+        keys.append({"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest(), "roles": roles})
     (path / "access.json").write_text(json.dumps({"keys": keys, "anonymous": ["health", "inference", "metrics"]}))
     repository = write_repository(path / "repository", OURS, **FILLED)
     add_identity(repository, "identity")
@@ -74,13 +77,35 @@ def test_equal_prompts_share_blocks_under_one_salt_alone(shared, transport):
     prompt = new_prompt()
     cached = whole_blocks(prompt)
     assert ask(shared, transport, prompt, {"cache_salt": "a"}) == 0
-    before = kv_blocks(shared, "reused")
+    before = reused(shared)
     assert ask(shared, transport, prompt, {"cache_salt": "b"}) == 0
     assert ask(shared, transport, prompt) == 0
-    assert kv_blocks(shared, "reused") == before
+    assert reused(shared) == before
     for parameters in ({"cache_salt": "a"}, {"cache_salt": "b"}, None, {"cache_salt": ""}):
         assert ask(shared, transport, prompt, parameters) == cached, parameters
-    assert kv_blocks(shared, "reused") == before + 4 * cached // BLOCK_TOKENS
+    assert reused(shared) == before + 4 * cached // BLOCK_TOKENS
+
+
+def reused(server):
+    """As who operates the server reads it."""
+    return kv_blocks(server, "reused", bearer("operator"))
+
+
+def test_who_infers_sees_no_sums_of_reuse(shared):
+    """Who may ask before and after would learn what others found in the cache, in pages and in statistics."""
+    prompt = new_prompt()
+    for _ in range(2):
+        ask(shared, "generate", prompt, key="alice")
+    stats = f"http://{shared.http}/v2/models/tensorrt_llm/stats"
+    telling = ("inflight_kv_blocks_reused_total", "inflight_prompt_tokens_cached_total", 'statistic="cache_hit_rate"',
+               'kv_cache_block_type="reused"')  # fmt: skip
+    for key in ("operator", "client", None):
+        page = requests.get(f"http://{shared.metrics}/metrics", headers=bearer(key), timeout=30).text
+        assert "inflight_prompt_tokens_total" in page
+        assert [name in page for name in telling] == [key == "operator"] * len(telling), key
+        (model,) = requests.get(stats, headers=bearer(key), timeout=30).json()["model_stats"]
+        assert "inference_stats" in model
+        assert ("iteration_stats" in model) == (key == "operator"), key
 
 
 @pytest.mark.parametrize("transport", ROADS)

@@ -117,7 +117,7 @@ std::unique_ptr<http_listener::PathHandler> PageBeside(const ServeOptions& optio
   const bool shows_metrics = options.http_metrics || options.policy->asks_for_keys() ||
                              tcp_listener::IsLoopback(options.http.address);
   if (metrics != nullptr && shows_metrics)
-    page.metrics_page = [metrics] { return metrics->Page(); };
+    page.metrics_page = [metrics](bool with_reuse) { return metrics->Page(with_reuse); };
   return page::MakeHandler(std::move(page));
 }
 
@@ -156,6 +156,9 @@ Result<std::unique_ptr<metrics::MetricsServer>> StartMetrics(serving::Server& se
   metrics.admit = [access](HttpRequest& request) {
     return kserve_http::Admit(access, kserve::Api::kMetrics, request);
   };
+  metrics.sees_reuse = [access](const HttpRequest& request) {
+    return kserve_http::SeesReuse(access, request);
+  };
   return metrics::MetricsServer::Start(server, metrics);
 }
 
@@ -167,7 +170,8 @@ Result<std::unique_ptr<kserve_http::HttpServer>> StartHttp(serving::Server& serv
   ASSIGN_OR_RETURN(http.endpoints, Endpoints(options, http.listener.address));
   if (options.http_metrics && metrics == nullptr)
     return InvalidArgument("--http-metrics", "needs --allow-metrics=true");
-  if (options.http_metrics) http.endpoints.metrics_page = [metrics] { return metrics->Page(); };
+  if (options.http_metrics)
+    http.endpoints.metrics_page = [metrics](bool with_reuse) { return metrics->Page(with_reuse); };
   std::vector<std::unique_ptr<http_listener::PathHandler>> beside(2);
   ASSIGN_OR_RETURN(beside[0], OpenAiBeside(server, options, http.endpoints.access));
   beside[1] = PageBeside(options, http.endpoints.access, metrics);
@@ -211,7 +215,8 @@ Result<std::unique_ptr<vertex_ai::VertexAiServer>> StartVertexAi(
   vertex_ai.health_route = Environment("AIP_HEALTH_ROUTE");
   vertex_ai.predict_route = Environment("AIP_PREDICT_ROUTE");
   vertex_ai.default_model = options.vertex_ai_default_model;
-  if (metrics != nullptr) vertex_ai.metrics_page = [metrics] { return metrics->Page(); };
+  if (metrics != nullptr)
+    vertex_ai.metrics_page = [metrics](bool with_reuse) { return metrics->Page(with_reuse); };
   return vertex_ai::VertexAiServer::Start(server, std::move(vertex_ai));
 }
 

@@ -16,6 +16,7 @@ using serving::Iteration;
 struct IterationGauge {
   std::string_view name;
   double (*value)(const Iteration&);
+  bool tells_reuse = false;  // of all that is allocated, what is not new was reused
 };
 
 constexpr IterationGauge kIterationGauges[] = {
@@ -32,43 +33,47 @@ constexpr IterationGauge kIterationGauges[] = {
     {"alloc_total_blocks",
      [](const Iteration& it) { return static_cast<double>(it.stats.kv_blocks_alloc_total); }},
     {"alloc_new_blocks",
-     [](const Iteration& it) { return static_cast<double>(it.stats.kv_blocks_alloc_new); }},
+     [](const Iteration& it) { return static_cast<double>(it.stats.kv_blocks_alloc_new); }, true},
     {"missed_blocks",
-     [](const Iteration& it) { return static_cast<double>(it.stats.kv_blocks_missed); }},
+     [](const Iteration& it) { return static_cast<double>(it.stats.kv_blocks_missed); }, true},
     {"cache_hit_rate",
      [](const Iteration& it) {
        return serving::CacheHitRate(it.stats.kv_blocks_reused, it.stats.kv_blocks_missed);
-     }},
+     },
+     true},
     {"avg_decoded_tokens_per_iter", serving::TokensPerRow},
     {"max_batch_size", [](const Iteration& it) { return static_cast<double>(it.max_batch_size); }},
     {"max_num_tokens", [](const Iteration& it) { return static_cast<double>(it.max_num_tokens); }},
 };
 
-void WriteNewest(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
+void WriteNewest(const std::vector<ExecutorGauges>& executors, bool with_reuse, TextWriter& out) {
   if (executors.empty()) return;
   out.Family("inflight_iteration", "Newest iteration of the executor", "gauge");
   for (const ExecutorGauges& executor : executors) {
     for (const IterationGauge& gauge : kIterationGauges) {
+      if (gauge.tells_reuse && !with_reuse) continue;
       out.Sample(LabelsOf(executor, {{"statistic", gauge.name}}), gauge.value(executor.iteration));
     }
   }
 }
 
 // Sums of the newest record of request statistics, by stage.
-void WriteStages(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
+void WriteStages(const std::vector<ExecutorGauges>& executors, bool with_reuse, TextWriter& out) {
   struct Family {
     std::string_view name;
     std::string_view help;
     int64_t (*value)(const RequestStats&);
+    bool tells_reuse = false;
   };
   static constexpr Family kFamilies[] = {
       {"inflight_sequences_by_stage", "Sequences of requests in the newest iteration",
        [](const RequestStats&) -> int64_t { return 1; }},
       {"inflight_context_tokens_by_stage", "Tokens of their prompts that are computed or reused",
-       [](const RequestStats& s) -> int64_t { return s.context_prefill_position; }},
+       [](const RequestStats& s) -> int64_t { return s.context_prefill_position; }, true},
       {"inflight_generated_tokens_by_stage", "Tokens that they have generated",
        [](const RequestStats& s) -> int64_t { return s.num_generated_tokens; }}};
   for (const Family& family : kFamilies) {
+    if (family.tells_reuse && !with_reuse) continue;
     bool is_announced = false;
     for (const ExecutorGauges& executor : executors) {
       if (!executor.requests) continue;
@@ -97,9 +102,10 @@ std::vector<Label> LabelsOf(const ExecutorGauges& executor, std::vector<Label> m
   return more;
 }
 
-void WriteIterationGauges(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
-  WriteNewest(executors, out);
-  WriteStages(executors, out);
+void WriteIterationGauges(const std::vector<ExecutorGauges>& executors, bool with_reuse,
+                          TextWriter& out) {
+  WriteNewest(executors, with_reuse, out);
+  WriteStages(executors, with_reuse, out);
 }
 
 }  // namespace inflight::metrics

@@ -14,6 +14,7 @@ namespace inflight::metrics {
 // a family apart.
 std::vector<Label> LabelsOf(const serving::ExecutorGauges& executor, std::vector<Label> more = {});
 
-void WriteIterationGauges(const std::vector<serving::ExecutorGauges>& executors, TextWriter& out);
+void WriteIterationGauges(const std::vector<serving::ExecutorGauges>& executors, bool with_reuse,
+                          TextWriter& out);
 
 }  // namespace inflight::metrics

@@ -263,7 +263,7 @@ void WriteHistograms(const std::vector<ModelSample>& models, TextWriter& out) {
 
 // ---- Per executor ----
 
-void WriteGauges(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
+void WriteGauges(const std::vector<ExecutorGauges>& executors, bool with_reuse, TextWriter& out) {
   using serving::GaugeFamily;
   for (const GaugeFamily family :
        {GaugeFamily::kRequest, GaugeFamily::kRuntimeMemory, GaugeFamily::kKvCacheBlock,
@@ -272,7 +272,7 @@ void WriteGauges(const std::vector<ExecutorGauges>& executors, TextWriter& out) 
     bool is_announced = false;
     for (const ExecutorGauges& executor : executors) {
       for (const serving::IterationField* field : serving::FieldsOf(executor.profile)) {
-        if (field->family != family) continue;
+        if (field->family != family || (field->tells_reuse && !with_reuse)) continue;
         if (!std::exchange(is_announced, true)) out.Family(info.name, info.help, "gauge");
         out.Sample(
             LabelsOf(executor, {{info.label, field->label_value}}),
@@ -340,6 +340,7 @@ struct ExecutorCounter {
   std::string_view name;
   std::string_view help;
   int64_t ExecutorStats::*value;
+  bool tells_reuse = false;
 };
 
 constexpr ExecutorCounter kExecutorCounters[] = {
@@ -347,24 +348,25 @@ constexpr ExecutorCounter kExecutorCounters[] = {
     {"inflight_prompt_tokens_total", "Prompt tokens of admitted requests",
      &ExecutorStats::prompt_tokens},
     {"inflight_prompt_tokens_cached_total", "Prompt tokens taken from reused KV blocks",
-     &ExecutorStats::prompt_tokens_cached},
+     &ExecutorStats::prompt_tokens_cached, true},
     {"inflight_kv_blocks_reused_total", "KV blocks of prompts found in the cache",
-     &ExecutorStats::kv_blocks_reused},
+     &ExecutorStats::kv_blocks_reused, true},
     {"inflight_kv_blocks_missed_total", "KV blocks of prompts that had to be computed",
-     &ExecutorStats::kv_blocks_missed},
+     &ExecutorStats::kv_blocks_missed, true},
     {"inflight_kv_blocks_offloaded_total", "KV blocks copied to the host pool",
      &ExecutorStats::kv_blocks_offloaded},
     {"inflight_kv_blocks_onboarded_total", "KV blocks copied back from the host pool",
-     &ExecutorStats::kv_blocks_onboarded},
+     &ExecutorStats::kv_blocks_onboarded, true},
     {"inflight_draft_tokens_total", "Draft tokens that were verified",
      &ExecutorStats::tokens_drafted},
     {"inflight_draft_tokens_accepted_total", "Draft tokens that became output",
      &ExecutorStats::drafts_accepted},
 };
 
-void WriteCounters(const std::vector<ExecutorGauges>& executors, TextWriter& out) {
+void WriteCounters(const std::vector<ExecutorGauges>& executors, bool with_reuse, TextWriter& out) {
   if (executors.empty()) return;
   for (const ExecutorCounter& counter : kExecutorCounters) {
+    if (counter.tells_reuse && !with_reuse) continue;
     out.Family(counter.name, counter.help, "counter");
     for (const ExecutorGauges& executor : executors) {
       out.Sample(LabelsOf(executor), static_cast<uint64_t>(executor.stats.*counter.value));
@@ -418,18 +420,18 @@ std::string MetricsPage(const serving::Server& server, const PageOptions& option
   WritePinnedMemory(loaded, out);
   if (options.memory != nullptr) WriteRequestMemory(*options.memory, out);
   const std::vector<ExecutorGauges> executors = server.executor_gauges(options.with_vllm_names);
-  WriteGauges(executors, out);
+  WriteGauges(executors, options.with_reuse, out);
   WriteLengths(executors, models, out);
   WriteFinished(executors, models, out);
-  WriteCounters(executors, out);
+  WriteCounters(executors, options.with_reuse, out);
   WriteSleep(executors, out);
-  WriteIterationGauges(executors, out);
+  WriteIterationGauges(executors, options.with_reuse, out);
   if (options.with_vllm_names) {
     std::vector<RouterModel> known;
     for (const ExecutorGauges& executor : executors) {
       known.push_back({&executor, StatisticsOf(executor, models)});
     }
-    WriteRouterGauges(known, out);
+    WriteRouterGauges(known, options.with_reuse, out);
   }
   return out.Take();
 }

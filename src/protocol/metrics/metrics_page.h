@@ -20,6 +20,8 @@ struct PageOptions {
   bool with_latency_counters = true;
   // Also the families that routers read of vLLM (router_gauges.h).
   bool with_vllm_names = false;
+  // Also what tells, over all clients, how much of their prompts was found in the KV cache.
+  bool with_reuse = true;
   // By index, of the label `gpu_uuid` of models on a GPU; empty where they are not read.
   std::vector<std::string> gpu_uuids;
   // Whose gauges it shows; null where front ends hold nothing.

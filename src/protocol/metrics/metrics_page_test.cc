@@ -341,6 +341,28 @@ TEST(MetricsPageTest, NewestIterationsHaveGauges) {
   EXPECT_EQ(page.find("_by_stage"), std::string::npos) << "no records of requests are kept";
 }
 
+// Who infers and reads this page before and after would learn what others found there.
+TEST(MetricsPageTest, WhatWasFoundInTheCacheIsLeftOutWhereItIsNotToBeSeen) {
+  FakeServer server;
+  server.gauges = {SomeGauges({.release = 16})};
+  server.gauges[0].requests = std::make_shared<const RequestStatsPerIteration>();
+  const std::string whole = MetricsPage(server, {.with_vllm_names = true});
+  const std::string page = MetricsPage(server, {.with_vllm_names = true, .with_reuse = false});
+  for (const std::string tells :
+       {"inflight_prompt_tokens_cached_total", "inflight_kv_blocks_reused_total",
+        "inflight_kv_blocks_missed_total", "inflight_kv_blocks_onboarded_total",
+        "kv_cache_block_type=\"reused\"", "statistic=\"alloc_new_blocks\"",
+        "statistic=\"missed_blocks\"", "statistic=\"cache_hit_rate\"",
+        "inflight_context_tokens_by_stage", "vllm:prefix_cache_hits_total"}) {
+    EXPECT_NE(whole.find(tells), std::string::npos) << tells;
+    EXPECT_EQ(page.find(tells), std::string::npos) << tells;
+  }
+  for (const std::string stays :
+       {"inflight_prompt_tokens_total", "kv_cache_block_type=\"used\"",
+        "statistic=\"alloc_total_blocks\"", "inflight_sequences_by_stage"})
+    EXPECT_NE(page.find(stays), std::string::npos) << stays;
+}
+
 TEST(MetricsPageTest, RecordsOfRequestsAreSummedByStage) {
   FakeServer server;
   server.gauges = {SomeGauges({.release = 11})};

@@ -27,7 +27,11 @@ HttpResponse TextError(int status, std::string_view message) {
 class MetricsServer::Handler : public http_listener::HttpHandler {
  public:
   Handler(const serving::Server& server, const MetricsOptions& options)
-      : server_(server), page_(options.page), machine_(options.machine), admit_(options.admit) {}
+      : server_(server),
+        page_(options.page),
+        machine_(options.machine),
+        admit_(options.admit),
+        sees_reuse_(options.sees_reuse) {}
 
   size_t MaxBodyBytes(const HttpRequest&) const override { return kMaxBodyBytes; }
   HttpResponse BodyTooLarge(const HttpRequest&, std::optional<uint64_t>) const override {
@@ -45,13 +49,15 @@ class MetricsServer::Handler : public http_listener::HttpHandler {
     HttpResponse response{.headers = {{"Content-Type", "text/plain; charset=utf-8"}}};
     const std::string_view path = request.path();
     // Other paths are empty pages, as in Triton.
-    if (path == "/metrics" || path == "/metrics/") response.body = Page();
+    if (path == "/metrics" || path == "/metrics/")
+      response.body = Page(!sees_reuse_ || sees_reuse_(request));
     responder->Send(std::move(response));
   }
 
-  std::string Page() const {
+  std::string Page(bool with_reuse) const {
     const MachineReadings readings = machine_.readings();
     PageOptions page = page_;
+    page.with_reuse = with_reuse;
     for (const GpuReading& gpu : readings.gpus) page.gpu_uuids.push_back(gpu.uuid);
     TextWriter machine;
     WriteMachine(readings, machine);
@@ -63,12 +69,13 @@ class MetricsServer::Handler : public http_listener::HttpHandler {
   const PageOptions page_;
   const MachineMonitor machine_;
   const decltype(MetricsOptions::admit) admit_;
+  const decltype(MetricsOptions::sees_reuse) sees_reuse_;
 };
 
 MetricsServer::MetricsServer(std::unique_ptr<Handler> handler, const Handler& same)
     : ListeningServer(std::move(handler)), handler_(same) {}
 
-std::string MetricsServer::Page() const { return handler_.Page(); }
+std::string MetricsServer::Page(bool with_reuse) const { return handler_.Page(with_reuse); }
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::Start(const serving::Server& server,
                                                             const MetricsOptions& options) {

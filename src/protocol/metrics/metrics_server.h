@@ -24,6 +24,8 @@ struct MetricsOptions {
   MachineOptions machine;
   // The answer to a request that may not read the page; null: any may.
   std::function<std::optional<http_listener::HttpResponse>(http_listener::HttpRequest&)> admit;
+  // Whether a request that may sees what was found in the KV cache; null: any does.
+  std::function<bool(const http_listener::HttpRequest&)> sees_reuse;
 };
 
 class MetricsServer : public http_listener::ListeningServer {
@@ -32,8 +34,9 @@ class MetricsServer : public http_listener::ListeningServer {
   static Result<std::unique_ptr<MetricsServer>> Start(const serving::Server& server,
                                                       const MetricsOptions& options);
 
-  // What a GET of the page would answer now. Any thread.
-  std::string Page() const;
+  // What a GET of the page would answer now, with what was found in the KV cache or without. Any
+  // thread.
+  std::string Page(bool with_reuse) const;
 
  private:
   class Handler;

@@ -100,6 +100,7 @@ struct RouterCounter {
   std::string_view name;
   std::string_view help;
   int64_t ExecutorStats::*value;
+  bool tells_reuse = false;
 };
 
 constexpr RouterCounter kRouterCounters[] = {
@@ -109,7 +110,7 @@ constexpr RouterCounter kRouterCounters[] = {
     {"vllm:prefix_cache_queries_total", "Prompt tokens that were looked for in the KV cache",
      &ExecutorStats::prompt_tokens},
     {"vllm:prefix_cache_hits_total", "Prompt tokens that were found there",
-     &ExecutorStats::prompt_tokens_cached},
+     &ExecutorStats::prompt_tokens_cached, true},
     {"vllm:spec_decode_num_draft_tokens_total", "Draft tokens that were verified",
      &ExecutorStats::tokens_drafted},
     {"vllm:spec_decode_num_accepted_tokens_total", "Draft tokens that became output",
@@ -191,7 +192,7 @@ void WriteRouterFinished(const std::vector<RouterModel>& models, TextWriter& out
 
 }  // namespace
 
-void WriteRouterGauges(const std::vector<RouterModel>& models, TextWriter& out) {
+void WriteRouterGauges(const std::vector<RouterModel>& models, bool with_reuse, TextWriter& out) {
   if (models.empty()) return;
   for (const RouterGauge& gauge : kRouterGauges) {
     out.Family(gauge.name, gauge.help, "gauge");
@@ -204,6 +205,7 @@ void WriteRouterGauges(const std::vector<RouterModel>& models, TextWriter& out) 
   WriteCacheInfo(models, out);
   WriteAdapters(models, out);
   for (const RouterCounter& counter : kRouterCounters) {
+    if (counter.tells_reuse && !with_reuse) continue;
     out.Family(counter.name, counter.help, "counter");
     for (size_t i = 0; i < models.size(); ++i) {
       const ExecutorGauges& executor = *models[i].executor;

@@ -19,6 +19,6 @@ struct RouterModel {
   const serving::StatisticsSnapshot* statistics = nullptr;
 };
 
-void WriteRouterGauges(const std::vector<RouterModel>& models, TextWriter& out);
+void WriteRouterGauges(const std::vector<RouterModel>& models, bool with_reuse, TextWriter& out);
 
 }  // namespace inflight::metrics

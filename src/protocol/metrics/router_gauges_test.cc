@@ -34,7 +34,7 @@ std::string Written(const std::vector<serving::ExecutorGauges>& executors,
     models.push_back({&executor, statistics});
   }
   TextWriter out;
-  WriteRouterGauges(models, out);
+  WriteRouterGauges(models, /*with_reuse=*/true, out);
   return out.Take();
 }
 

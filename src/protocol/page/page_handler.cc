@@ -80,8 +80,9 @@ class Handler final : public http_listener::PathHandler {
           NotFound("metrics are not at this port: --http-metrics=true brings them here"));
     if (auto refusal = kserve_http::Admit(options_.access, kserve::Api::kMetrics, request))
       return *std::move(refusal);
-    HttpResponse response =
-        kserve_http::Answer(200, "text/plain; charset=utf-8", options_.metrics_page());
+    HttpResponse response = kserve_http::Answer(
+        200, "text/plain; charset=utf-8",
+        options_.metrics_page(kserve_http::SeesReuse(options_.access, request)));
     response.headers.emplace_back("Cache-Control", "no-store");
     return response;
   }

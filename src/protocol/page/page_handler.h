@@ -19,7 +19,7 @@ namespace inflight::page {
 struct PageOptions {
   kserve_http::Access access;
   // What GET /page/metrics answers to who may read metrics; null: there is no such path.
-  std::function<std::string()> metrics_page;
+  std::function<std::string(bool with_reuse)> metrics_page;
 };
 
 // docs/page.md lists the rows.

@@ -96,7 +96,7 @@ TEST(PageHandlerTest, MetricsAreThereWhereTheyAreGiven) {
   EXPECT_EQ(none.status, 404);
   EXPECT_THAT(none.body, HasSubstr("--http-metrics"));
   PageOptions options;
-  options.metrics_page = [] { return std::string("a 1\n"); };
+  options.metrics_page = [](bool) { return std::string("a 1\n"); };
   EXPECT_EQ(Ask("GET", "/page/metrics", {}, options).body, "a 1\n");
 }
 

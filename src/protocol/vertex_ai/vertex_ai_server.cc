@@ -79,7 +79,8 @@ class Handler : public kserve_http::EndpointHandler {
   HttpResponse Metrics(const HttpRequest& request) const {
     if (request.method != "POST") return kserve_http::MethodNotAllowed(kText);
     if (!metrics_page_) return Error(Unavailable("metrics not available: --allow-metrics=false"));
-    return kserve_http::Answer(200, "text/plain; charset=utf-8", metrics_page_());
+    return kserve_http::Answer(200, "text/plain; charset=utf-8",
+                               metrics_page_(SeesReuse(access(), request)));
   }
 
   HttpResponse Unknown(const HttpRequest& request, bool is_predict) const {
@@ -99,7 +100,7 @@ class Handler : public kserve_http::EndpointHandler {
   const std::string health_route_;
   const std::string predict_route_;
   const std::string default_model_;
-  const std::function<std::string()> metrics_page_;
+  const std::function<std::string(bool with_reuse)> metrics_page_;
 };
 
 Status CheckRoutes(const VertexAiOptions& options) {

@@ -21,7 +21,7 @@ struct VertexAiOptions {
   std::string predict_route;               // AIP_PREDICT_ROUTE
   std::string default_model;               // empty: the only ready one
   // The text of the metrics page; null where there is none.
-  std::function<std::string()> metrics_page;
+  std::function<std::string(bool with_reuse)> metrics_page;
 };
 
 class VertexAiServer : public http_listener::ListeningServer {

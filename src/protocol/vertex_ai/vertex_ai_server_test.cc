@@ -135,7 +135,7 @@ TEST_F(VertexAiServerTest, MetricsAreThoseOfThePageOrUnavailable) {
   Start(Options());
   EXPECT_EQ(Redirect("metrics").status, 503);
   VertexAiOptions options = Options();
-  options.metrics_page = [] { return "nv_x 1\n"; };
+  options.metrics_page = [](bool) { return "nv_x 1\n"; };
   Start(std::move(options));
   const TestResponse answer = Redirect("metrics");
   EXPECT_EQ(answer.status, 200);
@@ -148,7 +148,7 @@ TEST_F(VertexAiServerTest, RestrictedApisAskForTheirHeaderBehindRedirectsToo) {
   options.endpoints.access.policy = *kserve::AccessPolicy::Load(
       {.restrictions = {.http = {"model-repository:key=secret", "metrics:word=open"},
                         .grpc = {"inference:key=secret"}}});
-  options.metrics_page = [] { return "nv_x 1\n"; };
+  options.metrics_page = [](bool) { return "nv_x 1\n"; };
   Start(std::move(options));
   EXPECT_EQ(Predict(kInfer).status, 403);
   EXPECT_EQ(Predict(kInfer, "key: secret\r\n").status, 200);

@@ -64,6 +64,7 @@ struct IterationField {
   // Of the two kinds of batching, which has it.
   bool in_flight = true, static_batch = true;
   bool is_fraction = false;  // else a whole number
+  bool tells_reuse = false;  // over all requests, what was found in the KV cache
 };
 
 // Those of `profile`, in the order of the JSON line.

@@ -65,6 +65,11 @@ Admission AccessPolicy::Admit(const Call& call, Api api) const {
   return admission;
 }
 
+bool AccessPolicy::SeesReuse(const Call& call) const {
+  if (keys_ == nullptr || !kEntrances[static_cast<size_t>(call.entrance)].asks) return true;
+  return keys_->SeesReuse(AuthorizationOf(call.headers));
+}
+
 Status AccessPolicy::ReloadIfChanged() {
   return keys_ != nullptr ? keys_->ReloadIfChanged() : Status::Ok();
 }

@@ -48,6 +48,10 @@ class AccessPolicy {
   // the header that a restriction asks for.
   Admission Admit(const Call& call, Api api) const;
 
+  // Whether who may read metrics and statistics sees there what requests found in the KV cache
+  // (docs/reference/access.md, "Tenants").
+  bool SeesReuse(const Call& call) const;
+
   bool asks_for_keys() const { return keys_ != nullptr; }
   // Reads the files of keys that have changed since. An error: the former keys stay.
   Status ReloadIfChanged();

@@ -109,6 +109,35 @@ TEST(AccessPolicy, EachApiNeedsTheRoleOfItsRow) {
   }
 }
 
+TEST(AccessPolicy, WhoInfersSeesNoSumsOfReuseUnlessTheyControl) {
+  const auto key = [](const std::string& name, const std::string& roles) {
+    return R"({"name": ")" + name + R"(", "sha256": ")" + ToHex(HashKey(name)) +
+           R"(", "roles": [)" + roles + "]}";
+  };
+  const std::string keys = R"({"keys": [)" + key("scraper", R"("metrics")") + "," +
+                           key("client", R"("metrics", "inference")") + "," +
+                           key("operator", R"("metrics", "inference", "control")") + "]";
+  const auto sees = [](const AccessPolicy& policy, const HeaderList& headers,
+                       Entrance entrance = Entrance::kHttp) {
+    return policy.SeesReuse({.entrance = entrance, .headers = headers});
+  };
+  const HeaderList client = {{"authorization", "Bearer client"}};
+  const auto policy =
+      Load({.keys = {.access = WriteKeys(keys + R"(, "anonymous": ["metrics"]})")}});
+  EXPECT_TRUE(sees(*policy, {{"authorization", "Bearer scraper"}}));
+  EXPECT_TRUE(sees(*policy, {{"authorization", "Bearer operator"}}));
+  EXPECT_FALSE(sees(*policy, client));
+  EXPECT_FALSE(sees(*policy, {{"x-api-key", "client"}}));
+  EXPECT_TRUE(sees(*policy, kNone)) << "nobody without a key may infer";
+  EXPECT_TRUE(sees(*policy, client, Entrance::kAdminSocket)) << "which asks for no keys";
+  const auto open =
+      Load({.keys = {.access = WriteKeys(keys + R"(, "anonymous": ["metrics", "inference"]})")}});
+  EXPECT_FALSE(sees(*open, kNone));
+  EXPECT_FALSE(sees(*open, {{"authorization", "Bearer scraper"}})) << "it may infer without it";
+  EXPECT_TRUE(sees(*open, {{"authorization", "Bearer operator"}}));
+  EXPECT_TRUE(sees(AccessPolicy(), client)) << "without keys there are no tenants";
+}
+
 constexpr Api kAdministration[] = {Api::kModelRepository, Api::kTrace, Api::kLogging,
                                    Api::kProfile};
 

@@ -312,6 +312,16 @@ Admission Keys::Admit(std::string_view authorization, Role role, bool counts) {
   return {.client = key->client};
 }
 
+bool Keys::SeesReuse(std::string_view authorization) {
+  const KeyHash hash =
+      IsBearer(authorization) ? HashKey(authorization.substr(sizeof(kBearer) - 1)) : KeyHash{};
+  const std::lock_guard lock(mutex_);
+  const Key* key = IsBearer(authorization) ? table_->Find(hash) : nullptr;
+  const Roles roles = key != nullptr ? key->roles | table_->anonymous : table_->anonymous;
+  return roles[static_cast<size_t>(Role::kControl)] ||
+         !roles[static_cast<size_t>(Role::kInference)];
+}
+
 std::shared_ptr<const Client> Keys::Find(std::string_view authorization) {
   if (!IsBearer(authorization)) return nullptr;
   const KeyHash hash = HashKey(authorization.substr(sizeof(kBearer) - 1));

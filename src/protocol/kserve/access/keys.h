@@ -48,6 +48,10 @@ class Keys {
   // other roles; kResourceExhausted: its key had too many requests, of those that count.
   Admission Admit(std::string_view authorization, Role role, bool counts = true);
 
+  // Whether it may see sums, over all keys, of what was found in the KV cache: not who may infer,
+  // and so ask before and after, unless it may control.
+  bool SeesReuse(std::string_view authorization);
+
   // Of the key that it names; null: none, or one that is not known.
   std::shared_ptr<const Client> Find(std::string_view authorization);
 

@@ -37,6 +37,10 @@ std::optional<HttpResponse> Admit(const Access& access, kserve::Api api, HttpReq
   return refusal;
 }
 
+bool SeesReuse(const Access& access, const HttpRequest& request) {
+  return access.policy->SeesReuse({.entrance = access.entrance, .headers = request.headers});
+}
+
 std::optional<HttpResponse> RefusalOfHead(const Access& access, kserve::Api api,
                                           const HttpRequest& head) {
   return RefusalOf(Look(access, api, head, /*is_whole=*/false));

@@ -29,4 +29,7 @@ std::optional<http_listener::HttpResponse> Admit(const Access& access, kserve::A
 std::optional<http_listener::HttpResponse> RefusalOfHead(const Access& access, kserve::Api api,
                                                          const http_listener::HttpRequest& head);
 
+// Of one that may read metrics and statistics: whether they tell what was found in the KV cache.
+bool SeesReuse(const Access& access, const http_listener::HttpRequest& request);
+
 }  // namespace inflight::kserve_http

@@ -32,7 +32,8 @@ size_t MostBytes(const HttpRequest& request) {
 EndpointHandler::EndpointHandler(serving::Server& server, EndpointOptions options)
     : options_(std::move(options)),
       context_{server,           options_.max_input_bytes,  options_.header_forward,
-               options_.framing, options_.with_compression, options_.strict_parameters},
+               options_.framing, options_.with_compression, options_.strict_parameters,
+               options_.access},
       large_bodies_(http_listener::kBodyThreads, "http-body"),
       model_control_(server.model_load_threads(), "http-control") {}
 

@@ -40,7 +40,7 @@ struct EndpointOptions {
 
   // GET /metrics answers this, beside the endpoints of KServe; null: there is no such path. It is
   // for who may read metrics. --http-metrics
-  std::function<std::string()> metrics_page;
+  std::function<std::string(bool with_reuse)> metrics_page;
 };
 
 class EndpointHandler : public http_listener::HttpHandler {
@@ -62,7 +62,7 @@ class EndpointHandler : public http_listener::HttpHandler {
   std::optional<http_listener::HttpResponse> RefusalWhileLoading(kserve::Api api) const;
 
   const Access& access() const { return options_.access; }
-  const std::function<std::string()>& metrics_page() const { return options_.metrics_page; }
+  const std::function<std::string(bool)>& metrics_page() const { return options_.metrics_page; }
 
   // Answers as the endpoint does, whatever the method; it must not be refused. What waits or has a
   // large body does so on another thread.

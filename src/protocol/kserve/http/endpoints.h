@@ -9,6 +9,7 @@
 
 #include "protocol/http_listener/http_message.h"
 #include "protocol/kserve/access/header_forward.h"
+#include "protocol/kserve/http/access.h"
 #include "protocol/kserve/http/binary_framing.h"
 #include "serving/memory/shared_memory.h"
 #include "serving/server/server.h"
@@ -20,8 +21,9 @@ struct Context {
   size_t max_input_bytes;
   const kserve::HeaderForward& header_forward;
   const BinaryFraming& framing;
-  bool with_compression;           // of infer's bodies, both ways
-  bool strict_parameters = false;  // unknown members of generate are errors
+  bool with_compression;   // of infer's bodies, both ways
+  bool strict_parameters;  // unknown members of generate are errors
+  const Access& access;
 };
 
 struct Endpoint;  // endpoint_table.h

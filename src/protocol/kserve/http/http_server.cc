@@ -79,7 +79,7 @@ class Handler : public EndpointHandler {
         http_listener::kGet | http_listener::kHead | http_listener::kOptions;
     if (!http_listener::Allows(kMethods, request.method)) return MethodNotAllowed(kText);
     if (request.method == "OPTIONS") return http_listener::AnswerOptions(kMethods);
-    return Answer(200, "text/plain; charset=utf-8", metrics_page()());
+    return Answer(200, "text/plain; charset=utf-8", metrics_page()(SeesReuse(access(), request)));
   }
 
   const Endpoint* EndpointOf(const HttpRequest& head) const override {

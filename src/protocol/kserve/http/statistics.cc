@@ -91,7 +91,7 @@ Status FindError(const Context& context, const Route& route) {
 }  // namespace
 
 http_listener::HttpResponse HandleStatistics(const Context& context, const Route& route,
-                                             const http_listener::HttpRequest&) {
+                                             const http_listener::HttpRequest& request) {
   std::string body;
   json::Writer out(body);
   out.BeginObject().Key("model_stats").BeginArray();
@@ -102,7 +102,9 @@ http_listener::HttpResponse HandleStatistics(const Context& context, const Route
     if (found.status().code() == StatusCode::kInvalidArgument) return Error(found.status());
     if (found.ok()) wanted = *found;
   }
-  const std::vector<serving::ExecutorGauges> executors = context.server.executor_gauges();
+  // Records of iterations and requests tell, of all clients, what was found in the KV cache.
+  std::vector<serving::ExecutorGauges> executors;
+  if (SeesReuse(context.access, request)) executors = context.server.executor_gauges();
   for (const auto& model : context.server.models()) {
     const bool is_asked_for = route.model.empty() || (model->name() == route.model &&
                                                       (route.version.empty() || model == wanted));
