@@ -70,6 +70,16 @@ def test_stacks_buffers_and_containers_are_checked(linked):
     assert "_ZSt21__glibcxx_assert_failPKciS0_S0_" in found or "INFLIGHT_STATIC:BOOL=ON" in CACHE
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="this machine is no x86-64, whose note it is")
+def test_the_note_of_cet_is_claimed_only_where_all_that_is_linked_has_it():
+    """Forced, it would have a CPU end the program at the first pointer to a function of a library without endbr64."""
+    found = subprocess.run(["gcc", "-print-file-name=Scrt1.o"], capture_output=True, text=True, timeout=60, check=True)
+    start_file = found.stdout.strip()
+    for mark in ("IBT", "SHSTK"):
+        if mark not in readelf(start_file, "--notes"):
+            assert mark not in readelf(INFLIGHT, "--notes"), f"{start_file} has no {mark}, and the program says that all do"
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="this machine is no x86-64, whose instruction it is")
 def test_every_function_that_others_may_call_begins_with_endbr64():
     text = re.search(r"\] \.text +PROGBITS +(\w+) (\w+) (\w+)", readelf(INFLIGHT, "--sections"))
