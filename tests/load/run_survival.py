@@ -136,7 +136,7 @@ def on_the_demo_model(asked, folder):
     from live_server import DEMO, start_server
 
     attacks = {attack.__name__: attack for attack in budget.HTTP + budget.GRPC}
-    server = start_server(folder, DEMO, f"--request-memory-byte-size={BUDGET}")
+    server = start_server(folder, DEMO, *budget.OPTIONS)
     try:
         return run(server, attacks, {"http": pulse.prompt_over_http, "grpc": pulse.prompt_over_grpc}, asked)
     finally:

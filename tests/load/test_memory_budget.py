@@ -41,9 +41,12 @@ PREPROCESSING = "/v2/models/preprocessing/infer"
 GENERATE = "/v2/models/ensemble/generate"
 
 
+OPTIONS = (f"--request-memory-byte-size={BUDGET}", "--allow-client-shm=true")
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    running = start_server(tmp_path_factory.mktemp("budget"), attacks_model(), f"--request-memory-byte-size={BUDGET}")
+    running = start_server(tmp_path_factory.mktemp("budget"), attacks_model(), *OPTIONS)
     try:
         running.alone_s = statistics.median(short_prompt(running) for _ in range(NUM_ALONE))
         yield running
@@ -165,6 +168,72 @@ def unread_answers(server):
         time.sleep(1)
 
 
+def endless(server, begin, more):
+    """Chunked bodies in which what follows `begin` never ends: 32 MiB of `more` on each connection, refused long before."""
+    head = f"POST {PREPROCESSING} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    part = more * (MIB // len(more))
+    with attacks.connections(server.http, 16) as senders:
+        for sender in senders:
+            attacks.send(sender, head + begin)
+            for _ in range(32):
+                attacks.send(sender, part)
+        for sender in senders:
+            answer = attacks.read_to_end(sender)  # or none: of what was sent behind it, it may be lost
+            assert not answer or answer.startswith(b"HTTP/1.1 4"), answer[:200]
+
+
+def endless_trailers(server):
+    endless(server, b"0\r\n", b"x-trailer: " + b"v" * 1000 + b"\r\n")
+
+
+def endless_extensions(server):
+    endless(server, b"5;name=", b"v")
+
+
+def endless_digits(server):
+    endless(server, b"", b"0")
+
+
+def many_regions(server):
+    """One object under 20,000 spellings and names: one region has it, and it takes one descriptor."""
+    name = f"inflight_budget_{os.getpid()}"
+    path = pathlib.Path("/dev/shm") / name
+    path.write_bytes(bytes(4096))
+    before = attacks.num_descriptors(server)
+    num_registered = 0
+    try:
+        with attacks.connect(server.http) as connection:
+            for first in range(0, 20_000, 100):
+                requests_of_all = b"".join(
+                    attacks.http_request(
+                        f"/v2/systemsharedmemory/region/r{i}/register",
+                        {"key": "/" * (i % 500) + name, "offset": 0, "byte_size": 8},
+                    )
+                    for i in range(first, first + 100)
+                )
+                connection.sendall(requests_of_all)
+                num_registered += sum(status == 200 for status in statuses(connection, 100))
+            assert num_registered == 1
+            assert attacks.num_descriptors(server) <= before + 40, "connections of others come and go"
+            connection.sendall(attacks.http_request("/v2/systemsharedmemory/unregister", b""))
+            assert statuses(connection, 1) == [200]
+    finally:
+        path.unlink()
+
+
+def statuses(connection, count):
+    """Of so many answers that come behind each other."""
+    reader, found = connection.makefile("rb"), []
+    for _ in range(count):
+        found.append(int(reader.readline().split()[1]))
+        length = 0
+        while (line := reader.readline()) != b"\r\n":
+            field, value = line.lower().split(b":", 1)
+            length = int(value) if field == b"content-length" else length
+        reader.read(length)
+    return found
+
+
 def stalled_messages(server):
     """Messages over gRPC of 60 MiB that stop before their last byte."""
     start = struct.pack(">BI", 0, 60 * MIB)
@@ -202,7 +271,8 @@ def many_empty_tensors(server):
             grpc_attacks.read_to_trailers(client)
 
 
-HTTP = [stalled_uploads, padded_rows, packed_spaces, long_prompts, counted_texts, unread_answers]
+HTTP = [stalled_uploads, padded_rows, packed_spaces, long_prompts, counted_texts, unread_answers, endless_trailers,
+        endless_extensions, endless_digits, many_regions]  # fmt: skip
 GRPC = [stalled_messages, many_heads, rapid_resets, many_empty_tensors]
 
 
