@@ -15,6 +15,11 @@ namespace {
 // Keys of the shared memory between a server and its Python models.
 constexpr std::string_view kReservedPrefix = "triton_python_backend_shm_region_";
 
+std::string TooLong(const char* what, size_t bytes) {
+  return std::string("the ") + what + " has " + std::to_string(bytes) + " bytes, at most " +
+         std::to_string(kMaxRegionNameBytes) + " are allowed";
+}
+
 Status Refuse(const std::string& name, const std::string& why) {
   return InvalidArgument("failed to register shared memory region '" + name + "': " + why);
 }
@@ -68,6 +73,10 @@ Status SharedMemory::CheckAllowed(const Registrant& from) const {
 }
 
 Status SharedMemory::CheckNewLocked(const Name& name) const {
+  if (name.second.size() > kMaxRegionNameBytes) {
+    return InvalidArgument("failed to register a shared memory region: " +
+                           TooLong("name", name.second.size()));
+  }
   if (HasControlBytes(name.second)) {
     return Refuse(name.second, "the name has control bytes; choose one without");
   }
@@ -110,6 +119,9 @@ Status SharedMemory::CheckShareLocked(const std::string& name, const std::string
 
 Status SharedMemory::CheckKey(const SharedRegion& region) const {
   const std::string_view object_name = ObjectName(region.key);
+  if (region.key.size() > kMaxRegionNameBytes) {
+    return Refuse(region.name, TooLong("key", region.key.size()));
+  }
   if (HasControlBytes(region.key)) {
     return Refuse(region.name, "the key has control bytes; choose one without");
   }

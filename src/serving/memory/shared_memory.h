@@ -32,8 +32,9 @@ namespace inflight::serving {
 // What the inputs of one request may copy from regions, all together.
 inline constexpr uint64_t kMaxSharedInputBytes = uint64_t{2} << 30;
 
-// Each keeps an object open.
+// Each keeps an object open, and its name and key, which are the memory that it takes here.
 inline constexpr size_t kMaxRegions = 1024;
+inline constexpr size_t kMaxRegionNameBytes = 1024;  // of a name, and of a key
 
 // Held by who uses a region.
 using RegionUse = std::shared_ptr<const void>;

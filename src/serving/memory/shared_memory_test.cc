@@ -272,6 +272,22 @@ TEST_F(CudaSharedMemoryTest, NeitherNamesNorKeysHaveControlBytes) {
   EXPECT_TRUE(memory_.Register({"r\xc3\xa9", object.key(), 0, 32}, kHere).ok()) << "UTF-8 is none";
 }
 
+// Of an object's name slashes before it are no part, however many: what is kept has a bound.
+TEST_F(CudaSharedMemoryTest, NamesAndKeysHaveABound) {
+  const Object object("long", 64);
+  const std::string most(kMaxRegionNameBytes, 'n');
+  const std::string slashes(kMaxRegionNameBytes - object.key().size(), '/');
+  EXPECT_EQ(memory_.Register({"r", "/" + slashes + object.key(), 0, 32}, kHere),
+            InvalidArgument("failed to register shared memory region 'r': the key has 1025 bytes, "
+                            "at most 1024 are allowed"));
+  for (const Status& refused : {memory_.Register({most + "n", object.key(), 0, 32}, kHere),
+                                memory_.RegisterCuda(CudaRegion(most + "n", 4), "h", kHere)}) {
+    EXPECT_EQ(refused, InvalidArgument("failed to register a shared memory region: the name has "
+                                       "1025 bytes, at most 1024 are allowed"));
+  }
+  EXPECT_TRUE(memory_.Register({most, slashes + object.key(), 0, 32}, kHere).ok());
+}
+
 TEST_F(CudaSharedMemoryTest, BothKindsShareNamesAndAreDroppedApart) {
   const Object object("kinds", 16);
   ASSERT_TRUE(memory_.Register({"s", object.key(), 0, 16}, kHere).ok());
