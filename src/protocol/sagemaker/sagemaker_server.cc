@@ -211,7 +211,7 @@ Result<const Endpoint*> OneOf(
 
 }  // namespace
 
-Result<std::unique_ptr<SageMakerServer>> SageMakerServer::Start(serving::Server& server,
+Result<std::unique_ptr<http_listener::HttpHandler>> MakeHandler(serving::Server& server,
                                                                 SageMakerOptions options) {
   Modes modes{};
   ASSIGN_OR_RETURN(modes.ping, OneOf("SAGEMAKER_TRITON_PING_MODE", options.ping_mode,
@@ -224,9 +224,16 @@ Result<std::unique_ptr<SageMakerServer>> SageMakerServer::Start(serving::Server&
              {"generate_stream", "/v2/models/{model}[/versions/{version}]/generate_stream"}}));
   options.endpoints.framing = kserve_http::BinaryFraming(kBinaryType);
   options.endpoints.with_compression = false;
-  std::unique_ptr<SageMakerServer> sagemaker(
-      new SageMakerServer(std::make_unique<Handler>(server, options, modes)));
-  RETURN_IF_ERROR(sagemaker->Listen(options.listener));
+  return std::unique_ptr<http_listener::HttpHandler>(
+      std::make_unique<Handler>(server, std::move(options), modes));
+}
+
+Result<std::unique_ptr<SageMakerServer>> SageMakerServer::Start(serving::Server& server,
+                                                                SageMakerOptions options) {
+  const http_listener::ListenerOptions listener = options.listener;
+  ASSIGN_OR_RETURN(auto handler, MakeHandler(server, std::move(options)));
+  std::unique_ptr<SageMakerServer> sagemaker(new SageMakerServer(std::move(handler)));
+  RETURN_IF_ERROR(sagemaker->Listen(listener));
   return sagemaker;
 }
 

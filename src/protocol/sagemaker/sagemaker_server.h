@@ -24,6 +24,10 @@ struct SageMakerOptions {
   std::chrono::milliseconds unload_timeout{350'000};
 };
 
+// The handler alone, of whoever has connections of their own. Errors as of Start.
+Result<std::unique_ptr<http_listener::HttpHandler>> MakeHandler(serving::Server& server,
+                                                                SageMakerOptions options);
+
 class SageMakerServer : public http_listener::ListeningServer {
  public:
   // As kserve_http::HttpServer::Start. kInvalidArgument names a variable whose value is unknown.

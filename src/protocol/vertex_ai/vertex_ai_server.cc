@@ -135,14 +135,21 @@ Result<std::string> DefaultModel(const serving::Server& server, const std::strin
 
 }  // namespace
 
-Result<std::unique_ptr<VertexAiServer>> VertexAiServer::Start(serving::Server& server,
-                                                              VertexAiOptions options) {
+Result<std::unique_ptr<http_listener::HttpHandler>> MakeHandler(serving::Server& server,
+                                                                VertexAiOptions options) {
   RETURN_IF_ERROR(CheckRoutes(options));
   ASSIGN_OR_RETURN(options.default_model, DefaultModel(server, options.default_model));
   options.endpoints.framing = kserve_http::BinaryFraming(kBinaryType);
-  std::unique_ptr<VertexAiServer> vertex_ai(
-      new VertexAiServer(std::make_unique<Handler>(server, options)));
-  RETURN_IF_ERROR(vertex_ai->Listen(options.listener));
+  return std::unique_ptr<http_listener::HttpHandler>(
+      std::make_unique<Handler>(server, std::move(options)));
+}
+
+Result<std::unique_ptr<VertexAiServer>> VertexAiServer::Start(serving::Server& server,
+                                                              VertexAiOptions options) {
+  const http_listener::ListenerOptions listener = options.listener;
+  ASSIGN_OR_RETURN(auto handler, MakeHandler(server, std::move(options)));
+  std::unique_ptr<VertexAiServer> vertex_ai(new VertexAiServer(std::move(handler)));
+  RETURN_IF_ERROR(vertex_ai->Listen(listener));
   return vertex_ai;
 }
 

@@ -24,6 +24,10 @@ struct VertexAiOptions {
   std::function<std::string(bool with_reuse)> metrics_page;
 };
 
+// The handler alone, of whoever has connections of their own. Errors as of Start.
+Result<std::unique_ptr<http_listener::HttpHandler>> MakeHandler(serving::Server& server,
+                                                                VertexAiOptions options);
+
 class VertexAiServer : public http_listener::ListeningServer {
  public:
   // As kserve_http::HttpServer::Start. kInvalidArgument without routes, without a default model
