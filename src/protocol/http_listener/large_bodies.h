@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which bodies are parsed off the I/O threads, on threads `http-body` of their front end: a second
-// of JSON must not hold up the streams of an I/O thread.
+// of JSON must not hold up the streams of an I/O thread, nor must many bodies that come at once, of
+// which each takes milliseconds.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace inflight::http_listener {
 
-inline constexpr size_t kLargeBodyBytes = 512 * 1024;  // from here on
+inline constexpr size_t kLargeBodyBytes = 64 * 1024;  // from here on: more than one read brings
 // From here on they go in turns by client, and keep a thread free for the others.
 inline constexpr size_t kLongBodyBytes = 4 * 1024 * 1024;
 inline constexpr int kBodyThreads = 2;

@@ -4,11 +4,13 @@
 #include "protocol/kserve/http/http_server.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <map>
 #include <string>
 
+#include "protocol/http_listener/large_bodies.h"
 #include "protocol/kserve/http/http_server_fixture.h"
 
 namespace inflight::kserve_http {
@@ -33,6 +35,28 @@ TEST_F(HttpServerTest, UnknownPathsAndWrongMethods) {
     EXPECT_EQ(response.body, R"({"error":"Method Not Allowed"})");
     EXPECT_EQ(response.Header("Content-Type"), label) << request;
   }
+}
+
+// Those of an I/O thread would wait for each other's bodies.
+TEST_F(HttpServerTest, ABodyOfMoreThanOneReadIsParsedElsewhere) {
+  std::string thread(16, '\0');
+  fake_.Add(R"(name: "here" input { name: "INPUT0" data_type: TYPE_STRING dims: 1 }
+               output { name: "OUTPUT0" data_type: TYPE_STRING dims: 1 })",
+            [&](const serving::Request& request, const serving::ResponseHandler& handler) {
+              pthread_getname_np(pthread_self(), thread.data(), thread.size());
+              Identity(request, handler);
+            });
+  const auto thread_of = [&](size_t num_bytes) {
+    const std::string head =
+        R"({"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1],"data":[")";
+    const std::string text(num_bytes - head.size() - 5, 'x');
+    const TestResponse answer = Request(Post("/v2/models/here/infer", head + text + R"("]}]})"));
+    EXPECT_EQ(answer.status, 200) << answer.body.substr(0, 200);
+    return std::string(thread.c_str());
+  };
+  EXPECT_EQ(thread_of(http_listener::kLargeBodyBytes - 1), "HTTP I/O");
+  EXPECT_EQ(thread_of(http_listener::kLargeBodyBytes), "http-body");
+  EXPECT_EQ(thread_of(size_t{100} * 1024), "http-body");
 }
 
 TEST_F(HttpServerTest, HealthIsTheStatusAlone) {
