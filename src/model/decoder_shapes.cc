@@ -64,7 +64,7 @@ ops::ShapeClass KernelShape(const ModelConfig& config, const AttentionWindows& w
           .num_heads = config.num_heads,
           .num_kv_heads = config.num_kv_heads,
           .hidden_size = config.hidden_size,
-          .intermediate_size = config.intermediate_size,
+          .intermediate_size = HasDenseLayers(config) ? config.intermediate_size : 0,
           .num_windows = static_cast<int>(
               LayerWindows(config, windows).Different(LayersOfModel(config)).size())};
 }

@@ -37,10 +37,7 @@ Status CheckFp8(const ModelConfig& config) {
   if (config.dtype == DType::kF32)
     return Unimplemented(
         "dtype: got float32, with FP8 weights only bfloat16 and float16 are supported");
-  for (const auto& [name, width] :
-       {std::pair{"hidden_size", config.hidden_size},
-        std::pair{"intermediate_size", config.intermediate_size},
-        std::pair{"num_heads * head_dim", config.num_heads * config.head_dim}})
+  for (const auto& [name, width] : WidthsOf(config))
     if (width % kRow != 0)
       return Unimplemented(fmt::format(
           "{}: got {}, with FP8 weights only multiples of {} are supported", name, width, kRow));

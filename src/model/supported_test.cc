@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/decoder.h"
 #include "model/families/families.h"
 
 namespace inflight::model {
@@ -108,6 +109,27 @@ TEST(CheckSupported, AcceptsWhatFamiliesDifferInOnBothBackends) {
     c.sliding_window = 8;
     c.sliding_rope_theta = 5000;
   });
+}
+
+// A width of dense layers is in the config.json of models that have none.
+TEST(CheckSupported, WidthsThatNoLayerHasAreNotAskedFor) {
+  ModelConfig config = SmallModel("LlamaForCausalLM");
+  config.dtype = DType::kBF16;
+  config.hidden_size = config.expert_intermediate_size = 128;
+  config.num_experts = 4;
+  config.experts_per_token = 2;
+  config.intermediate_size = 36;
+  for (const QuantAlgo algo : {QuantAlgo::kNone, QuantAlgo::kFp8PerChannelPerToken}) {
+    config.quant_algo = algo;
+    config.dense_layers = {};
+    EXPECT_EQ(Validate(config), Status::Ok());
+    EXPECT_EQ(KernelShape(config).intermediate_size, 0);
+    EXPECT_EQ(KernelShape(config).hidden_size, 128);
+    config.dense_layers = {false, true};
+    EXPECT_EQ(KernelShape(config).intermediate_size, 36);
+  }
+  EXPECT_THAT(Validate(config).message(),
+              HasSubstr("intermediate_size: got 36, with FP8 weights only multiples of 16"));
 }
 
 TEST(CheckSupported, AcceptsEveryFloatDTypeOnBothBackends) {

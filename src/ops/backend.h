@@ -53,7 +53,7 @@ struct ShapeClass {
   int num_heads = 0;
   int num_kv_heads = 0;
   int hidden_size = 0;
-  int intermediate_size = 0;
+  int intermediate_size = 0;  // 0: all layers have experts, whose widths are multiples of 64
   int num_windows = 1;  // CUDA: different ones that layers have (SlidingWindow); 0 is one of them
 };
 

@@ -61,5 +61,16 @@ TEST(CudaRunnableTest, Float32RunsWithWeightsAndKeysOfFloat32Alone) {
             "fewer ranks (--tensor-parallel-size), or --device cpu");
 }
 
+TEST(CudaRunnableTest, TheWidthOfDenseLayersCountsWhereThereAreSome) {
+  ShapeClass shape = Shape(DType::kBF16, DType::kBF16);
+  shape.hidden_size = 128;
+  shape.intermediate_size = 36;
+  EXPECT_EQ(cuda::CheckRunnable(shape, Gpu(9, 0)).message(),
+            "cuda:1: intermediate_size 36 is no multiple of 8, as kernels need of each rank's "
+            "part; use fewer ranks (--tensor-parallel-size), or --device cpu");
+  shape.intermediate_size = 0;
+  EXPECT_EQ(cuda::CheckRunnable(shape, Gpu(9, 0)), Status::Ok());
+}
+
 }  // namespace
 }  // namespace inflight::ops
