@@ -132,8 +132,7 @@ Status TakeRankOf(const OpenOptions& options, DeviceKind target, WeightSource& s
   const Result<Sharding> sharding = DivideOver(options.ranks, source);
   if (!sharding.ok())
     return sharding.status().WithPrefix("tensor_parallel_size, pipeline_parallel_size");
-  TakeRank(*sharding, options.rank, target, source);
-  return Status::Ok();
+  return TakeRank(*sharding, options.rank, target, source);
 }
 
 Result<std::shared_ptr<const model::Engine>> OpenSource(const std::filesystem::path& dir,
@@ -173,7 +172,7 @@ Result<EngineConfig> WriteRanks(const Sharding& sharding, const BuildOptions& op
     if (num_ranks > 1) {
       source.config = written.model;
       source.recipes = whole;
-      TakeRank(sharding, rank, options.target, source);
+      RETURN_IF_ERROR(TakeRank(sharding, rank, options.target, source));
     }
     const std::filesystem::path path = options.output_dir / artifact::EngineFileName(rank);
     const auto report = [&](double fraction, std::string_view what) {

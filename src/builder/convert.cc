@@ -80,6 +80,7 @@ Result<Layout> ChooseLayout(const ConvertOptions& options, const model::ModelCon
   if (config.tied_embeddings && !options.use_embedding_sharing.value_or(shared.ok()))
     Untie(layout.config);
   RETURN_IF_ERROR(CheckSharding(layout.config, layout.sharding));
+  RETURN_IF_ERROR(CheckFiles(layout.config, layout.sharding));
   layout.sharding.num_layers = EvenStages(config.num_layers, options.pp_size);
   if (config.num_layers % options.pp_size != 0)
     logging::Warning("stages are uneven; TensorRT-LLM's own tools want equal ones",

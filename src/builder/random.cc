@@ -111,8 +111,9 @@ class RandomWeights {
 
  private:
   Status FillOrder(const PlacedSlot& placed) {
-    std::vector<int32_t> columns(placed.num_bytes / sizeof(int32_t));
-    std::iota(columns.begin(), columns.end(), 0);
+    std::vector<int32_t> columns(placed.num_bytes / sizeof(int32_t), ops::kNoColumn);
+    const int64_t num_inputs = placed.slot.num_inputs;
+    std::iota(columns.begin(), num_inputs == 0 ? columns.end() : columns.begin() + num_inputs, 0);
     return device_.Copy(placed.target, columns.data(), placed.num_bytes);
   }
 

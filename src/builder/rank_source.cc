@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "builder/ordered_part.h"
 
 namespace inflight::builder {
 namespace {
@@ -79,6 +80,7 @@ bool HasHeads(int rank, DeviceKind target) { return rank == 0 || target == Devic
 model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& sharding, int rank,
                                 DeviceKind target) {
   const artifact::RankMapping& ranks = sharding.ranks;
+  SetFormsOfOrderedParts(ranks, config);
   model::RankPart& part = config.part;
   part = {.tp_rank = rank % ranks.tp_size,
           .tp_size = ranks.tp_size,
@@ -99,7 +101,8 @@ model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& shard
   return config;
 }
 
-void TakeRank(const Sharding& sharding, int rank, DeviceKind target, WeightSource& source) {
+Status TakeRank(const Sharding& sharding, int rank, DeviceKind target, WeightSource& source) {
+  const int tp_size = sharding.ranks.tp_size;
   std::unordered_map<std::string, WeightRecipe> recipes;
   model::DecoderWeights unused;
   for (const model::WeightSlot& slot : model::WeightSlots(source.config, unused)) {
@@ -109,11 +112,20 @@ void TakeRank(const Sharding& sharding, int rank, DeviceKind target, WeightSourc
       if (HasHeads(rank, target)) recipes.emplace(slot.name, whole->second);
       continue;
     }
-    for (const Shard& shard : ShardsOf(source.config, sharding, slot))
-      if (shard.rank == rank) recipes.emplace(shard.name, Cut(whole->second, shard));
+    for (const Shard& shard : ShardsOf(source.config, sharding, slot)) {
+      if (shard.rank != rank) continue;
+      if (tp_size == 1 || !IsOrderedByColumns(slot)) {
+        recipes.emplace(shard.name, Cut(whole->second, shard));
+        continue;
+      }
+      ASSIGN_OR_RETURN(WeightRecipe part,
+                       OrderedPart(slot, sharding.ranks, rank % tp_size, source));
+      recipes.emplace(shard.name, std::move(part));
+    }
   }
   source.recipes = std::move(recipes);
   source.config = ConfigOfRank(std::move(source.config), sharding, rank, target);
+  return Status::Ok();
 }
 
 }  // namespace inflight::builder

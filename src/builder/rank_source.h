@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one rank of several holds of a model, cut out of the whole model's files: of any files, not
-// only of a checkpoint that was converted for so many ranks. Nothing is read here, so that a rank
-// reads the bytes that are its own.
+// only of a checkpoint that was converted for so many ranks. Nothing is read here but orders of
+// columns, so that a rank reads the bytes that are its own.
 #pragma once
 
 #include <string>
@@ -29,7 +29,8 @@ model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& shard
 
 // Leaves of `source`, a whole model that DivideOver has divided, what that rank holds: its
 // configuration and the recipes of its tensors. Rank 0, and on GPUs every rank, has Medusa's heads
-// whole, whichever ranks of a checkpoint have parts of them.
-void TakeRank(const Sharding& sharding, int rank, DeviceKind target, WeightSource& source);
+// whole, whichever ranks of a checkpoint have parts of them. Errors are those of OrderedPart
+// (builder/ordered_part.h).
+Status TakeRank(const Sharding& sharding, int rank, DeviceKind target, WeightSource& source);
 
 }  // namespace inflight::builder

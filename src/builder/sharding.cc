@@ -73,11 +73,7 @@ Status CheckColumns(const ModelConfig& config, const artifact::RankMapping& rank
     const int tp_size = is_of_experts ? ranks.moe_tp_size() : ranks.tp_size;
     const char* const name = is_of_experts ? "moe_tp_size" : "tp_size";
     if (!slot.is_quantized || !is_cut || tp_size == 1) continue;
-    if (slot.form.has_order)
-      return Unimplemented(fmt::format(
-          "{}: got {}, which cuts the columns of {}, whose order mixes those of all ranks "
-          "(desc_act); take one, or widen the weights (--quant-algo none)",
-          name, tp_size, slot.name));
+    if (slot.form.has_order) continue;  // a part has groups of its own (builder/ordered_part.h)
     const int64_t part = slot.shape[1] / tp_size;
     if (part % ColumnsTogether(slot.form) != 0)
       return Unimplemented(
@@ -253,6 +249,19 @@ Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
         fmt::format("share_embedding_table: with tp_size {} it needs use_parallel_embedding and "
                     "embedding_sharding_dim 0",
                     tp_size));
+  return Status::Ok();
+}
+
+Status CheckFiles(const ModelConfig& config, const Sharding& sharding) {
+  const int tp_size = sharding.ranks.tp_size;
+  for (const auto& [stem, form] : config.slot_forms)
+    if (tp_size > 1 && form.has_order &&
+        (stem.ends_with(".attention.dense") || stem.ends_with(".mlp.proj")))
+      return Unimplemented(fmt::format(
+          "tp_size: got {}, columns of {} have an order (desc_act), in which a checkpoint has them "
+          "for one rank; convert for one, of which build and serve make the ranks' parts, or widen "
+          "the weights (--quant-algo none)",
+          tp_size, stem));
   return Status::Ok();
 }
 

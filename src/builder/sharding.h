@@ -6,7 +6,8 @@
 //                       with fewer kv heads than ranks, consecutive ranks hold the same head
 //   mlp.fc, mlp.gate    rows / tp_size, their biases too
 //   dense, mlp.proj     columns / tp_size, between groups, whose scales and offsets are cut alike;
-//                       scales of whole rows, and biases, whole on every rank, biases added once
+//                       scales of whole rows, and biases, whole on every rank, biases added once;
+//                       of columns in an order of their own as builder/ordered_part.h says
 //   experts             of those that the rank holds (model::ExpertsOfRank) the same / moe_tp_size,
 //                       rows of both branches of each
 //   norms, positions    whole on every rank of their stage
@@ -45,6 +46,10 @@ std::vector<int> EvenStages(int num_layers, int pp_size);
 // Checks that the model divides as the mapping asks, and that a shared embedding table is laid out
 // as it may be. Errors name the option, its value and the dimension.
 Status CheckSharding(const model::ModelConfig& config, const Sharding& sharding);
+
+// Whether a checkpoint holds such a model: not columns that ranks share in an order of their own,
+// which kUnimplemented names.
+Status CheckFiles(const model::ModelConfig& config, const Sharding& sharding);
 
 // The fields of a checkpoint's config.json that describe the sharding: mapping,
 // use_parallel_embedding, embedding_sharding_dim, kPipelineLayers (EvenStages where it is absent).

@@ -273,6 +273,8 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path
       source->config,
       model::ConfigFromCheckpoint(method != nullptr ? WithoutAlgo(json) : json, path.string()));
   ASSIGN_OR_RETURN(const Sharding sharding, ReadSharding(json, source->config, path.string()));
+  if (const Status valid = CheckFiles(source->config, sharding); !valid.ok())
+    return valid.WithPrefix(path.string());
   source->ranks = sharding.ranks;
   ASSIGN_OR_RETURN(source->files, artifact::OpenRankFiles(dir, sharding.ranks));
   if (method != nullptr) RETURN_IF_ERROR(UnpackCheckpoint(*method, *source));

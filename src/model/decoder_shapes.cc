@@ -75,8 +75,9 @@ size_t LinearScratchBytes(const ModelConfig& config, int64_t num_tokens) {
   for (const LinearForm& form : FormsOf(config)) {
     for (const int64_t width :
          {int64_t{config.hidden_size}, q_width, int64_t{config.intermediate_size}})
-      most =
-          std::max(most, ops::LinearScratchBytes(form.dtype, num_tokens, width, form.group_size));
+      most = std::max(
+          most, ops::LinearScratchBytes(form.dtype, num_tokens,
+                                        std::max<int64_t>(width, form.columns), form.group_size));
     most =
         std::max(most, ops::LinearScratchBytes(form.dtype, num_tokens * ExpertsOfToken(config),
                                                config.expert_intermediate_size, form.group_size));

@@ -46,11 +46,16 @@ struct LinearForm {
   int group_size = 0;        // columns of a group; 0: all of a row's
   bool has_offsets = false;  // else they are 0
   bool has_order = false;    // of groups: columns are in an order of their own (ops::Weight)
+  // Of one rank's part of an order: columns of its rows, more than x has (ops::Weight::num_inputs);
+  // 0: as many as x has.
+  int columns = 0;
 
   bool is_quantized() const;
   bool is_grouped_fp8() const { return dtype == DType::kF8E4M3 && group_size > 0; }
   // Whether scales are [out, groups], not one for each row: float32, of float4 uint8.
   bool has_groups() const { return group_size > 0 || has_offsets; }
+  // Of a linear that reads so many.
+  int64_t NumColumns(int64_t in_features) const { return columns == 0 ? in_features : columns; }
   int64_t NumGroups(int64_t in_features) const {
     return group_size == 0 ? 1 : in_features / group_size;
   }

@@ -316,6 +316,50 @@ TEST(LinearForm, OrdersHaveEachColumnOnce) {
   }
 }
 
+// A rank's part has further columns, which are of no column of x.
+TEST(LinearForm, OrdersOfPartsHaveEachColumnOfXOnce) {
+  ModelConfig config = GroupedLlama(QuantAlgo::kMixedPrecision, 0);
+  const char* const proj = "transformer.layers.1.mlp.proj";
+  config.slot_forms = {{proj,
+                        {.dtype = DType::kI4,
+                         .group_size = 16,
+                         .has_offsets = true,
+                         .has_order = true,
+                         .columns = 128}}};
+  ASSERT_EQ(Validate(config), Status::Ok());
+  EXPECT_EQ(LinearScratchBytes(config, 3), 3U * (192 + 8 * 8));
+  DecoderWeights weights;
+  std::vector<int32_t> order(128, ops::kNoColumn);
+  for (int i = 0; i < 96; ++i) order[static_cast<size_t>(i + i / 3)] = 95 - i;
+  const std::vector<WeightSlot> slots = WeightSlots(config, weights);
+  std::vector<std::byte> data(1);
+  for (const WeightSlot& slot : slots) {
+    if (!slot.name.starts_with(proj)) continue;
+    if (slot.kind == WeightSlot::Kind::kMatrix) {
+      EXPECT_EQ(slot.shape, (Shape{64, 128}));
+      Bind(config, slot, DeviceKind::kCpu, data.data());
+    } else if (slot.kind == WeightSlot::Kind::kOrder) {
+      EXPECT_EQ(slot.shape, (Shape{128}));
+      Bind(config, slot, DeviceKind::kCpu, order.data());
+    } else {
+      EXPECT_EQ(slot.shape, (Shape{64, 8})) << slot.name;
+    }
+  }
+  EXPECT_EQ(weights.layers[1].proj.in_features, 128);
+  EXPECT_EQ(weights.layers[1].proj.x_features(), 96);
+  EXPECT_EQ(weights.layers[1].proj.group_size, 16);
+  EXPECT_EQ(CheckOrders(slots), Status::Ok());
+  std::swap(order[0], order[3]);  // 95 and none
+  EXPECT_EQ(CheckOrders(slots), Status::Ok());
+  order[3] = ops::kNoColumn;
+  EXPECT_THAT(CheckOrders(slots).message(), HasSubstr("column_order: got column -1"));
+  for (const int32_t bad : {96, 5, -2}) {
+    order[3] = bad;
+    EXPECT_THAT(CheckOrders(slots).message(),
+                HasSubstr("column_order: got column " + std::to_string(bad)));
+  }
+}
+
 // gpt-oss-20b as it is published: experts in MXFP4, the rest in bfloat16. By hand, 24 layers of
 //   32 * 3 * 2880^2 weights of experts in 4 bits and a byte for each 32
 //   2880 * (4096 + 1024) + 4096 * 2880 of attention, and the router, 64 rows with its padding, in

@@ -30,21 +30,26 @@ class SlotList {
     LinearOffsets(stem, out, in, weight);
   }
   void LinearMatrix(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
-    Matrix(stem + ".weight", out, in, weight);
+    const LinearForm form = FormOfStem(stem);
+    Matrix(stem + ".weight", out, form.NumColumns(in), weight);
     WeightSlot& slot = slots_.back();
     slot.is_linear = true;
-    slot.form = FormOfStem(stem);
+    slot.form = form;
+    slot.num_inputs = form.columns == 0 ? 0 : in;
     slot.is_quantized = slot.form.is_quantized();
   }
   void LinearScales(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
     const LinearForm form = FormOfStem(stem);
-    if (form.is_quantized()) AddScales(stem, out, in, form, weight);
+    if (form.is_quantized()) AddScales(stem, out, form.NumColumns(in), form, weight);
   }
   void LinearOffsets(const std::string& stem, int64_t out, int64_t in, ops::Weight& weight) {
     const LinearForm form = FormOfStem(stem);
+    const int64_t columns = form.NumColumns(in);
     if (form.has_offsets)
-      OfMatrix(stem, kOffsetSuffix, {out, form.NumGroups(in)}, Kind::kOffsets, form, weight);
-    if (form.has_order) OfMatrix(stem, kOrderSuffix, {in}, Kind::kOrder, form, weight);
+      OfMatrix(stem, kOffsetSuffix, {out, form.NumGroups(columns)}, Kind::kOffsets, form, weight);
+    if (!form.has_order) return;
+    OfMatrix(stem, kOrderSuffix, {columns}, Kind::kOrder, form, weight);
+    slots_.back().num_inputs = form.columns == 0 ? 0 : in;
   }
   // The embedding table or lm_head, which may have a form of its own: packed, or row-major.
   void FormedTable(std::string_view stem, int64_t rows, int64_t width, bool is_packed,
@@ -359,7 +364,8 @@ void Bind(const ModelConfig& config, const WeightSlot& slot, DeviceKind device, 
                     .dtype = dtype,
                     .layout = StoredLayout(config, slot, device),
                     .out_features = slot.shape[0],
-                    .in_features = slot.shape[1]};
+                    .in_features = slot.shape[1],
+                    .num_inputs = slot.num_inputs};
     if (slot.is_quantized && slot.form.has_groups())
       slot.weight->group_size = slot.shape[1] / slot.form.NumGroups(slot.shape[1]);
     return;
@@ -374,13 +380,20 @@ Status CheckOrders(std::span<const WeightSlot> slots) {
   for (const auto& [name, slot] : orders) {
     const auto size = static_cast<size_t>(slot->shape[0]);
     const std::span order(slot->weight->order, size);
-    std::vector<bool> is_found(size);
+    const auto num_inputs = slot->num_inputs == 0 ? size : static_cast<size_t>(slot->num_inputs);
+    std::vector<bool> is_found(num_inputs);
+    size_t num_zeros = 0;
     for (const int32_t column : order) {
+      if (column == ops::kNoColumn && num_zeros < size - num_inputs) {
+        ++num_zeros;
+        continue;
+      }
       const auto at = static_cast<size_t>(column);
-      if (column < 0 || at >= size || is_found[at])
+      const bool is_there = column >= 0 && at < num_inputs;
+      if (!is_there || is_found[at])
         return InvalidArgument(
             fmt::format("{}: got column {}, which {}; each of {} once is needed", name, column,
-                        column < 0 || at >= size ? "there is not" : "stands there already", size));
+                        is_there ? "stands there already" : "there is not", num_inputs));
       is_found[at] = true;
     }
     constexpr std::string_view kGate = ".mlp.gate.";

@@ -23,7 +23,7 @@ struct WeightSlot {
     kScales,   // of a quantised matrix before it in the list, float32: one per row [out], or of
                // groups [out, groups]; of float4 exponents, uint8
     kOffsets,  // likewise, behind its scales: of groups
-    kOrder,    // likewise, behind these: the order of its columns [in], int32
+    kOrder,    // likewise, behind these: the order of its columns [in_features], int32
   };
   std::string name;
   Shape shape;  // [out_features, in_features], [out_features, groups] or [width]
@@ -40,6 +40,7 @@ struct WeightSlot {
                         // expert's behind the other's
   int num_shared_experts = 0;  // the last of them
   int layer = -1;              // whose it is; -1 = none's
+  int64_t num_inputs = 0;      // of a matrix and its order, as of ops::Weight
 };
 
 // The shape in checkpoints of `shape`, which holds so many experts: they have a dimension of their
@@ -72,8 +73,9 @@ void Bind(const ModelConfig& config, const WeightSlot& slot, DeviceKind device, 
 const void* DataOf(const WeightSlot& slot);
 void SetData(const WeightSlot& slot, const void* data);
 
-// Whether the orders among bound slots of the CPU have each column once, and both branches of a
-// gated feed-forward the same: what a file may say and kernels rely on.
+// Whether the orders among bound slots of the CPU have each column of x once, and nothing else but
+// kNoColumn; and both branches of a gated feed-forward the same: what a file may say and kernels
+// rely on.
 Status CheckOrders(std::span<const WeightSlot> slots);
 
 }  // namespace inflight::model

@@ -42,7 +42,7 @@ enum class ActivationKind : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 //   y[t, n] = a[t, n] + bias[n]
 //
 // A group of zeros, and one so small that r overflows, adds nothing; one that holds infinity or NaN
-// makes the row NaN. With an order (Weight::order) x[t, k] here is x[t, order[k]].
+// makes the row NaN. With an order (Weight::order) x[t, k] here is x[t, order[k]], 0 of kNoColumn.
 //
 // On CUDA activations are not rounded. Of few tokens, at most 256 on sm_90a and 32 elsewhere,
 // products are of the codes themselves, where the shape allows it (ops/cuda/skinny_integers.h,

@@ -69,6 +69,13 @@ Status ExpectGroups(const char* field, const Weight& weight) {
   if (size == 0 && weight.order != nullptr)
     return InvalidArgument(
         fmt::format("{}.order: got one beside a scale for each row, needed groups", field));
+  if (weight.num_inputs != 0 &&
+      (weight.order == nullptr || weight.num_inputs < 0 || weight.num_inputs > weight.in_features))
+    return InvalidArgument(
+        fmt::format("{}.num_inputs: got {} {} an order of {} columns, needed one of as many or "
+                    "more",
+                    field, weight.num_inputs, weight.order == nullptr ? "without" : "beside",
+                    weight.in_features));
   if (size == 0 && weight.offsets == nullptr) return Status::Ok();
   if (size > 0 && size % kGroupStep == 0 && weight.in_features % size == 0) return Status::Ok();
   return InvalidArgument(
@@ -120,14 +127,14 @@ Status ExpectScratch(const TensorView& scratch, const Weight& weight, int64_t nu
                                      scratch.data, needed));
 }
 
-// x [num_tokens, weight.in_features]
+// x [num_tokens, weight.x_features()]
 Status ExpectInput(const Activation& x, const Weight& weight) {
   if (x.pending_norm != nullptr || !x.scales.empty())
     return Unimplemented(
         "x: CPU linears take normalized, unquantised activations; apply add_norm before");
   if (x.values.shape.rank() != 2)
     return InvalidArgument("x: got " + x.values.ToString() + ", needed [num_tokens, in_features]");
-  return Expect("x", x.values, InputDTypes(weight), {x.values.shape[0], weight.in_features});
+  return Expect("x", x.values, InputDTypes(weight), {x.values.shape[0], weight.x_features()});
 }
 
 // Of one weight: factors of its widths, and a place for each token of x.
@@ -139,13 +146,13 @@ Status ExpectLora(const LoraTerm& lora, LoraSite site, const Weight& weight, int
   for (const LoraBatch::Run& run : lora.batch->runs())
     for (const LoraPart& part : run.adapter->Of(lora.layer, site))
       if ((part.rank < 1) != (part.bias != nullptr) || part.rank > kMaxLoraRank ||
-          part.in_features != weight.in_features || part.first_feature < 0 ||
+          part.in_features != weight.x_features() || part.first_feature < 0 ||
           part.first_feature + part.num_features > weight.out_features)
         return InvalidArgument(fmt::format(
             "lora: got rank {} of {} features to [{}, {}), needed a rank in [1, {}] or a bias, "
             "{} features and at most {}",
             part.rank, part.in_features, part.first_feature, part.first_feature + part.num_features,
-            kMaxLoraRank, weight.in_features, weight.out_features));
+            kMaxLoraRank, weight.x_features(), weight.out_features));
   return Status::Ok();
 }
 

@@ -207,6 +207,7 @@ void ForEachOfRow(const Weight& weight, int64_t row, const Use& use) {
     case DType::kI4:
     case DType::kF4E2M1:
       return ForEachInteger(weight, row, [&](int64_t k, int8_t value) {
+        if (weight.order != nullptr && weight.order[k] == kNoColumn) return;
         const int64_t group = ScaleIndex(weight, row, k);
         const float offset = weight.offsets == nullptr ? 0.0F : weight.offsets[group];
         use(weight.order == nullptr ? k : weight.order[k],

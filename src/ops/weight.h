@@ -32,6 +32,8 @@ namespace inflight::ops {
 
 // Of sizes of groups (Weight::group_size): two steps of the CPU's kernels, one of a tensor core.
 inline constexpr int64_t kGroupStep = 16;
+// In an order of columns (Weight::order).
+inline constexpr int32_t kNoColumn = -1;
 
 enum class WeightLayout : uint8_t {
   kRowMajor,
@@ -82,8 +84,14 @@ struct Weight {
   // permutation, so that the columns of a group lie side by side (GPTQ's act-order,
   // arXiv:2210.17323). Null: column k.
   const int32_t* order = nullptr;
+  // Of an order: columns of x where they are fewer than in_features. Other elements of rows, which
+  // fill groups up where a rank has a part of each, are of kNoColumn: as if x were zero there. 0:
+  // in_features.
+  int64_t num_inputs = 0;
 
   bool empty() const { return data == nullptr; }
+  // Columns of x.
+  int64_t x_features() const { return num_inputs == 0 ? in_features : num_inputs; }
   int64_t num_groups() const { return group_size == 0 ? 1 : in_features / group_size; }
 };
 

@@ -303,6 +303,72 @@ TEST_P(RanksDemoTest, QuantisedEnginesComputeWhatTheModelDoes) {
   }
 }
 
+// Weights in act-order, of which ranks hold columns of every group: near transformers on the
+// widened weights as one rank is, whose groups are the coarser ones that activations are rounded
+// in.
+class RanksOfOrdersTest : public testing::TestWithParam<const char*> {
+ protected:
+  static ExecutorOptions Options() {
+    ExecutorOptions options;
+    options.block_size = kBlockSize;
+    options.max_num_tokens = 24;  // prompts come in chunks
+    return options;
+  }
+  std::vector<float> LogitsOf(Executor& executor) const {
+    Request request;
+    request.input_ids = expected_.Whole();
+    request.max_tokens = 1;
+    request.output.return_context_logits = true;
+    return RunAll<LogitsSink>(executor, {request})[0]->logits;
+  }
+  std::vector<float> LogitsOf(const Engines& engines) {
+    return LogitsOf(*MakeRanked(engines, *device_, Options()));
+  }
+  // From what transformers gives.
+  float WorstOf(const std::vector<float>& logits) const {
+    const size_t vocab = expected_.logits.size() / expected_.positions.size();
+    float worst = 0;
+    for (size_t p = 0; p < expected_.positions.size(); ++p) {
+      const auto row = static_cast<size_t>(expected_.positions[p]) * vocab;
+      for (size_t v = 0; v < vocab; ++v)
+        worst = Worse(worst, std::fabs(logits.at(row + v) - expected_.logits[p * vocab + v]));
+    }
+    return worst;
+  }
+
+  const std::filesystem::path dir_ =
+      std::filesystem::path(INFLIGHT_QUANTIZED_GOLDEN_DATA) / GetParam();
+  const Expected expected_ = ReadReference(dir_).at(0);
+  std::unique_ptr<Device> device_ = Device::Cpu(2);
+};
+INSTANTIATE_TEST_SUITE_P(Models, RanksOfOrdersTest,
+                         testing::Values("gptq_act_order", "packed_zeros_order"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(RanksOfOrdersTest, LogitsAreAsNearTransformersAsThoseOfOneRank) {
+  const auto whole = builder::Open(dir_, *device_, {.dtype = DType::kF32});
+  ASSERT_TRUE(whole.ok()) << whole.status().ToString();
+  const float of_one = WorstOf(LogitsOf(*MakeExecutor(*whole, *device_, Options())));
+  EXPECT_GT(of_one, 0);
+  constexpr RankMapping kTwo = {2, 1};
+  const Engines engines = OpenRanks(dir_, *device_, kTwo);
+  for (const auto& engine : engines) {
+    const model::LayerWeights& layer = engine->weights.layers[0];
+    EXPECT_TRUE(HasColumnOrder(engine->config));
+    EXPECT_EQ(layer.proj.dtype, DType::kI4);
+    EXPECT_EQ(layer.proj.x_features(), engine->config.intermediate_size);
+    EXPECT_GT(layer.dense.in_features, layer.dense.x_features());
+  }
+  const std::vector<float> logits = LogitsOf(engines);
+  EXPECT_LE(WorstOf(logits), 2 * of_one);
+  EXPECT_EQ(LogitsOf(BuildRanks(dir_, *device_, kTwo)), logits) << "an engine";
+  const Status refused = builder::Convert(
+      {.model_dir = dir_,
+       .output_dir = std::filesystem::path(testing::TempDir()) / "checkpoint_of_orders",
+       .tp_size = 2});
+  EXPECT_EQ(refused.code(), StatusCode::kUnimplemented) << refused.ToString();
+}
+
 class RanksLoraTest : public testing::TestWithParam<RankMapping> {
  protected:
   std::unique_ptr<Executor> Start(const std::string& model, ExecutorOptions options = {}) {

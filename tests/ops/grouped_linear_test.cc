@@ -299,6 +299,39 @@ TEST_P(GroupedLinearTest, ColumnsMayHaveAnOrder) {
   }
 }
 
+// Elements of kNoColumn are as if x were zero there, offsets too: the same as columns of x that
+// were put in the order before, with zeros among them.
+TEST_P(GroupedLinearTest, AnOrderMayHaveElementsOfNoColumn) {
+  constexpr int64_t kInputs = 50, kColumns = 96;
+  const Tensor x = Tensor::Random(activations(), {7, kInputs}, 43);
+  std::vector<int32_t> order(kColumns, kNoColumn);
+  for (int64_t k = 0; k < kInputs; ++k)  // 19 has no factor in common with 96
+    order[static_cast<size_t>(19 * k % kColumns)] = static_cast<int32_t>(k);
+  Tensor moved(activations(), {7, kColumns});
+  for (int64_t t = 0; t < 7; ++t)
+    for (int64_t k = 0; k < kColumns; ++k) {
+      const int32_t column = order[static_cast<size_t>(k)];
+      moved.Set(t * kColumns + k, column == kNoColumn ? 0 : x.Get(t * kInputs + column));
+    }
+  for (const int64_t size : {16, 32, 96}) {
+    auto w = IntegerWeight::Some(Form(size, true), 70, kColumns, 44);
+    const auto want = Run(ReferenceTable(), Params(moved, w));
+    w.weight.order = order.data();
+    w.weight.num_inputs = kInputs;
+    for (const OpTable& table : CpuOpTables(shape_))
+      EXPECT_TRUE(SameBits(Run(table, Params(x, w)), want)) << table.name << " " << size;
+    std::vector<float> row(kInputs, NAN);
+    UnpackWeightRow(w.weight, 69, row.data());
+    for (const float value : row) EXPECT_FALSE(std::isnan(value));
+    LinearParams params = Params(x, w);
+    params.weight.order = nullptr;
+    const Tensor y(DType::kF32, {7, 70});
+    params.y = y.view();
+    EXPECT_THAT(ReferenceTable().linear(params, stream_).message(),
+                HasSubstr("weight.num_inputs: got 50 without an order"));
+  }
+}
+
 // Weights of a checkpoint's own layout, with scales as they lie there, are for the reference alone.
 TEST_P(GroupedLinearTest, TheReferenceReadsRowMajorWeightsToo) {
   const Tensor x = Tensor::Random(activations(), {3, 96}, 5);

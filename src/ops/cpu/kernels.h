@@ -57,11 +57,12 @@ struct QuantizeArgs {
   const void* x;  // [size] bf16 or float32
   Element x_element;
   int64_t size;
-  int64_t num_groups;              // of equal size; 1 without groups
-  const int32_t* order = nullptr;  // [size] value k is of element order[k]; null: of element k
-  int8_t* values;                  // [size, padded with zeros to a multiple of 64]
-  float* scales;                   // [num_groups]
-  int32_t* sums;                   // [num_groups]
+  int64_t num_groups;  // of equal size; 1 without groups
+  // [size] value k is of element order[k], and zero where that is below 0; null: of element k
+  const int32_t* order = nullptr;
+  int8_t* values;  // [size, padded with zeros to a multiple of 64]
+  float* scales;   // [num_groups]
+  int32_t* sums;   // [num_groups]
 };
 
 // y[r][n] = function(sums[r][n] + bias[n]), and where up_sums is set, times (up_sums[r][n] +

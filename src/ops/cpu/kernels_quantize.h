@@ -18,8 +18,14 @@ INFLIGHT_INLINE void QuantizeGroup(const X* __restrict x, const int32_t* __restr
   // Magnitudes are ordered as their bits are, with infinity and NaN above all numbers.
   constexpr int32_t kInfinity = 0x7f800000;
   int32_t largest = 0;
+  const auto bits_at = [&](int64_t k) {
+    if constexpr (kIsOrdered)
+      return order[k] < 0 ? 0 : BitsOf(x[order[k]]);
+    else
+      return BitsOf(x[k]);
+  };
   for (int64_t k = 0; k < size; ++k) {
-    const int32_t magnitude = BitsOf(x[kIsOrdered ? order[k] : k]) & 0x7fffffff;
+    const int32_t magnitude = bits_at(k) & 0x7fffffff;
     largest = magnitude > largest ? magnitude : largest;
   }
   const float largest_value = __builtin_bit_cast(float, largest);
@@ -37,7 +43,7 @@ INFLIGHT_INLINE void QuantizeGroup(const X* __restrict x, const int32_t* __restr
   const int32_t base = BitsOf(kRounder);
   int32_t total = 0;
   for (int64_t k = 0; k < size; ++k) {
-    const float scaled = __builtin_bit_cast(float, BitsOf(x[kIsOrdered ? order[k] : k])) * inverse;
+    const float scaled = __builtin_bit_cast(float, bits_at(k)) * inverse;
     const int32_t q = BitsOf(scaled + kRounder) - base;
     values[k] = static_cast<int8_t>(q);
     total += q;

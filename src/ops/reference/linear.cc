@@ -39,7 +39,7 @@ float Round(const TensorView& x, int64_t row, const int32_t* order, int64_t firs
   const auto at = [&](size_t k) {
     const int64_t place = first + static_cast<int64_t>(k);
     const int64_t column = order == nullptr ? place : order[place];
-    return LoadFloat(x.data, x.dtype, row * x.shape[1] + column);
+    return column == kNoColumn ? 0.0F : LoadFloat(x.data, x.dtype, row * x.shape[1] + column);
   };
   float largest = 0;
   for (size_t k = 0; k < q.size(); ++k) {
@@ -55,8 +55,8 @@ float Round(const TensorView& x, int64_t row, const int32_t* order, int64_t firs
 
 RoundedRow Round(const TensorView& x, int64_t row, const Weight& weight) {
   const int64_t num_groups = weight.num_groups();
-  RoundedRow out = {.q = std::vector<int8_t>(static_cast<size_t>(x.shape[1]))};
-  const int64_t size = x.shape[1] / num_groups;
+  RoundedRow out = {.q = std::vector<int8_t>(static_cast<size_t>(weight.in_features))};
+  const int64_t size = weight.in_features / num_groups;
   for (int64_t g = 0; g < num_groups; ++g)
     out.scales.push_back(
         Round(x, row, weight.order, g * size,
