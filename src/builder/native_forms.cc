@@ -139,8 +139,10 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
   std::erase_if(linears, [&](const auto& named) {
     const KeptLinear& linear = named.second;
     const bool is_grouped = linear.kind.codes == DType::kF8E4M3 && linear.kind.has_groups();
-    return is_grouped &&
-           (options.target != DeviceKind::kCuda || !is_narrow || IsTable(linear.slot));
+    const bool is_taken = options.target == DeviceKind::kCuda
+                              ? is_narrow
+                              : source.config.dtype == DType::kBF16;  // what CPUs multiply it with
+    return is_grouped && (!is_taken || IsTable(linear.slot));
   });
   const auto is_fp8 = [](const auto& named) {
     return named.second.kind.codes == DType::kF8E4M3 && !named.second.kind.has_groups();

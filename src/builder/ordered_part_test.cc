@@ -81,7 +81,7 @@ class OrderedSource {
   }
 };
 
-// OrderedNumbers of a linear as recipes have it: rows by the columns of x, NaN where none is; a
+// Numbers of a linear as recipes have it: rows by the columns of x, NaN where none is; a
 // further column for each element of no column, whose code is wanted.
 struct OrderedNumbers {
   std::vector<std::vector<float>> rows;

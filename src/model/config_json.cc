@@ -288,7 +288,8 @@ json ConfigToCheckpoint(const ModelConfig& config) {
       for (const auto& [name, form] : config.slot_forms)
         quantization["quantized_layers"][name] = FormToJson(form);
     // Upstream's name for plain rows, [out, in]: its plug-in's own layout fits one kind of GPU.
-    if (ops::IsInteger(LinearDType(config))) object["disable_weight_only_quant_plugin"] = true;
+    if (ops::IsInteger(LinearDType(config)) || config.quant_algo == QuantAlgo::kMixedPrecision)
+      object["disable_weight_only_quant_plugin"] = true;
   }
   if (config.fp8_kv_cache) object["quantization"]["kv_cache_quant_algo"] = kFp8;
   if (config.quantize_lm_head)

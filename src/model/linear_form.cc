@@ -365,13 +365,16 @@ std::string QuantizationNote(const ModelConfig& config) {
       break;
   }
   std::string text;
+  bool has_integers = false;
   bool has_groups = false;
   for (const LinearForm& form : FormsOf(config)) {
     text += Describe(form) + "; ";
-    has_groups |= form.has_groups();
+    has_integers |= ops::IsInteger(form.dtype);
+    has_groups |= ops::IsInteger(form.dtype) && form.has_groups();
   }
-  if (HasGroupedFp8(config)) return text + "activations are not rounded";  // on a GPU alone
-  return text + fmt::format(fmt::runtime(kComputed), has_groups ? " and group" : "");
+  if (!has_integers) return text + "activations are not rounded";
+  text += fmt::format(fmt::runtime(kComputed), has_groups ? " and group" : "");
+  return HasGroupedFp8(config) ? text + "; those of FP8 are not rounded" : text;
 }
 
 Status CheckQuantization(const ModelConfig& config) {

@@ -224,7 +224,7 @@ TEST(LinearForm, ExpertsInIntegersOfPartsOfSlabsAreTheCpusAlone) {
               HasSubstr("quant_algo: got MIXED_PRECISION for target cuda"));
 }
 
-TEST(LinearForm, Fp8InGroupsIsTheGpusAlone) {
+TEST(LinearForm, Fp8InGroupsIsComputedBesideBfloat16Everywhere) {
   constexpr const char* kDense = "transformer.layers.0.attention.dense";
   ModelConfig config = GroupedLlama(QuantAlgo::kMixedPrecision, 0);
   config.dtype = DType::kBF16;
@@ -235,9 +235,17 @@ TEST(LinearForm, Fp8InGroupsIsTheGpusAlone) {
   config.slot_forms = {{kDense, {.dtype = DType::kF8E4M3, .group_size = kFp8GroupSize}}};
   ASSERT_EQ(Validate(config), Status::Ok());
   EXPECT_EQ(QuantizationNote(config), "FP8 weights in groups of 128; activations are not rounded");
+  for (const DeviceKind device : {DeviceKind::kCuda, DeviceKind::kCpu})
+    EXPECT_EQ(CheckSupported(config, FactsOf(device)), Status::Ok());
+  config.dtype = DType::kF16;
   EXPECT_EQ(CheckSupported(config, FactsOf(DeviceKind::kCuda)), Status::Ok());
-  EXPECT_THAT(CheckSupported(config, FactsOf(DeviceKind::kCpu)).message(),
-              HasSubstr("quantized_layers: got FP8 in groups for target cpu"));
+  EXPECT_THAT(
+      CheckSupported(config, FactsOf(DeviceKind::kCpu)).message(),
+      HasSubstr("quantized_layers: got FP8 in groups beside dtype float16 for target cpu, which "
+                "supports FP8 in groups beside bfloat16; use --dtype bfloat16"));
+  config.dtype = DType::kBF16;
+  EXPECT_EQ(ActivationDType(config, DeviceKind::kCpu), DType::kBF16);
+  EXPECT_EQ(LinearScratchBytes(config, 3), 0U);
   // Activations, and the workspace that weights are widened into, are those of integers.
   EXPECT_EQ(ActivationDType(config, DeviceKind::kCuda), DType::kBF16);
   EXPECT_EQ(KernelShape(config).weight_dtype, DType::kI8);
@@ -249,8 +257,14 @@ TEST(LinearForm, Fp8InGroupsIsTheGpusAlone) {
     if (!slot.name.starts_with(kDense)) continue;
     const bool is_scales = slot.kind == WeightSlot::Kind::kScales;
     EXPECT_EQ(slot.shape, is_scales ? (Shape{128, 1}) : (Shape{128, 128})) << slot.name;
-    EXPECT_EQ(StoredBytes(config, slot, DeviceKind::kCuda), is_scales ? 512U : 16384U);
+    for (const DeviceKind device : {DeviceKind::kCuda, DeviceKind::kCpu})
+      EXPECT_EQ(StoredBytes(config, slot, device), is_scales ? 512U : 16384U);
   }
+  config.slot_forms["transformer.layers.0.attention.qkv"] = {.dtype = DType::kI8, .group_size = 32};
+  EXPECT_EQ(QuantizationNote(config),
+            "FP8 weights in groups of 128; int8 weights in groups of 32; the CPU rounds "
+            "activations to int8, a scale per token and group; a GPU does not; those of FP8 are "
+            "not rounded");
   config.slot_forms[kDense].group_size = 64;
   EXPECT_THAT(Validate(config).message(), HasSubstr("FP8 in groups is of groups of 128"));
 }

@@ -23,7 +23,8 @@ struct Row {
 }  // namespace
 
 BackendFacts FactsOf(DeviceKind device) {
-  if (device == DeviceKind::kCuda) return {.name = "cuda", .has_fp8 = true};
+  if (device == DeviceKind::kCuda)
+    return {.name = "cuda", .has_fp8 = true, .has_all_grouped_fp8 = true};
   return {.name = "cpu",
           .has_all_of_float32 = true,
           .has_all_experts = true,
@@ -50,9 +51,11 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
        "float32 beside a KV cache in float32", "use --dtype bfloat16, or --kv-cache-dtype auto"},
       {"quant_algo", backend.has_fp8 || !is_fp8, std::string(QuantAlgoName(c.quant_algo)),
        "weights in float32, bfloat16, float16, int8 and int4", "use cuda, or --use-weight-only"},
-      {"quantized_layers", backend.has_fp8 || !HasGroupedFp8(c), "FP8 in groups",
-       "weights in float32, bfloat16, float16, int8, int4 and MXFP4",
-       "use cuda, or convert the model again with --quant-algo none"},
+      {"quantized_layers",
+       backend.has_all_grouped_fp8 || c.dtype == DType::kBF16 || !HasGroupedFp8(c),
+       fmt::format("FP8 in groups beside dtype {}", DTypeName(c.dtype)),
+       "FP8 in groups beside bfloat16",
+       "use --dtype bfloat16, or convert the model again with --quant-algo none"},
       {"kv_cache_quant_algo", backend.has_fp8 || !c.fp8_kv_cache, "FP8",
        "a KV cache of the model's dtype", "use cuda, or --kv-cache-dtype auto"},
       {"quant_algo", backend.has_all_experts || !HasExpertsToWiden(c),

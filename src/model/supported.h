@@ -17,10 +17,11 @@ struct BackendFacts {
   std::string_view name;
   // float32 beside weights and keys of fewer bits, and on ranks.
   bool has_all_of_float32 = false;
-  bool has_fp8 = false;             // weights, activations and KV cache
-  bool has_all_experts = false;     // also those of HasExpertsToWiden
-  bool has_column_order = false;    // linears whose columns have an order of their own
-  bool has_integer_tables = false;  // embedding tables of integers, also such as are the head
+  bool has_fp8 = false;              // weights and activations of a scale per row, and KV cache
+  bool has_all_grouped_fp8 = false;  // weights in groups beside float16, too
+  bool has_all_experts = false;      // also those of HasExpertsToWiden
+  bool has_column_order = false;     // linears whose columns have an order of their own
+  bool has_integer_tables = false;   // embedding tables of integers, also such as are the head
 };
 BackendFacts FactsOf(DeviceKind device);
 

@@ -44,6 +44,12 @@ enum class ActivationKind : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 // A group of zeros, and one so small that r overflows, adds nothing; one that holds infinity or NaN
 // makes the row NaN. With an order (Weight::order) x[t, k] here is x[t, order[k]], 0 of kNoColumn.
 //
+// FP8 weights in groups (f8e4m3, Weight::group_size of 128) read bfloat16 activations on the CPU.
+// Products are of the codes, which are bfloat16 exactly, with sums in float32:
+//
+//   a[t, n] = fma(sum_k x[t, k] w[n, k], s_w[n, g], a[t, n])            k of group g = 0, 1, ...
+//   y[t, n] = a[t, n] + bias[n]
+//
 // On CUDA activations are not rounded. Of few tokens, at most 256 on sm_90a and 32 elsewhere,
 // products are of the codes themselves, where the shape allows it (ops/cuda/skinny_integers.h,
 // ops/cuda/streamed_integers.h), with sums in float32:
@@ -85,8 +91,9 @@ float Fp8ProductScale(DType sum_dtype, int64_t in_features);
 // Sums are float32, over k in one order for every num_tokens: a row's result does not depend on the
 // batch.
 struct LinearParams {
-  Activation x;     // [num_tokens, in_features] dtype as the weight (bf16 weights read bf16
-                    // activations; f32 and f16 read f32; integer weights read either)
+  Activation x;     // [num_tokens, in_features] dtype as the weight (bf16 weights, and FP8 in
+                    // groups, read bf16 activations; f32 and f16 read f32; integer weights read
+                    // either)
   Weight weight;    // [out_features, in_features]
   TensorView bias;  // [out_features] float32; empty = none
   ActivationKind activation = ActivationKind::kNone;

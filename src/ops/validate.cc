@@ -47,7 +47,7 @@ Status ExpectOrEmpty(const char* field, const TensorView& view, std::initializer
 // The dtypes in which linears of `weight` read their activations.
 std::initializer_list<DType> InputDTypes(const Weight& weight) {
   if (IsInteger(weight.dtype)) return kOutputs;
-  return weight.dtype == DType::kBF16 ? kBFloat16 : kFloat32;
+  return weight.dtype == DType::kBF16 || weight.dtype == DType::kF8E4M3 ? kBFloat16 : kFloat32;
 }
 
 Status ExpectWeight(const char* field, const Weight& weight) {
@@ -93,8 +93,25 @@ Status ExpectExponents(const char* field, const Weight& weight) {
       DTypeName(weight.dtype)));
 }
 
+// float8 has groups of so many columns, with scales alone.
+Status ExpectFp8(const char* field, const Weight& weight) {
+  constexpr int64_t kGroup = 128;
+  const bool layout_ok =
+      weight.layout == WeightLayout::kRowMajor || weight.layout == CpuWeightLayout(weight.dtype);
+  if (!weight.empty() && layout_ok && weight.scales != nullptr && weight.offsets == nullptr &&
+      weight.order == nullptr && weight.group_size == kGroup && weight.in_features % kGroup == 0)
+    return Status::Ok();
+  return InvalidArgument(fmt::format(
+      "{}: got {} {} [{}, {}] at {} in groups of {} with scales at {}, needed scales of groups of "
+      "{} columns, which divide them, no offsets and no order, row-major or {}",
+      field, DTypeName(weight.dtype), WeightLayoutName(weight.layout), weight.out_features,
+      weight.in_features, weight.data, weight.group_size, static_cast<const void*>(weight.scales),
+      kGroup, WeightLayoutName(CpuWeightLayout(weight.dtype))));
+}
+
 // Of a linear: float weights, or integers with a scale for each row or group.
 Status ExpectLinearWeight(const char* field, const Weight& weight) {
+  if (weight.dtype == DType::kF8E4M3) return ExpectFp8(field, weight);
   if (!IsInteger(weight.dtype)) return ExpectWeight(field, weight);
   RETURN_IF_ERROR(ExpectGroups(field, weight));
   const bool is_float4 = weight.dtype == DType::kF4E2M1;

@@ -32,7 +32,7 @@ void ReadSegment(const TensorView& source, int64_t i, int64_t count, DType to, v
 }
 
 // One row of 64 into its place in a panel: element k goes to k * 64 + lane. `Unit` is an element,
-// or a pair of bf16 that stay together.
+// or a pair of bf16, or of bytes, that stay together.
 template <typename Unit>
 void ScatterSegment(const void* segment, int64_t count, Unit* panel, int64_t first, int64_t lane) {
   const auto* units = static_cast<const Unit*>(segment);
@@ -78,6 +78,8 @@ void PackPanel(const TensorView& source, DType dtype, WeightLayout layout, int64
                        k / 8, lane);
       else if (layout == WeightLayout::kPanel64Vnni4)
         ScatterQuads(segment, (count + 3) / 4, panel, k / 4, lane);
+      else if (layout == WeightLayout::kPanel64Vnni2 && SizeOf(dtype) == 1)
+        ScatterSegment(segment, (count + 1) / 2, reinterpret_cast<uint16_t*>(panel), k / 2, lane);
       else if (layout == WeightLayout::kPanel64Vnni2)
         ScatterSegment(segment, (count + 1) / 2, reinterpret_cast<uint32_t*>(panel), k / 2, lane);
       else if (SizeOf(dtype) == 1)
@@ -98,7 +100,7 @@ void CheckCombination(DType dtype, WeightLayout layout) {
       CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kU8);
       return;
     case WeightLayout::kPanel64Vnni2:
-      CHECK(dtype == DType::kBF16);
+      CHECK(dtype == DType::kBF16 || dtype == DType::kF8E4M3);
       return;
     case WeightLayout::kPanel64Vnni4:
       CHECK(dtype == DType::kI8);
@@ -203,6 +205,11 @@ void ForEachOfRow(const Weight& weight, int64_t row, const Use& use) {
       return ForEachOfRowAs(static_cast<const Float16*>(weight.data), weight, row, use);
     case DType::kBF16:
       return ForEachOfRowAs(static_cast<const BFloat16*>(weight.data), weight, row, use);
+    case DType::kF8E4M3:
+      return ForEachOfRowAs(static_cast<const Float8E4M3*>(weight.data), weight, row,
+                            [&](int64_t k, float value) {
+                              use(k, value * ScaleAt(weight, ScaleIndex(weight, row, k)));
+                            });
     case DType::kI8:
     case DType::kI4:
     case DType::kF4E2M1:
@@ -264,6 +271,7 @@ WeightLayout CpuWeightLayout(DType dtype) {
     case DType::kF4E2M1:
       return WeightLayout::kPanel64Nibbles;
     case DType::kBF16:
+    case DType::kF8E4M3:
       return WeightLayout::kPanel64Vnni2;
     default:
       return WeightLayout::kPanel64;

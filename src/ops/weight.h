@@ -5,7 +5,8 @@
 // Layouts (N = out, K = in; both padded with zeros to the tile):
 //   kRowMajor      [N][K]                     the checkpoint's own layout; read by ops/reference
 //   kPanel64       [N/64][K][64]              float32, float16
-//   kPanel64Vnni2  [N/64][K/2][4][16][2]      bfloat16: pairs of k for VDPBF16PS and AMX
+//   kPanel64Vnni2  [N/64][K/2][4][16][2]      bfloat16, and float8 that becomes it: pairs of k for
+//                                             VDPBF16PS and AMX
 //   kPanel64Vnni4  [N/64][K/4][4][16][4]      int8, stored as element + 128: quads of k for AMX and
 //                                             VPDPBUSD, whose first operand is unsigned
 //   kPanel64Nibbles [N/64][K/8][4][16][4]     int4, stored as element + 8, and float4, as it is:
@@ -65,7 +66,7 @@ struct Weight {
   // Of int8, int4 and f8e4m3 weights: element k of row n stands for element * scale[n]. Null for
   // others.
   //
-  // With groups, of int8 and int4, and on GPUs of f8e4m3 without offsets, element k stands for
+  // With groups, of int8 and int4, and of f8e4m3 without offsets, element k stands for
   //
   //   element * scale[n, g] + offset[n, g]      g = k / group_size
   //
@@ -95,8 +96,8 @@ struct Weight {
   int64_t num_groups() const { return group_size == 0 ? 1 : in_features / group_size; }
 };
 
-// f8e4m3 whose scales are of groups: its products read activations of the model's dtype, as those
-// of integers do.
+// f8e4m3 whose scales are of groups: its products read activations of the model's dtype, on the CPU
+// bfloat16 alone.
 inline bool IsGroupedFp8(const Weight& weight) {
   return weight.dtype == DType::kF8E4M3 && weight.group_size > 0;
 }
@@ -127,9 +128,9 @@ WeightLayout CpuWeightLayout(DType dtype);
 // Writes row-major `source` [out_features, in_features] into `target` (WeightBytes long) in
 // `layout`, converting between float dtypes where they differ (round to nearest even). CPU only;
 // on the threads of `pool` where one is given. kPanel64 takes float32 and float16, kPanel64Vnni2
-// bfloat16, kPanel64Vnni4 int8, kPanel64Nibbles int4 and float4; these three are packed from
-// themselves only (builder/quantize.h makes integers), and rows of four bits have an even number of
-// elements. kPanel64 takes uint8 from itself: exponents of groups.
+// bfloat16, and float8 from itself, kPanel64Vnni4 int8, kPanel64Nibbles int4 and float4; these
+// three are packed from themselves only (builder/quantize.h makes integers), and rows of four bits
+// have an even number of elements. kPanel64 takes uint8 from itself: exponents of groups.
 void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void* target,
                 CpuPool* pool = nullptr);
 

@@ -197,10 +197,12 @@ TEST(QuantizedFormsTest, FormsThatTheEngineExecutesAreKept) {
   for (const char* name : {"fp8_channel", "fp8_static", "modelopt"})
     ExpectKept({.target = DeviceKind::kCuda}, name, {kFp8PerChannelPerToken});
   // Of rows that are whole blocks.
-  ExpectKept({.target = DeviceKind::kCuda}, "fp8_blocks",
-             {.algo = kMixedPrecision,
-              .num_linears = 1,
-              .becomes = "6 weights, 1 kept as they are stored and 5 widened to bfloat16"});
+  for (const auto target : {std::optional<DeviceKind>(), std::optional(DeviceKind::kCpu),
+                            std::optional(DeviceKind::kCuda)})
+    ExpectKept({.target = target}, "fp8_blocks",
+               {.algo = kMixedPrecision,
+                .num_linears = 1,
+                .becomes = "6 weights, 1 kept as they are stored and 5 widened to bfloat16"});
 }
 
 TEST(QuantizedFormsTest, GroupsAreKeptOnEveryTarget) {
@@ -256,8 +258,11 @@ TEST(QuantizedFormsTest, OthersAreWidened) {
   EXPECT_EQ(algo("gptq_act_order", {.target = DeviceKind::kCuda}), QuantAlgo::kNone);
   EXPECT_EQ(algo("packed_zeros_order", {.quant_algo = QuantAlgo::kNone}), QuantAlgo::kNone);
   EXPECT_EQ(algo("awq_g128", {.quant_algo = QuantAlgo::kNone}), QuantAlgo::kNone);
-  EXPECT_EQ(algo("fp8_blocks", {.target = DeviceKind::kCpu}), QuantAlgo::kNone);
-  EXPECT_EQ(algo("fp8_blocks", {}), QuantAlgo::kNone);
+  // A CPU multiplies FP8 with bfloat16 alone.
+  EXPECT_EQ(algo("fp8_blocks", {.dtype = DType::kF16, .target = DeviceKind::kCpu}),
+            QuantAlgo::kNone);
+  EXPECT_EQ(algo("fp8_blocks", {.dtype = DType::kF16}), QuantAlgo::kNone);
+  EXPECT_EQ(algo("fp8_blocks", {.dtype = DType::kF32}), QuantAlgo::kNone);
   // Scales of bfloat16 do not fit float16.
   EXPECT_EQ(algo("int8_channel", {.dtype = DType::kF16}), QuantAlgo::kNone);
   EXPECT_EQ(algo("int8_channel", {.quant_algo = QuantAlgo::kNone}), QuantAlgo::kNone);
@@ -330,8 +335,8 @@ TEST(QuantizedFormsTest, TheMemoryPlanCountsWhatIsInMemory) {
   const auto describe = [](const char* name) {
     return builder::Describe(QuantizedDir(name)).value();
   };
-  const builder::Description widened = describe("fp8_blocks");
-  EXPECT_THAT(widened.stored_quantization, HasSubstr("6 weights, widened to bfloat16"));
+  const builder::Description widened = describe("fp8_channel");
+  EXPECT_THAT(widened.stored_quantization, HasSubstr("weights, widened to bfloat16"));
   const builder::Description kept = describe("int8_channel");
   EXPECT_EQ(kept.stored_quantization,
             "compressed-tensors int8, a scale per channel, dynamic activations; 7 weights, kept as "
@@ -356,7 +361,7 @@ TEST(QuantizedFormsTest, EveryRoadGivesTheSameAnswers) {
       std::filesystem::path(testing::TempDir()) / ("quantized_roads_" + std::to_string(getpid()));
   const auto device = Device::Cpu(2);
   for (const auto& [name, algo] : std::vector<std::pair<std::string, nlohmann::json>>{
-           {"fp8_blocks", nullptr},
+           {"fp8_blocks", "MIXED_PRECISION"},
            {"packed_zeros_order", "MIXED_PRECISION"},
            {"gptq_act_order", "MIXED_PRECISION"},
            {"packed_channel", "W4A16"},

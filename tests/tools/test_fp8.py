@@ -134,13 +134,13 @@ def test_a_head_that_is_the_embedding_table_keeps_the_models_dtype():
         assert "quantize_lm_head: got true for a model whose lm_head is its embedding table" in line
 
 
-def test_blocks_are_kept_for_gpus(tmp_path):
-    """Of linears whose rows are whole blocks, by code, and a scale for each group of a row; the CPU widens them."""
+def test_blocks_are_kept(tmp_path):
+    """Of linears whose rows are whole blocks, by code, and a scale for each group of a row."""
     model = ROOT / "tests/golden/quantized/fp8_blocks"
 
-    def built(*flags):
-        out = tmp_path / f"engine{len(flags)}"
-        run("build", "--checkpoint-dir", model, "--output-dir", out, "--target", "cuda", *flags)
+    def built(*flags, target="cuda"):
+        out = tmp_path / f"{target}{len(flags)}"
+        run("build", "--checkpoint-dir", model, "--output-dir", out, "--target", target, *flags)
         return out, (out / "rank0.engine").read_bytes()
 
     tensors, data = header(model / "model.safetensors")
@@ -150,7 +150,9 @@ def test_blocks_are_kept_for_gpus(tmp_path):
     assert codes in engine
     assert scales[:4] * 128 + scales[4:] * 32 in engine
     assert codes not in built("--quant-algo", "none")[1]
-    layers = json.loads((out / "config.json").read_text())["pretrained_config"]["quantization"]["quantized_layers"]
-    assert layers == {"transformer.layers.0.attention.dense": {"quant_algo": "W8A16_FP8_GROUPS"}}
-    assert "FP8 weights in groups of 128; activations are not rounded" in run("inspect", out).stdout
-    assert "6 weights, widened to bfloat16" in run("inspect", model).stdout
+    for engine in (out, built(target="cpu")[0]):
+        layers = json.loads((engine / "config.json").read_text())["pretrained_config"]["quantization"]["quantized_layers"]
+        assert layers == {"transformer.layers.0.attention.dense": {"quant_algo": "W8A16_FP8_GROUPS"}}
+        assert "FP8 weights in groups of 128; activations are not rounded" in run("inspect", engine).stdout
+    assert "6 weights, 1 kept as they are stored and 5 widened to bfloat16" in run("inspect", model).stdout
+    assert "6 weights, widened to float16" in run("inspect", model, "--dtype", "float16").stdout

@@ -62,7 +62,7 @@ class ExpertPanels {
         .in_features = weight_.in_features,
         .sums = sums,
     };
-    IntegerOperands operands(weight_, feature, args);
+    ScaledOperands operands(weight_, feature, args);
     for (int r = 0; r < num_rows; ++r) {
       x[r] = is_integer_ ? rounded_.values + rows[r] * rounded_.stride : RowOf(x_, rows[r]);
       if (is_integer_) operands.SetRow(r, rounded_, rows[r]);

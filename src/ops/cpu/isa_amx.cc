@@ -8,6 +8,7 @@
 #include "ops/cpu/kernels_scale.h"
 #include "ops/cpu/kernels_amx.h"
 #include "ops/cpu/kernels_amx_panel.h"
+#include "ops/cpu/kernels_fp8.h"
 #include "ops/cpu/kernels_tile.h"
 #include "ops/cpu/kernels_math.h"
 #include "ops/cpu/kernels_attention.h"
@@ -21,6 +22,7 @@ void PanelInt8Amx(const PanelArgs& args) { IntegerPanel<I8Form>(args, PanelInt8V
 void PanelInt4Amx(const PanelArgs& args) { IntegerPanel<I4Form>(args, PanelInt4Vnni); }
 // Its groups of 32 are too short for tiles.
 void PanelFp4Amx(const PanelArgs& args) { MultiplyWhole(args, PanelFp4Vnni); }
+void PanelFp8Amx(const PanelArgs& args) { PanelFp8<MultiplyPanel<Bf16Form>, kMaxPanelRows>(args); }
 
 // Of a bf16 cache whose heads are of whole tiles.
 void AttendAmx(const AttentionArgs& args) {

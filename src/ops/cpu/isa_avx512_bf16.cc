@@ -35,6 +35,7 @@ constinit const KernelSet kAmx = [] {
   KernelSet kernels = KernelsWith("cpu/amx", PanelInt8Amx, PanelInt4Amx, PanelFp4Amx);
   kernels.panel_rows = kMaxPanelRows;
   kernels.panel_bf16 = PanelBf16Amx;
+  kernels.panel_fp8 = PanelFp8Amx;
   kernels.attend = AttendAmx;
   return kernels;
 }();

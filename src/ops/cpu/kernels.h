@@ -15,16 +15,18 @@ inline constexpr int kPanelColumns = 64;   // of a packed weight; weight.h
 inline constexpr int kMaxRows = 64;        // rows of one kernel call, but for those of
 inline constexpr int kMaxPanelRows = 256;  // panels where KernelSet::panel_rows says so
 inline constexpr int kMaxHeadDim = 256;
+inline constexpr int kFp8Group = 128;  // columns of a group of e4m3
 
 enum class Element : uint8_t { kF32, kF16, kBf16 };
 enum class Function : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 
-// sums[r][n] = sum_k x[r][k] * panel[k][n], float32 (int8, int4: below). A sum runs over k in
+// sums[r][n] = sum_k x[r][k] * panel[k][n], float32 (int8, int4, e4m3: below). A sum runs over k in
 // ascending order (bf16: by pairs) whatever num_rows is.
 struct PanelArgs {
-  const void* const* x;  // [num_rows] rows of `in_features` bf16 (bf16 panels) or float32
+  const void* const* x;  // [num_rows] rows of `in_features` bf16 (bf16 and e4m3 panels) or float32
   int num_rows;          // 1 .. KernelSet::panel_rows
   const void* panel;     // kPanel64 [in_features][64], kPanel64Vnni2 [in_features/2][64][2],
+                         // of bf16 or e4m3,
                          // kPanel64Vnni4 [in_features/4][64][4] or kPanel64Nibbles
                          // [in_features/8][64][4]
   int64_t in_features;
@@ -47,6 +49,7 @@ struct PanelArgs {
   // With groups of k, in order, for all 64 columns (formula: ops/linear.h).
   int64_t group_size = 0;            // 0: none
   const float* w_offsets = nullptr;  // [groups][64], as w_scales then are; null: none
+  // panel_fp8 has groups of kFp8Group alone, without offsets, and nothing of x but its rows.
   // panel_fp4 only, in place of scales: [groups][64] e8m0, for integers that are twice the
   // elements.
   const uint8_t* w_exponents = nullptr;
@@ -160,8 +163,8 @@ struct ExpandArgs {
 
 struct KernelSet {
   const char* name;  // "cpu/avx2", ...
-  // Of one call of panel_bf16 and of those of integers: kMaxRows, or kMaxPanelRows where they take
-  // parts of k too.
+  // Of one call of panel_bf16, of panel_fp8 and of those of integers: kMaxRows, or kMaxPanelRows
+  // where they take parts of k too.
   int panel_rows;
   void (*panel_f32)(const PanelArgs&);
   void (*panel_f16)(const PanelArgs&);
@@ -169,6 +172,7 @@ struct KernelSet {
   void (*panel_int8)(const PanelArgs&);
   void (*panel_int4)(const PanelArgs&);
   void (*panel_fp4)(const PanelArgs&);
+  void (*panel_fp8)(const PanelArgs&);
   void (*quantize)(const QuantizeArgs&);
   void (*finish)(const FinishArgs&);
   void (*norm)(const NormArgs&);
@@ -187,6 +191,7 @@ void PanelBf16Amx(const PanelArgs& args);
 void PanelInt8Amx(const PanelArgs& args);
 void PanelInt4Amx(const PanelArgs& args);
 void PanelFp4Amx(const PanelArgs& args);
+void PanelFp8Amx(const PanelArgs& args);
 void AttendAmx(const AttentionArgs& args);
 void AttendAvx512Bf16(const AttentionArgs& args);  // for what it leaves
 void PanelInt8Dotprod(const PanelArgs& args);

@@ -7,6 +7,7 @@
 #include "ops/cpu/kernels_tile.h"
 #include "ops/cpu/kernels_operands.h"
 #include "ops/cpu/kernels_panel.h"
+#include "ops/cpu/kernels_fp8.h"
 #include "ops/cpu/kernels_quantize.h"
 #include "ops/cpu/kernels_math.h"
 #include "ops/cpu/kernels_linear.h"
@@ -50,6 +51,7 @@ constexpr KernelSet KernelsWith(const char* name, void (*panel_int8)(const Panel
           .panel_int8 = panel_int8,
           .panel_int4 = panel_int4,
           .panel_fp4 = panel_fp4,
+          .panel_fp8 = PanelFp8<Panel<Bf16Operand>, kMaxRows>,
           .quantize = Quantize,
           .finish = Finish,
           .norm = NormToken,

@@ -150,7 +150,7 @@ class PanelRunner {
                       .sums = sums,
                       .begin = begin,
                       .end = end};
-    IntegerOperands operands(weight, panel * kPanelColumns, args);
+    ScaledOperands operands(weight, panel * kPanelColumns, args);
     if (is_integer_)
       for (int r = 0; r < num_rows; ++r) operands.SetRow(r, rounded_, first + r);
     panel_(args);

@@ -11,6 +11,7 @@ PanelKernel PanelKernelOf(const KernelSet& kernels, DType dtype) {
   if (dtype == DType::kI8) return kernels.panel_int8;
   if (dtype == DType::kI4) return kernels.panel_int4;
   if (dtype == DType::kF4E2M1) return kernels.panel_fp4;
+  if (dtype == DType::kF8E4M3) return kernels.panel_fp8;
   switch (ElementOf(dtype)) {
     case Element::kF32:
       return kernels.panel_f32;
@@ -23,7 +24,8 @@ PanelKernel PanelKernelOf(const KernelSet& kernels, DType dtype) {
 }
 
 int64_t PanelRows(const KernelSet& kernels, DType dtype) {
-  return dtype == DType::kBF16 || IsInteger(dtype) ? kernels.panel_rows : kMaxRows;
+  const bool takes_parts = dtype == DType::kBF16 || dtype == DType::kF8E4M3 || IsInteger(dtype);
+  return takes_parts ? kernels.panel_rows : kMaxRows;
 }
 
 size_t PanelBytes(const Weight& weight) {
@@ -51,8 +53,8 @@ RoundedRows::RoundedRows(const Weight& weight, int64_t num_rows, const TensorVie
   sums = reinterpret_cast<int32_t*>(scales + num_rows * num_groups);
 }
 
-IntegerOperands::IntegerOperands(const Weight& weight, int64_t feature, PanelArgs& args) {
-  if (!IsInteger(weight.dtype)) return;
+ScaledOperands::ScaledOperands(const Weight& weight, int64_t feature, PanelArgs& args) {
+  if (!IsInteger(weight.dtype) && !IsGroupedFp8(weight)) return;
   args.x_scales = scales_;
   args.x_sums = sums_;
   // Of a whole number of panels, so that groups lie in a row with it.

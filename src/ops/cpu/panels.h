@@ -52,12 +52,12 @@ struct RoundedRows {
   }
 };
 
-// What a kernel call with an integer weight reads beside rows and panel: of the panel that begins
-// at `feature`, scales and offsets; of rows, theirs. `args` points into it. Of float weights
-// nothing.
-class IntegerOperands {
+// What a kernel call with a quantised weight reads beside rows and panel: of the panel that begins
+// at `feature`, scales and offsets; of rows that are rounded, theirs. `args` points into it. Of
+// float weights nothing.
+class ScaledOperands {
  public:
-  IntegerOperands(const Weight& weight, int64_t feature, PanelArgs& args);
+  ScaledOperands(const Weight& weight, int64_t feature, PanelArgs& args);
 
   // The call's row r is row `row` of `rounded`.
   void SetRow(int r, const RoundedRows& rounded, int64_t row) {

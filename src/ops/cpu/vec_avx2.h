@@ -131,6 +131,35 @@ INFLIGHT_INLINE Pairs LoadPairs(const uint16_t* p) {
 INFLIGHT_INLINE Pairs LoadPairsHalf(const uint16_t* p) {  // eight pairs, zeros above
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_setzero_si256()};
 }
+INFLIGHT_INLINE void StorePairs(uint16_t* p, Pairs v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v.lo);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 16), v.hi);
+}
+INFLIGHT_INLINE __m256i PairsOfFp8Of8(const uint8_t* p) {
+  // The low bytes of m / 512, of codes below the normal numbers, and the high ones.
+  alignas(16) static constexpr uint8_t kLeast[16] = {0, 0,    0x80, 0xc0, 0,    0x20, 0x40, 0x60,
+                                                     0, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c};
+  const __m256i table =
+      _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kLeast)));
+  const __m256i w = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i magnitude = _mm256_and_si256(w, _mm256_set1_epi16(0x7f));
+  // The exponent's bias is 127 in place of 7.
+  const __m256i normal =
+      _mm256_add_epi16(_mm256_slli_epi16(magnitude, 4), _mm256_set1_epi16(120 << 7));
+  const __m256i m = _mm256_and_si256(w, _mm256_set1_epi16(7));
+  const __m256i places =
+      _mm256_or_si256(_mm256_or_si256(m, _mm256_slli_epi16(m, 8)), _mm256_set1_epi16(8 << 8));
+  const __m256i bits = _mm256_blendv_epi8(normal, _mm256_shuffle_epi8(table, places),
+                                          _mm256_cmpgt_epi16(_mm256_set1_epi16(8), magnitude));
+  const __m256i no_number = _mm256_and_si256(_mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x7f)),
+                                             _mm256_set1_epi16(0x7fc0));
+  const __m256i sign = _mm256_and_si256(w, _mm256_set1_epi16(INT16_MIN));
+  return _mm256_or_si256(_mm256_or_si256(bits, no_number), sign);
+}
+// Pairs of e4m3 as bf16, exactly; the code that is no number becomes one that is none.
+INFLIGHT_INLINE Pairs PairsOfFp8(const uint8_t* p) {
+  return {PairsOfFp8Of8(p), PairsOfFp8Of8(p + 16)};
+}
 INFLIGHT_INLINE Pairs SetPairs(uint32_t pair) {
   const __m256i v = _mm256_set1_epi32(static_cast<int>(pair));
   return {v, v};

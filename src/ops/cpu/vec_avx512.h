@@ -85,6 +85,24 @@ INFLIGHT_INLINE Pairs LoadPairs(const uint16_t* p) { return _mm512_loadu_si512(p
 INFLIGHT_INLINE Pairs LoadPairsHalf(const uint16_t* p) {  // eight pairs, zeros above
   return _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+INFLIGHT_INLINE void StorePairs(uint16_t* p, Pairs v) { _mm512_storeu_si512(p, v); }
+// Pairs of e4m3 as bf16, exactly; the code that is no number becomes one that is none.
+INFLIGHT_INLINE Pairs PairsOfFp8(const uint8_t* p) {
+  // m / 512, of codes below the normal numbers.
+  alignas(64) static constexpr uint16_t kLeast[32] = {0,      0x3b00, 0x3b80, 0x3bc0,
+                                                      0x3c00, 0x3c20, 0x3c40, 0x3c60};
+  const __m512i w = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  const __m512i magnitude = _mm512_and_si512(w, _mm512_set1_epi16(0x7f));
+  // The exponent's bias is 127 in place of 7.
+  __m512i bits = _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
+  bits =
+      _mm512_mask_permutexvar_epi16(bits, _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8)),
+                                    magnitude, _mm512_load_si512(kLeast));
+  bits = _mm512_mask_mov_epi16(bits, _mm512_cmpeq_epi16_mask(magnitude, _mm512_set1_epi16(0x7f)),
+                               _mm512_set1_epi16(0x7fc0));
+  constexpr int kFirstOrBothOthers = 0xf8;
+  return _mm512_ternarylogic_epi32(bits, w, _mm512_set1_epi16(INT16_MIN), kFirstOrBothOthers);
+}
 INFLIGHT_INLINE Pairs SetPairs(uint32_t pair) { return _mm512_set1_epi32(static_cast<int>(pair)); }
 INFLIGHT_INLINE Vec EvenOfPairs(Pairs v) { return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)); }
 INFLIGHT_INLINE Vec OddOfPairs(Pairs v) {

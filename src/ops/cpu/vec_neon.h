@@ -169,6 +169,34 @@ INFLIGHT_INLINE Pairs LoadPairs(const uint16_t* p) {
 INFLIGHT_INLINE Pairs LoadPairsHalf(const uint16_t* p) {  // eight pairs, zeros above
   return {LoadPairsOf4(p), LoadPairsOf4(p + 8), vdupq_n_u32(0), vdupq_n_u32(0)};
 }
+INFLIGHT_INLINE void StorePairs(uint16_t* p, Pairs v) {
+  vst1q_u16(p, vreinterpretq_u16_u32(v.a));
+  vst1q_u16(p + 8, vreinterpretq_u16_u32(v.b));
+  vst1q_u16(p + 16, vreinterpretq_u16_u32(v.c));
+  vst1q_u16(p + 24, vreinterpretq_u16_u32(v.d));
+}
+INFLIGHT_INLINE uint32x4_t PairsOfFp8Of4(const uint8_t* p) {
+  // The low bytes of m / 512, of codes below the normal numbers, and the high ones.
+  alignas(16) static constexpr uint8_t kLeast[16] = {0, 0,    0x80, 0xc0, 0,    0x20, 0x40, 0x60,
+                                                     0, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c};
+  const uint16x8_t w = vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_u8(vld1_u8(p))));
+  const uint16x8_t magnitude = vandq_u16(w, vdupq_n_u16(0x7f));
+  // The exponent's bias is 127 in place of 7.
+  const uint16x8_t normal = vaddq_u16(vshlq_n_u16(magnitude, 4), vdupq_n_u16(120 << 7));
+  const uint16x8_t m = vandq_u16(w, vdupq_n_u16(7));
+  const uint16x8_t places = vorrq_u16(vorrq_u16(m, vshlq_n_u16(m, 8)), vdupq_n_u16(8 << 8));
+  const uint16x8_t least =
+      vreinterpretq_u16_u8(vqtbl1q_u8(vld1q_u8(kLeast), vreinterpretq_u8_u16(places)));
+  const uint16x8_t bits = vbslq_u16(vcltq_u16(magnitude, vdupq_n_u16(8)), least, normal);
+  const uint16x8_t no_number =
+      vandq_u16(vceqq_u16(magnitude, vdupq_n_u16(0x7f)), vdupq_n_u16(0x7fc0));
+  const uint16x8_t sign = vandq_u16(w, vdupq_n_u16(0x8000));
+  return vreinterpretq_u32_u16(vorrq_u16(vorrq_u16(bits, no_number), sign));
+}
+// Pairs of e4m3 as bf16, exactly; the code that is no number becomes one that is none.
+INFLIGHT_INLINE Pairs PairsOfFp8(const uint8_t* p) {
+  return {PairsOfFp8Of4(p), PairsOfFp8Of4(p + 8), PairsOfFp8Of4(p + 16), PairsOfFp8Of4(p + 24)};
+}
 INFLIGHT_INLINE Pairs SetPairs(uint32_t pair) {
   const uint32x4_t v = vdupq_n_u32(pair);
   return {v, v, v, v};

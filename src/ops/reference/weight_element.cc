@@ -53,6 +53,11 @@ float ElementAt(const Weight& weight, int64_t n, int64_t k) {
     const float offset = weight.offsets == nullptr ? 0.0F : weight.offsets[group];
     return std::fma(static_cast<float>(IntegerAt(weight, n, k)), ScaleAt(weight, group), offset);
   }
+  if (IsGroupedFp8(weight)) {
+    Weight codes = weight;
+    codes.group_size = 0;
+    return ElementAt(codes, n, k) * ScaleAt(weight, ScaleIndex(weight, n, k));
+  }
   switch (weight.layout) {
     case WeightLayout::kRowMajor:
       return LoadFloat(weight.data, weight.dtype, n * weight.in_features + k);
