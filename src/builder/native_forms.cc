@@ -162,7 +162,7 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
   if (options.target == DeviceKind::kCuda)
     std::erase_if(linears, [](const auto& named) {
       const auto& [slot, forms, kind, order] = named.second;
-      if (slot.num_experts == 0) return kind.codes == DType::kF4E2M1 || order != nullptr;
+      if (slot.num_experts == 0) return order != nullptr;
       return (kind.codes != DType::kF8E4M3 || kind.has_groups()) &&
              !ops::ExpertsTakeCodes({.codes = kind.codes,
                                      .in_features = slot.shape[1],

@@ -97,7 +97,7 @@ bool MustWiden(const WeightSource& source, const WeightSlot& slot) {
                             ? ops::ExpertsTakeCodes({.codes = slot.form.dtype,
                                                      .in_features = slot.shape[1],
                                                      .group_size = slot.form.group_size})
-                            : slot.form.dtype != DType::kF4E2M1 && !slot.form.has_order;
+                            : !slot.form.has_order;
   return !(is_linear && is_taken) && IsQuantized(source.recipes.at(slot.name));
 }
 

@@ -83,6 +83,71 @@ void WritePackedExperts(const std::filesystem::path& from, int num_bits,
   ASSERT_TRUE(WriteFile(to / "config.json", config.dump()).ok());
 }
 
+// `from`, a checkpoint in bfloat16, with the linears of its layer in MXFP4 where rows are whole
+// groups: as codes, and as the numbers that they stand for.
+void WriteMxfp4(const std::filesystem::path& from, bool has_codes,
+                const std::filesystem::path& to) {
+  const auto set = artifact::TensorSet::OpenFile(from / "rank0.safetensors");
+  ASSERT_TRUE(set.ok()) << set.status().ToString();
+  std::vector<artifact::TensorSpec> specs;
+  std::vector<std::vector<std::byte>> values;
+  const auto add = [&](const std::string& name, DType dtype, const Shape& shape,
+                       std::span<const std::byte> bytes) {
+    specs.push_back({name, dtype, shape});
+    values.emplace_back(bytes.begin(), bytes.end());
+  };
+  auto config = nlohmann::json::parse(*ReadFile(from / "config.json"));
+  for (const StoredTensor& tensor : set->tensors()) {
+    constexpr int64_t kGroup = 32;
+    const bool is_linear = tensor.name.find(".layers.") != std::string::npos &&
+                           tensor.shape.rank() == 2 && tensor.shape[1] % kGroup == 0;
+    if (!is_linear) {
+      add(tensor.name, tensor.dtype, tensor.shape, tensor.data);
+      continue;
+    }
+    const int64_t rows = tensor.shape[0], columns = tensor.shape[1];
+    std::vector<uint8_t> codes(static_cast<size_t>(rows * columns / 2));
+    std::vector<uint8_t> exponents(static_cast<size_t>(rows * columns / kGroup));
+    std::vector<std::byte> numbers(BytesOf(DType::kBF16, rows * columns));
+    const auto at = [&](int64_t i) { return LoadFloat(tensor.data.data(), tensor.dtype, i); };
+    for (int64_t first = 0; first < rows * columns; first += kGroup) {
+      float largest = 0x1p-20F;
+      for (int64_t i = first; i < first + kGroup; ++i) largest = std::max(largest, std::abs(at(i)));
+      const int power = std::ilogb(largest) - 2;  // the largest elements are 4 and 6
+      exponents[static_cast<size_t>(first / kGroup)] = static_cast<uint8_t>(127 + power);
+      for (int64_t i = first; i < first + kGroup; ++i) {
+        constexpr float kElements[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+        int code = 0;
+        for (int c = 1; c < 8; ++c)
+          if (std::abs(std::abs(at(i)) - std::ldexp(kElements[c], power)) <
+              std::abs(std::abs(at(i)) - std::ldexp(kElements[code], power)))
+            code = c;
+        const float number = std::copysign(std::ldexp(kElements[code], power), at(i));
+        StoreFloat(numbers.data(), DType::kBF16, i, number);
+        code |= at(i) < 0 ? 8 : 0;
+        codes[static_cast<size_t>(i / 2)] |= static_cast<uint8_t>(code << (i % 2 * 4));
+      }
+    }
+    if (!has_codes) {
+      add(tensor.name, DType::kBF16, tensor.shape, numbers);
+      continue;
+    }
+    const std::string stem = tensor.name.substr(0, tensor.name.rfind('.'));
+    add(tensor.name, DType::kI8, {rows, columns / 2}, std::as_bytes(std::span(codes)));
+    add(stem + ".weights_scaling_factor", DType::kU8, {rows, columns / kGroup},
+        std::as_bytes(std::span(exponents)));
+    config["quantization"]["quant_algo"] = "MIXED_PRECISION";
+    config["quantization"]["quantized_layers"][stem] = {{"quant_algo", "W4A16_MXFP4"}};
+    config["disable_weight_only_quant_plugin"] = true;
+  }
+  std::filesystem::create_directories(to);
+  auto writer = artifact::SafetensorsWriter::Create(to / "rank0.safetensors", specs);
+  ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+  for (const auto& bytes : values) ASSERT_TRUE(writer->Append(bytes).ok());
+  ASSERT_TRUE(writer->Finish().ok());
+  ASSERT_TRUE(WriteFile(to / "config.json", config.dump()).ok());
+}
+
 class CudaPackedTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -121,6 +186,28 @@ TEST_P(CudaPackedTest, Mxfp4ExpertsGiveTheLogitsOfTheWidenedOnes) {
   const std::filesystem::path model = DataDir() / "gpt_oss_mxfp4";
   for (const Expected& expected : ReadReference(model))
     EXPECT_EQ(Logits(model, expected, std::nullopt), Logits(model, expected, QuantAlgo::kNone));
+}
+
+// Of a dense model: linears whose rows lie in tensor cores' order, and the gated ones, which have
+// too few outputs for it and are widened in the workspace.
+TEST_P(CudaPackedTest, Mxfp4LinearsGiveLogitsNearThoseOfTheirNumbers) {
+  const std::filesystem::path model = DataDir() / "llama_head64";
+  ASSERT_EQ(
+      builder::Convert({.model_dir = model, .output_dir = dir_ / "plain", .dtype = "bfloat16"}),
+      Status::Ok());
+  ASSERT_NO_FATAL_FAILURE(WriteMxfp4(dir_ / "plain", /*has_codes=*/true, dir_ / "codes"));
+  ASSERT_NO_FATAL_FAILURE(WriteMxfp4(dir_ / "plain", /*has_codes=*/false, dir_ / "numbers"));
+  for (const Expected& expected : ReadReference(model)) {
+    const auto got = Logits(dir_ / "codes", expected, std::nullopt);
+    const auto want = Logits(dir_ / "numbers", expected, QuantAlgo::kNone);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      float worst = 0;
+      for (size_t j = 0; j < got[i].size(); ++j)
+        worst = Worse(worst, std::abs(got[i][j] - want[i][j]));
+      ASSERT_LE(worst, 2 * RoundingBound(dtype(), expected)) << "position " << i;
+    }
+  }
 }
 
 // One of a layer's two products has rows of whole slabs of int4, and the other one is widened.

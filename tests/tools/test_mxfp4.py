@@ -141,6 +141,10 @@ def test_linears_of_layers_are_kept_too(tmp_path):
     assert "transformer.layers.0.attention.qkv" not in layers
     assert (numbers_of(tensors, "transformer.layers.0.attention.dense") == stored_in(path)["blk.0.attn_output.weight"]).all()
     assert greedy(path, CASES[:1], "--dtype", "float16") == greedy(tmp_path / "out", CASES[:1])
+    for model in (path, tmp_path / "out"):
+        engine = engine_for_gpus(model, tmp_path / f"engine_{model.stem}")
+        for part in ("weight", "weights_scaling_factor"):
+            assert tensors[f"transformer.layers.0.attention.dense.{part}"].tobytes() in engine, part
 
 
 @pytest.mark.parametrize("what", ["floats", "groups", "all"])

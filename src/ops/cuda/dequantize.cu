@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// int8, int4 and grouped FP8 weights to the model's dtype, for products of many rows: 3 and 2.5
-// bytes moved per element, and the scales of groups.
+// int8, int4, float4 and grouped FP8 weights to the model's dtype, for products of many rows: 3 and
+// 2.5 bytes moved per element, and the scales of groups.
 #include <algorithm>
 
 #include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
+#include "ops/cuda/float4_halves.cuh"
 #include "ops/cuda/fp8_halves.cuh"
 #include "ops/cuda/integer_halves.cuh"
 #include "ops/cuda/kernels.h"
@@ -191,10 +192,72 @@ Status Launch(const Weight& weight, T* out, cudaStream_t stream) {
   return inflight::cuda::LaunchStatus("dequantize");
 }
 
+struct Float4Args {
+  const uint8_t* w;
+  const uint8_t* exponents;
+  uint32_t num_units;  // of the matrix
+  uint32_t row_units;  // of a row
+};
+
+// A unit is the 16 bytes of a group: 32 elements.
+template <typename T, bool kIsOrdered>
+__global__ void __launch_bounds__(kThreads) DequantizeFloat4Kernel(const Float4Args args, T* out) {
+  const uint32_t unit = blockIdx.x * kThreads + threadIdx.x;
+  if (unit >= args.num_units) return;
+  const uint4 codes = LoadOnce(args.w + int64_t{unit} * 16);
+  const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+  const uint32_t row = unit / args.row_units;
+  const uint32_t group = unit - row * args.row_units;
+  // Ordered, 64 rows of each group stand side by side.
+  const int64_t at =
+      kIsOrdered ? (int64_t{row / 64} * args.row_units + group) * 64 + row % 64 : int64_t{unit};
+  const uint32_t exponent = args.exponents[at];
+  uint32_t eights[4][4];  // elements 8 i + 2 q and the one behind
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    uint32_t pairs[4];
+    WidenFloat4<T, true>(kIsOrdered ? words[q] : OrderedFloat4(words, q), exponent, pairs);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) eights[i][q] = pairs[i];
+  }
+  auto* const to = reinterpret_cast<uint4*>(out + int64_t{unit} * kFloat4Unit);
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    to[i] = make_uint4(eights[i][0], eights[i][1], eights[i][2], eights[i][3]);
+}
+
+Status DequantizeFloat4(const Weight& weight, DType dtype, void* out, CudaStream& stream) {
+  const int64_t row_units = weight.in_features / kFloat4Unit;
+  const int64_t num_units = weight.out_features * row_units;
+  if (weight.exponents == nullptr || weight.group_size != kFloat4Unit ||
+      weight.in_features % kFloat4Unit != 0 || num_units >= kMaxUnits || !IsAligned(weight.data) ||
+      !IsAligned(out))
+    return InvalidArgument("weight: got float4 [" + std::to_string(weight.out_features) + ", " +
+                           std::to_string(weight.in_features) + "] in groups of " +
+                           std::to_string(weight.group_size) + ", needed groups of " +
+                           std::to_string(kFloat4Unit) + " with exponents, fewer than " +
+                           std::to_string(kMaxUnits) + " of them, and aligned memory");
+  const Float4Args args = {.w = static_cast<const uint8_t*>(weight.data),
+                           .exponents = weight.exponents,
+                           .num_units = static_cast<uint32_t>(num_units),
+                           .row_units = static_cast<uint32_t>(row_units)};
+  const auto grid = static_cast<unsigned>((num_units + kThreads - 1) / kThreads);
+  return WithHalf(dtype, [&]<typename T>(std::type_identity<T>) {
+    auto* const to = static_cast<T*>(out);
+    if (weight.layout == WeightLayout::kTensorCore)
+      DequantizeFloat4Kernel<T, true><<<grid, kThreads, 0, stream.handle()>>>(args, to);
+    else
+      DequantizeFloat4Kernel<T, false><<<grid, kThreads, 0, stream.handle()>>>(args, to);
+    return inflight::cuda::LaunchStatus("dequantize");
+  });
+}
+
 }  // namespace
 
 Status Dequantize(const Weight& weight, DType dtype, void* out, CudaStream& stream) {
   RETURN_IF_ERROR(ExpectHalf("dtype", dtype));
+  if (weight.dtype == DType::kF4E2M1 && weight.out_features > 0 && weight.in_features > 0)
+    return DequantizeFloat4(weight, dtype, out, stream);
   const bool is_int4 = weight.dtype == DType::kI4;
   const bool is_read =
       weight.layout == WeightLayout::kRowMajor || weight.layout == WeightLayout::kTensorCore;

@@ -314,18 +314,13 @@ struct PackedSums {
   }
 };
 
-// T: of x, and of y where it is gated.
-template <typename T, typename Y, typename Tile, bool kIsGated>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kCtas)
-    PackedExpertKernel(const ExpertProduct p) {
-  constexpr int kColumns = kIsGated ? Tile::kRows / 2 : Tile::kRows;  // of y
-  extern __shared__ __align__(128) uint8_t shared[];
-  BeginOverlapped();
-  const ExpertPlaces places =
-      FindPlaces<Tile::kTokens>(p.begins, p.num_experts, static_cast<int>(blockIdx.y));
-  if (places.count == 0) return;
-  const int first_column = static_cast<int>(blockIdx.x) * kColumns;
-  const uint32_t ring = SharedAddress(shared);
+// The sums of a CTA's places and of the columns of y from `first_column` on; `ring` is its shared
+// memory.
+template <typename T, typename Tile, bool kIsGated>
+__device__ __forceinline__ PackedSums<T, Tile, kIsGated> SumPacked(const ExpertProduct& p,
+                                                                   const ExpertPlaces& places,
+                                                                   int first_column,
+                                                                   uint32_t ring) {
   const typename Tile::Groups groups(p);
   const int stage_bytes = Tile::StageBytes(groups);
   const PackedCopies<T, Tile, kIsGated> copies(p, places, first_column, groups);
@@ -347,6 +342,22 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtas)
     sums.Add(ring + slot * stage_bytes, num_boxes - step * Tile::kBoxes);
     if (++slot == Tile::kStages) slot = 0;
   }
+  return sums;
+}
+
+// T: of x, and of y where it is gated.
+template <typename T, typename Y, typename Tile, bool kIsGated>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kCtas)
+    PackedExpertKernel(const ExpertProduct p) {
+  constexpr int kColumns = kIsGated ? Tile::kRows / 2 : Tile::kRows;  // of y
+  extern __shared__ __align__(128) uint8_t shared[];
+  BeginOverlapped();
+  const ExpertPlaces places =
+      FindPlaces<Tile::kTokens>(p.begins, p.num_experts, static_cast<int>(blockIdx.y));
+  if (places.count == 0) return;
+  const int first_column = static_cast<int>(blockIdx.x) * kColumns;
+  PackedSums<T, Tile, kIsGated> sums =
+      SumPacked<T, Tile, kIsGated>(p, places, first_column, SharedAddress(shared));
   StoreSums<Y, Tile, kIsGated, /*kHasScales=*/false>(p, places, first_column, sums.warp_row,
                                                      sums.warp_token, sums.sum);
 }

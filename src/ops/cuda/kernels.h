@@ -116,8 +116,8 @@ Status LoraExpand(const LoraAddParams& params, CudaStream& stream);  // behind i
 Status GatherRows(const void* x, const int32_t* rows, int64_t num_rows, int64_t row_bytes,
                   void* out, CudaStream& stream);
 
-// out[n, k] = what element k of row n of int8 or int4 weights stands for (ops/weight.h), by one fma
-// in float32, rounded to `dtype`.
+// out[n, k] = what element k of row n of int8, int4, float4 or grouped FP8 weights stands for
+// (ops/weight.h), by one fma in float32, rounded to `dtype`.
 Status Dequantize(const Weight& weight, DType dtype, void* out, CudaStream& stream);
 
 // Bytes of the parts of StreamWorkspace that belong to attention.

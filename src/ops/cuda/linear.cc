@@ -2,8 +2,8 @@
 // The linears: one matrix product, and the kernel that finishes it. FP8 products are of the codes;
 // their scales are applied by whatever reads the product next (PendingScales). int8 and int4
 // weights, and FP8 ones in groups, in the order of tensor cores are read as they are
-// (skinny_integers.h, streamed_integers.h); others, and those of many tokens, are rounded to the
-// activations' dtype into the stream's workspace.
+// (skinny_integers.h, streamed_integers.h), and so are float4 ones (float4_linear.h); others, and
+// those of many tokens, are rounded to the activations' dtype into the stream's workspace.
 #include "ops/linear.h"
 
 #include <fmt/format.h>
@@ -13,10 +13,12 @@
 
 #include "base/status_macros.h"
 #include "ops/cuda/arguments.h"
+#include "ops/cuda/float4_linear.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/lora_params.h"
 #include "ops/cuda/skinny_integers.h"
 #include "ops/cuda/streamed_integers.h"
+#include "ops/tensor_core_order.h"
 
 namespace inflight::ops::cuda {
 namespace {
@@ -55,6 +57,17 @@ Status ExpectGroups(const char* field, const Weight& weight) {
                   field, group, DTypeName(weight.dtype), weight.in_features, kGroupStep));
 }
 
+// float4 has groups with an exponent each, and nothing else.
+Status ExpectExponents(const char* field, const Weight& weight) {
+  if (weight.exponents != nullptr && weight.offsets == nullptr && weight.group_size == kFloat4Unit)
+    return Status::Ok();
+  return InvalidArgument(
+      fmt::format("{}.exponents: got {} beside groups of {}, needed uint8 of groups of {} of {} "
+                  "weights, and no offsets",
+                  field, weight.exponents == nullptr ? "none" : "some", weight.group_size,
+                  kFloat4Unit, DTypeName(weight.dtype)));
+}
+
 Status ExpectWeight(const char* field, const Weight& weight) {
   const bool is_quantized = IsInteger(weight.dtype) || weight.dtype == DType::kF8E4M3;
   const bool dtype_ok = IsHalf(weight.dtype) || is_quantized;
@@ -63,11 +76,12 @@ Status ExpectWeight(const char* field, const Weight& weight) {
   if (weight.empty() || !dtype_ok || !layout_ok || weight.out_features <= 0 ||
       weight.in_features <= 0)
     return InvalidArgument(fmt::format(
-        "{}: got {} {} [{}, {}] at {}, needed float16, bfloat16, int8, int4 or float8_e4m3fn, "
-        "row_major, or of integers tensor_core",
+        "{}: got {} {} [{}, {}] at {}, needed float16, bfloat16, int8, int4, float4_e2m1fn or "
+        "float8_e4m3fn, row_major, or of integers tensor_core",
         field, DTypeName(weight.dtype), WeightLayoutName(weight.layout), weight.out_features,
         weight.in_features, weight.data));
   RETURN_IF_ERROR(ExpectGroups(field, weight));
+  if (weight.dtype == DType::kF4E2M1) return ExpectExponents(field, weight);
   if (is_quantized == (weight.scales != nullptr)) return Status::Ok();
   const std::string groups = weight.group_size == 0 ? "" : fmt::format(", {}", weight.num_groups());
   return InvalidArgument(fmt::format("{}.scales: got {}, needed [{}{}] float32 of {} weights",
@@ -136,8 +150,13 @@ Status ProjectIntegers(const Product& p, CudaStream& stream) {
         fmt::format("weight: got {}, which this stream was not made for (weight_dtype)",
                     DTypeName(p.weight.dtype)));
   const GemmParams all = ParamsOf(p);
-  if (PreferStreamedIntegers(all, p.weight, stream)) return StreamedIntegers(all, p.weight, stream);
-  if (PreferSkinnyIntegers(all, p.weight, stream)) return SkinnyIntegers(all, p.weight, stream);
+  if (p.weight.dtype == DType::kF4E2M1) {
+    if (PreferFloat4Linear(all, p.weight, stream)) return Float4Linear(all, p.weight, stream);
+  } else if (PreferStreamedIntegers(all, p.weight, stream)) {
+    return StreamedIntegers(all, p.weight, stream);
+  } else if (PreferSkinnyIntegers(all, p.weight, stream)) {
+    return SkinnyIntegers(all, p.weight, stream);
+  }
   for (int64_t first = 0; first < p.weight.out_features; first += capacity) {
     const int64_t count = std::min(capacity, p.weight.out_features - first);
     RETURN_IF_ERROR(
@@ -202,6 +221,7 @@ bool AreAdjacent(const Weight& gate, const Weight& up) {
     return false;
   if (!IsWidened(gate)) return true;
   const int64_t num_scales = gate.out_features * gate.num_groups();
+  if (gate.dtype == DType::kF4E2M1) return up.exponents == gate.exponents + num_scales;
   const bool offsets_too =
       gate.offsets == nullptr ? up.offsets == nullptr : up.offsets == gate.offsets + num_scales;
   return gate.group_size == up.group_size && up.scales == gate.scales + num_scales && offsets_too;
