@@ -116,8 +116,6 @@ void NcclGroup::Abort(const Status& reason) {
   }
 }
 
-NcclGroup::NcclGroup(const NcclCalls& calls, int size) : calls_(calls), size_(size) {}
-
 NcclGroup::~NcclGroup() {
   // One that waits for a rank that is gone is left behind.
   constexpr std::chrono::seconds kPatience{2};
