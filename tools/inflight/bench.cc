@@ -123,7 +123,8 @@ double Bench::HeadPeak() const {
 
 double Bench::PeakOf(DType dtype) const {
   if (ops::IsInteger(dtype)) return std::max(limits.fp32_flops, limits.int8_ops);
-  return std::max(limits.fp32_flops, dtype == DType::kBF16 ? limits.bf16_flops : 0.0);
+  const bool is_bf16 = dtype == DType::kBF16 || dtype == DType::kF8E4M3;  // which becomes it
+  return std::max(limits.fp32_flops, is_bf16 ? limits.bf16_flops : 0.0);
 }
 
 Result<Sample> Bench::RunOnce(int batch) const {

@@ -116,7 +116,8 @@ Result<Limits> LimitsOf(Device& device, const model::ModelConfig& config) {
   const bench::MachineLimits cpu = bench::MeasureLimits(device.cpu_pool());
   const auto peak = [&cpu](DType dtype) {
     if (ops::IsInteger(dtype)) return std::max(cpu.fp32_flops, cpu.int8_ops);
-    return std::max(cpu.fp32_flops, dtype == DType::kBF16 ? cpu.bf16_flops : 0.0);
+    const bool is_bf16 = dtype == DType::kBF16 || dtype == DType::kF8E4M3;  // which becomes it
+    return std::max(cpu.fp32_flops, is_bf16 ? cpu.bf16_flops : 0.0);
   };
   limits.rates = {.bytes_per_s = cpu.read_bytes_per_s,
                   .layer_flops = peak(LinearDType(config)),
