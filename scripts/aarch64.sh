@@ -5,13 +5,15 @@
 # and its list of architectures stay as they are.
 #
 # usage: scripts/aarch64.sh [libraries|build|test]      each does what stands before it; default: test
+#        scripts/aarch64.sh cuda                        compiles the CUDA code for sm_90a in hosts of aarch64, by nvcc; links
+#                                                       nothing, since the toolkit here has libraries of this machine alone
 #        scripts/aarch64.sh serve PROGRAM               asks a program for aarch64 over HTTP, gRPC and OpenAI's API
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-test}
 case $mode,$# in
-  test,0 | libraries,1 | build,1 | test,1 | serve,2) ;;
-  *) echo "usage: scripts/aarch64.sh [libraries|build|test|serve PROGRAM]" >&2; exit 2 ;;
+  test,0 | libraries,1 | build,1 | test,1 | cuda,1 | serve,2) ;;
+  *) echo "usage: scripts/aarch64.sh [libraries|build|test|cuda|serve PROGRAM]" >&2; exit 2 ;;
 esac
 root=$PWD/build/aarch64-root
 build=$PWD/build/aarch64
@@ -92,6 +94,24 @@ build_all() {
   cmake --build "$build" --target inflight "${tests[@]}"
 }
 
+# Every CUDA source, and the C++ sources of the libraries that have some. Kernels are not optimized: none of them runs.
+compile_cuda() {
+  local started=$SECONDS folder=$build-cuda toolkit objects=() object
+  toolkit=$(dirname "$(dirname "$(realpath "$(command -v nvcc)")")")
+  cmake --preset aarch64 -B "$folder" -DINFLIGHT_CUDA=ON -DINFLIGHT_SERVER=OFF -DINFLIGHT_TESTS=OFF \
+    -DCMAKE_CUDA_FLAGS=-Ofc=max -DCMAKE_FIND_ROOT_PATH="$root;$toolkit" | tail -n 1
+  mapfile -t objects < <(ninja -C "$folder" -t targets all | sed -nE 's/^([^:]*\.cu\.o): .*/\1/p')
+  [ ${#objects[@]} -eq "$(git ls-files '*.cu' | wc -l)" ] || { echo "not every CUDA source has an object" >&2; exit 1; }
+  cmake --build "$folder" --target "${objects[@]}" inflight_tensor inflight_ops_cuda inflight_decoding_cuda inflight_executor
+  for object in "${objects[@]}"; do
+    if ! aarch64-linux-gnu-readelf -hW "$folder/$object" | grep -q 'Machine: *AArch64'; then
+      echo "$object is not for aarch64" >&2
+      exit 1
+    fi
+  done
+  echo "CUDA on aarch64: ${#objects[@]} sources compiled for sm_90a, $((SECONDS - started)) s"
+}
+
 # Asks a server over HTTP, gRPC and OpenAI's API, for metrics too, and ends it while it answers; the demo model.
 serve() { # PROGRAM
   local folder
@@ -132,11 +152,19 @@ run_tests() {
   return $status
 }
 
+if [ "$mode" = cuda ] && ! command -v nvcc >/dev/null; then
+  echo "no nvcc: the CUDA code is not compiled here"
+  exit 0
+fi
 install_tools
 make_root
 if [ "$mode" = libraries ]; then exit 0; fi
 if [ "$mode" = serve ]; then
   serve "$2"
+  exit
+fi
+if [ "$mode" = cuda ]; then
+  compile_cuda
   exit
 fi
 build_all

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/spin_pause.h"
 #include "base/thread_name.h"
 #include "tensor/numa.h"
 
@@ -38,12 +39,6 @@ void FutexWakeAll(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
 // Returns whether `done()` came true within `spin`.
 template <typename Done>
 bool SpinUntil(std::chrono::microseconds spin, const Done& done) {
@@ -52,7 +47,7 @@ bool SpinUntil(std::chrono::microseconds spin, const Done& done) {
   while (std::chrono::steady_clock::now() < deadline)
     for (int i = 0; i < 16; ++i) {
       if (done()) return true;
-      Pause();
+      SpinPause();
     }
   return done();
 }

@@ -2,10 +2,10 @@
 #include "executor/cuda/step_watch.h"
 
 #include <fmt/format.h>
-#include <immintrin.h>
 
 #include <chrono>
 
+#include "base/spin_pause.h"
 #include "executor/cuda/step_kernels.h"
 #include "tensor/cuda_status.h"
 
@@ -34,7 +34,7 @@ Status WaitFor(const std::function<bool()>& is_there, Ticket ticket, int64_t wat
   int64_t start_ns = 0;
   int64_t queried_ns = 0;
   for (int polls = 1; !is_there(); ++polls) {
-    _mm_pause();
+    SpinPause();
     if (polls % kPollsPerClock != 0) continue;
     const int64_t now_ns = NowNs();
     if (start_ns == 0) start_ns = queried_ns = now_ns;
