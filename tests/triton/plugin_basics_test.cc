@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "plugin_fixture.h"
@@ -124,6 +125,8 @@ TEST_F(PluginTest, LoadsFailByTheKeyAtFault) {
 }
 
 TEST_F(PluginTest, LoadsFailWhereTheirEngineIsNotSaid) {
+  model.dir = testing::TempDir() + "/without_engine";
+  std::filesystem::create_directories(model.dir + "/1");
   EXPECT_THAT(LoadError({{"parameters", {{"gpt_model_path", nullptr}}}}),
               AllOf(HasSubstr("gpt_model_path is not set"), HasSubstr("holds no engine")));
 }

@@ -200,7 +200,7 @@ FAILURES = {
     "cut_off": r"rank0\.engine.*truncated",
     "of_no_file": r"of_no_file/rank0\.engine",
     "of_nothing": r"gpt_model_path: '.*/nowhere' does not exist",
-    "of_no_path": r"gpt_model_path is not set, and '.*/of_no_path/1' holds no engine",
+    "of_no_path": r"gpt_model_path is not set, and '.*/of_no_path/\d' holds no engine",
     "without_input_ids": r"tensorrt_llm models, which have the inputs input_ids and request_output_len",
     "without_request_output_len": r"tensorrt_llm models, which have the inputs input_ids and request_output_len",
     "bad_type": r"Invalid gpt_model_type",

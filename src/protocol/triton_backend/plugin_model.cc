@@ -54,7 +54,8 @@ Result<serving::Candidate> CandidateOf(TRITONBACKEND_Model* model) {
 
 // This library is one model of the five: what the others are made of is in other backends.
 Status CheckKind(const serving::Candidate& candidate) {
-  if (candidate.kind == serving::ModelKind::kLlm) return Status::Ok();
+  const bool has_length = serving::HasInput(candidate.parsed.config, "request_output_len");
+  if (candidate.kind == serving::ModelKind::kLlm && has_length) return Status::Ok();
   return InvalidArgument(
       "model '" + candidate.parsed.config.name() + "': backend '" +
       candidate.parsed.config.backend() +
