@@ -436,15 +436,22 @@ def test_the_port_answers_while_models_are_being_loaded(tmp_path):
         server.end()
 
 
-def test_a_setup_that_fails_is_told_where_the_server_stays(tmp_path):
-    add_model(tmp_path / "models", "ensemble", "words", WORDS, "max_batch_size: many")
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("max_batch_size: many", "not every model could be loaded; the server's log says why\n"),
+        ("max_batch_size: -2", "model 'ensemble': "),
+    ],
+)
+def test_a_setup_that_fails_is_told_where_the_server_stays(tmp_path, wrong, told):
+    add_model(tmp_path / "models", "ensemble", "words", WORDS, wrong)
     server = start_server(
         tmp_path, None, "--model-repository", tmp_path / "models", "--cog-port=0", "--exit-on-error=false", max_kv_tokens=None
     )
-    told = health(f"http://127.0.0.1:{cog_port(tmp_path)}")
-    assert (told["status"], told["setup"]["status"]) == ("SETUP_FAILED", "failed")
-    assert told["setup"]["logs"].startswith("model 'ensemble': ") and "max_batch_size" in told["setup"]["logs"]
-    assert TIME.fullmatch(told["setup"]["completed_at"])
+    found = health(f"http://127.0.0.1:{cog_port(tmp_path)}")
+    assert (found["status"], found["setup"]["status"]) == ("SETUP_FAILED", "failed")
+    assert found["setup"]["logs"].startswith(told)
+    assert TIME.fullmatch(found["setup"]["completed_at"])
     assert server.stop() == 0
 
 

@@ -195,6 +195,8 @@ class CogServer::Handler : public http_listener::HttpHandler {
       if (!has_failed || (!options_.model.empty() && entry.name != options_.model)) continue;
       lines += "model '" + entry.name + "': " + entry.reason + "\n";
     }
+    if (lines.empty() && !server_.ready())  // a configuration that cannot be read is not listed
+      lines = "not every model could be loaded; the server's log says why\n";
     return lines;
   }
 
