@@ -94,7 +94,7 @@ def test_what_replaces_lines_that_build_and_fetch_is_there(tmp_path):
     told = [code for _, instead in table for code in codes(instead)]
     commands = {code.split()[1] for code in told if code.startswith("inflight ")}
     assert commands >= {"compat", "pull", "convert", "build"}
-    helped = run("--help-all").stdout
+    helped = run("help").stdout
     for command in commands:
         assert re.search(rf"^ +{command}\b", helped, re.MULTILINE), command
     folder = tmp_path / "DIR"

@@ -5,6 +5,7 @@ files of a repository name; HF_HUB_OFFLINE forbids it."""
 import pathlib
 import signal
 import subprocess
+import time
 
 import pytest
 from command import DEMO, INFLIGHT, error, run
@@ -13,6 +14,7 @@ from release_repositories import write_repository
 
 REPO = "org/tiny"
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+START_TIMEOUT_S = 60
 ASK = ("--prompt", "Once upon a time", "--max-tokens", 8)
 
 
@@ -62,15 +64,15 @@ def serve(tmp_path, place, *arguments):
     """What became of a server: its log once it is ready, or has ended."""
     ports = [f"--{name}-port=0" for name in ("http", "grpc", "metrics")]
     command = [INFLIGHT, "serve", *arguments, *ports, "--device=cpu", "--max-kv-tokens=2048"]
-    process = subprocess.Popen([*map(str, command)], env=place, stderr=subprocess.PIPE, text=True)
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if "Started Metrics Service" in line:
-            break
+    log = tmp_path / "log"
+    with open(log, "w") as out:
+        process = subprocess.Popen([*map(str, command)], env=place, stdout=out, stderr=out)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while "Started Metrics Service" not in log.read_text() and process.poll() is None:
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    rest = process.communicate(timeout=60)[1]
-    return process.returncode, "".join(lines) + rest
+    return process.wait(START_TIMEOUT_S), log.read_text()
 
 
 def test_serve_downloads_a_model(place, tmp_path):
