@@ -2,23 +2,19 @@
 # ruff: noqa: E501
 """Rendered texts against jinja2, set up as transformers' apply_chat_template sets it up."""
 
-import datetime
 import json
-import os
 import pathlib
-import subprocess
 
+import as_transformers
 import deepseek_templates
 import functionary_templates
 import gemma_4_template
 import harmony_template
-import jinja2
-import jinja2.ext
-import jinja2.sandbox
 import phi_templates
 import pytest
 import seed_template
 import templates
+from as_transformers import SPECIAL
 from conversations import CONVERSATIONS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -26,76 +22,19 @@ MODULES = (
     templates, phi_templates, deepseek_templates, gemma_4_template, harmony_template, seed_template, functionary_templates,
 )  # fmt: skip
 ALL = {name: text for module in MODULES for name, text in module.ALL.items()}
-NOW_S = 1_781_503_200
-SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "tools": None, "documents": None}
-
-
-class Generation(jinja2.ext.Extension):
-    """Knows {% generation %}; its body is rendered in a scope of its own, as transformers' tracker does."""
-
-    tags = {"generation"}  # noqa: RUF012
-
-    def parse(self, parser):
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        return jinja2.nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
-
-    @staticmethod
-    def _body(caller):
-        return caller()
-
-
-def raise_exception(message):
-    raise jinja2.exceptions.TemplateError(message)
-
-
-def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def environment():
-    env = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
-    )
-    env.filters["tojson"] = tojson
-    env.globals["raise_exception"] = raise_exception
-    env.globals["strftime_now"] = lambda form: datetime.datetime.fromtimestamp(NOW_S).strftime(form)
-    return env
 
 
 @pytest.fixture(scope="module")
 def driver():
-    binary = pathlib.Path(os.environ.get("INFLIGHT_BIN_DIR", "build/release/bin")) / "chat_template_driver"
-    process = subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def render(template, variables):
-        request = {"template": template, "variables": variables, "now_s": NOW_S}
-        process.stdin.write(json.dumps(request).encode() + b"\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-        assert line, f"chat_template_driver ended with {process.wait()} on {template[:200]!r}"
-        return json.loads(line)
-
-    yield render
-    process.stdin.close()
-    assert process.wait(timeout=30) == 0
+    with as_transformers.driver() as render:
+        yield render
 
 
 def check(driver, template, variables):
     """The same text; or an error from both, and where the template raises, its words."""
-    ours = driver(template, variables)
-    try:
-        expected = environment().from_string(template).render(**variables)
-    except jinja2.exceptions.TemplateError as error:
-        assert "error" in ours, f"jinja2 raises {error!r}, rendered {ours['text']!r}"
-        if type(error) is jinja2.exceptions.TemplateError:
-            assert ours["error"] == str(error)
-        return "error"
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        assert "error" in ours, f"jinja2 raises {error!r}, rendered {ours['text']!r}"
-        return "error"
-    assert ours.get("text") == expected, ours
-    return "text"
+    kind, differs = as_transformers.difference(driver(template, variables), template, variables)
+    assert differs is None, differs
+    return kind
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
