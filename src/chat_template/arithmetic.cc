@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "chat_template/interpreter.h"
+#include "chat_template/text.h"
 
 namespace inflight::chat_template {
 namespace {
@@ -64,7 +65,18 @@ Value Repeated(Runtime& runtime, const Value& sequence, int64_t count) {
   return runtime.NewList(std::move(items), sequence.list()->is_tuple);
 }
 
-bool IsSequence(const Value& value) { return value.string() != nullptr || value.list() != nullptr; }
+bool IsSequence(const Value& value) {
+  return value.string() != nullptr || (value.list() != nullptr && !value.is_generator());
+}
+
+// As Python's markupsafe adds them: what is not `safe` is escaped.
+Value SafeSum(Runtime& runtime, const Value& a, const Value& b) {
+  const auto part = [](const Value& value) {
+    return value.is_safe() ? *value.string() : EscapedForHtml(*value.string());
+  };
+  std::string sum = part(a) + part(b);
+  return runtime.Charge(sum.size()) ? Value::MakeSafe(std::move(sum)) : Value();
+}
 
 }  // namespace
 
@@ -77,9 +89,10 @@ Value Arithmetic(Runtime& runtime, std::string_view op, const Value& a, const Va
   if (const auto x = a.number(), y = b.number(); x && y) return OfNumbers(runtime, op, *x, *y);
   if (op == "+" && a.string() != nullptr && b.string() != nullptr) {
     if (!runtime.Charge(a.string()->size() + b.string()->size())) return {};
+    if (a.is_safe() || b.is_safe()) return SafeSum(runtime, a, b);
     return Value(*a.string() + *b.string());
   }
-  if (op == "+" && a.list() != nullptr && b.list() != nullptr &&
+  if (op == "+" && a.list() != nullptr && b.list() != nullptr && IsSequence(a) && IsSequence(b) &&
       a.list()->is_tuple == b.list()->is_tuple) {
     if (!runtime.ChargeItems(a.list()->items.size() + b.list()->items.size())) return {};
     std::vector<Value> items = a.list()->items;

@@ -200,7 +200,7 @@ Value Interpreter::Item(const Expr& expr) {
   if (key.string() != nullptr || object.is_undefined())
     return MemberOf(runtime_, object, key.ToText());
   const auto index = key.integer();
-  const List* list = object.list();
+  const List* list = object.is_generator() ? nullptr : object.list();
   const std::string* text = object.string();
   if (index && list != nullptr) {
     if (const auto at = IndexIn(*index, list->items.size())) return list->items[*at];
@@ -230,9 +230,9 @@ Value Interpreter::Slice(const Expr& expr) {
   const int64_t step = bounds[2].value_or(1);
   if (step == 0) return runtime_.Fail("the step of a slice must not be 0");
   const std::string* text = object.string();
-  if (text == nullptr && object.list() == nullptr) {
+  if (text == nullptr && (object.list() == nullptr || object.is_generator())) {
     if (object.is_undefined()) return MemberOf(runtime_, object, "slice");
-    return Value(Undefined{"slice"});  // as Jinja, which finds no such item
+    return runtime_.Fail(fmt::format("a value of type {} has no slices", object.TypeName()));
   }
   const std::vector<Value> items = Iterate(runtime_, object);
   const auto size = static_cast<int64_t>(items.size());

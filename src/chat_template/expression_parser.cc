@@ -346,8 +346,6 @@ ExprPtr ExpressionParser::Call(ExprPtr callee) {
 ExprPtr ExpressionParser::Filter(ExprPtr operand) {
   ExprPtr filter = Make(ExprKind::kFilter);
   filter->text = ExpectName("a filter's name");
-  if (!failed() && !HasFilter(filter->text))
-    Refuse(fmt::format("the filter '{}'", filter->text), "supported are " + FilterNames());
   Add(*filter, std::move(operand));
   if (IsOperator("(")) ReadArguments(*filter);
   return filter;
@@ -357,8 +355,6 @@ ExprPtr ExpressionParser::Test(ExprPtr operand) {
   const bool negated = SkipName("not");
   ExprPtr test = Make(ExprKind::kTest);
   test->text = ExpectName("a test's name");
-  if (!failed() && !HasTest(test->text))
-    Refuse(fmt::format("the test '{}'", test->text), "supported are " + TestNames());
   Add(*test, std::move(operand));
   if (!failed() && IsOperator("(")) {
     ReadArguments(*test);

@@ -19,9 +19,9 @@ Value Trim(Runtime& runtime, const Value& value, const CallArguments& arguments)
   const auto values = Bind(runtime, "trim", arguments, {"chars"});
   const std::string text = value.ToText();
   if (values[0] == nullptr || values[0]->is_none())
-    return runtime.NewText(std::string(Strip(text)));
+    return runtime.NewTextLike(value, std::string(Strip(text)));
   const std::string chars = values[0]->ToText();
-  return runtime.NewText(std::string(StripRight(StripLeft(text, chars), chars)));
+  return runtime.NewTextLike(value, std::string(StripRight(StripLeft(text, chars), chars)));
 }
 
 Value Length(Runtime& runtime, const Value& value, const CallArguments& arguments) {
@@ -29,7 +29,7 @@ Value Length(Runtime& runtime, const Value& value, const CallArguments& argument
   size_t size = 0;
   if (const std::string* text = value.string())
     size = NumCharacters(*text);
-  else if (const List* list = value.list())
+  else if (const List* list = value.list(); list != nullptr && !list->is_generator)
     size = list->items.size();
   else if (const Dict* dict = value.dict())
     size = dict->items.size();
@@ -84,7 +84,7 @@ Value Join(Runtime& runtime, const Value& value, const CallArguments& arguments)
 template <std::string (*change)(std::string_view)>
 Value Change(Runtime& runtime, const Value& value, const CallArguments& arguments) {
   Bind(runtime, "the filter", arguments, {});
-  return runtime.NewText(change(value.ToText()));
+  return runtime.NewTextLike(value, change(value.ToText()));
 }
 
 Value Default(Runtime& runtime, const Value& value, const CallArguments& arguments) {
@@ -105,12 +105,19 @@ Value ReplaceText(Runtime& runtime, const Value& value, const CallArguments& arg
 
 Value First(Runtime& runtime, const Value& value, const CallArguments& arguments) {
   Bind(runtime, "first", arguments, {});
+  if (value.is_generator()) {
+    const List& list = *value.list();
+    return list.num_taken < list.items.size() ? list.items[list.num_taken++]
+                                              : Value(Undefined{"first item"});
+  }
   const std::vector<Value> items = Iterate(runtime, value);
   return items.empty() ? Value(Undefined{"first item"}) : items.front();
 }
 
 Value Last(Runtime& runtime, const Value& value, const CallArguments& arguments) {
   Bind(runtime, "last", arguments, {});
+  if (value.is_generator())
+    return runtime.Fail("last: a generator cannot be reversed; make it a list");
   const std::vector<Value> items = Iterate(runtime, value);
   return items.empty() ? Value(Undefined{"last item"}) : items.back();
 }
@@ -122,12 +129,12 @@ Value ToList(Runtime& runtime, const Value& value, const CallArguments& argument
 
 Value ToString(Runtime& runtime, const Value& value, const CallArguments& arguments) {
   Bind(runtime, "string", arguments, {});
-  return runtime.NewText(value.ToText());
+  return runtime.NewTextLike(value, value.ToText());
 }
 
 Value Safe(Runtime& runtime, const Value& value, const CallArguments& arguments) {
-  Bind(runtime, "safe", arguments, {});  // nothing is escaped here
-  return runtime.NewText(value.ToText());
+  Bind(runtime, "safe", arguments, {});
+  return Value::MakeSafe(value.ToText());
 }
 
 std::optional<double> ParseFloat(const Value& value) {
@@ -158,18 +165,20 @@ Value ToFloat(Runtime& runtime, const Value& value, const CallArguments& argumen
 
 Value Items(Runtime& runtime, const Value& value, const CallArguments& arguments) {
   Bind(runtime, "items", arguments, {});
-  if (value.is_undefined()) return runtime.NewList({});
+  if (value.is_undefined()) return runtime.NewGenerator({});
   if (value.dict() == nullptr)
     return runtime.Fail(fmt::format("items: needs a dict, got a {}", value.TypeName()));
-  return CallMethod(runtime, value, "items", {});
+  const Value items = CallMethod(runtime, value, "items", {});
+  return runtime.failed() ? Value() : runtime.NewGenerator(items.list()->items);
 }
 
 Value Reverse(Runtime& runtime, const Value& value, const CallArguments& arguments) {
   Bind(runtime, "reverse", arguments, {});
   std::vector<Value> items = Iterate(runtime, value);
   std::reverse(items.begin(), items.end());
-  Value list = runtime.NewList(std::move(items));
-  return value.string() == nullptr ? list : Join(runtime, list, {});
+  if (value.string() != nullptr) return Join(runtime, runtime.NewList(std::move(items)), {});
+  return value.is_generator() ? runtime.NewList(std::move(items))
+                              : runtime.NewGenerator(std::move(items));
 }
 
 Value Indent(Runtime& runtime, const Value& value, const CallArguments& arguments) {
@@ -192,8 +201,72 @@ Value Indent(Runtime& runtime, const Value& value, const CallArguments& argument
   return runtime.NewText(std::move(out));
 }
 
+// Of Python's round, which rounds a number's exact value; whole numbers stay.
+Value Round(Runtime& runtime, const Value& value, const CallArguments& arguments) {
+  const auto values = Bind(runtime, "round", arguments, {"precision", "method"});
+  const auto number = value.number();
+  if (!number) return runtime.Fail(fmt::format("round: got a {}, no number", value.TypeName()));
+  const int64_t precision = values[0] == nullptr ? 0 : values[0]->integer().value_or(-1);
+  const std::string method = values[1] == nullptr ? "common" : values[1]->ToText();
+  if (precision < 0 || precision > 15)
+    return runtime.Fail("round: precision must be an integer from 0 to 15");
+  if (method == "common") {
+    if (const auto whole = value.integer()) return Value(*whole);
+    double rounded = 0;
+    const std::string text = fmt::format("{:.{}f}", *number, precision);
+    std::from_chars(text.data(), text.data() + text.size(), rounded);
+    return Value(std::isfinite(*number) ? rounded : *number);
+  }
+  const double unit = std::pow(10.0, static_cast<double>(precision));
+  if (method == "ceil") return Value(std::ceil(*number * unit) / unit);
+  if (method == "floor") return Value(std::floor(*number * unit) / unit);
+  return runtime.Fail("round: method must be common, ceil or floor");
+}
+
+// Of Python's % of a text: %s, %r, %d, %% and %.Nf.
+Value Format(Runtime& runtime, const Value& value, const CallArguments& arguments) {
+  if (!arguments.named.empty()) return runtime.Fail("format: named values are not supported");
+  const std::string text = value.ToText();
+  std::string_view rest = text;
+  std::string out;
+  size_t next = 0;
+  for (size_t at = rest.find('%'); at != std::string_view::npos; at = rest.find('%')) {
+    out.append(rest.substr(0, at));
+    rest.remove_prefix(at + 1);
+    if (rest.starts_with('%')) {
+      out += '%';
+      rest.remove_prefix(1);
+      continue;
+    }
+    const size_t end = std::min(rest.find_first_not_of(".0123456789"), rest.size());
+    const std::string_view width = rest.substr(0, end);
+    const char kind = end < rest.size() ? rest[end] : '\0';
+    if (next == arguments.positional.size()) return runtime.Fail("format: a value is missing");
+    const Value& given = arguments.positional[next++];
+    int digits = 6;
+    const bool has_digits = width.size() == 2 && width[0] == '.' && width[1] != '.';
+    if (has_digits) digits = width[1] - '0';
+    if ((kind == 's' || kind == 'r') && width.empty()) {
+      out.append(kind == 's' ? given.ToText() : given.Repr());
+    } else if (kind == 'd' && width.empty() && given.integer()) {
+      out.append(std::to_string(*given.integer()));
+    } else if (kind == 'f' && (width.empty() || has_digits) && given.number()) {
+      out.append(fmt::format("{:.{}f}", *given.number(), digits));
+    } else {
+      return runtime.Fail(
+          fmt::format("format: '%{}' does not write a {}, or is not supported; supported are %s, "
+                      "%r, %d, %f, %.2f and %%",
+                      rest.substr(0, end + 1), given.TypeName()));
+    }
+    if (!runtime.Charge(out.size() / 8)) return {};
+    rest.remove_prefix(end + 1);
+  }
+  if (next < arguments.positional.size()) return runtime.Fail("format: a value has no place");
+  return runtime.NewText(out.append(rest));
+}
+
 Value Map(Runtime& runtime, const Value& value, const CallArguments& arguments) {
-  if (!value.Truthy()) return runtime.NewList({});  // as Jinja, also of none
+  if (!value.Truthy()) return runtime.NewGenerator({});  // as Jinja, also of none
   std::vector<Value> out;
   if (arguments.positional.empty()) {
     const auto values = Bind(runtime, "map", arguments, {"attribute", "default"}, 1);
@@ -202,7 +275,7 @@ Value Map(Runtime& runtime, const Value& value, const CallArguments& arguments) 
       Value mapped = AttributeOf(runtime, item, values[0]->ToText());
       out.push_back(mapped.is_undefined() && values[1] != nullptr ? *values[1] : mapped);
     }
-    return runtime.NewList(std::move(out));
+    return runtime.NewGenerator(std::move(out));
   }
   const std::string name = arguments.positional[0].ToText();
   if (!HasFilter(name))
@@ -214,13 +287,13 @@ Value Map(Runtime& runtime, const Value& value, const CallArguments& arguments) 
     if (runtime.failed()) return {};
     out.push_back(ApplyFilter(runtime, name, item, rest));
   }
-  return runtime.NewList(std::move(out));
+  return runtime.NewGenerator(std::move(out));
 }
 
 // select, reject: (test, argument); selectattr, rejectattr: (attribute, test, argument).
 template <bool wanted, bool by_attribute>
 Value Choose(Runtime& runtime, const Value& value, const CallArguments& arguments) {
-  if (!value.Truthy()) return runtime.NewList({});  // as Jinja, also of none
+  if (!value.Truthy()) return runtime.NewGenerator({});  // as Jinja, also of none
   if (!arguments.named.empty()) return runtime.Fail("the filter takes no named arguments");
   CallArguments rest = arguments;
   Value attribute;
@@ -241,7 +314,7 @@ Value Choose(Runtime& runtime, const Value& value, const CallArguments& argument
     const bool holds = test.empty() ? tested.Truthy() : ApplyTest(runtime, test, tested, rest);
     if (holds == wanted) out.push_back(item);
   }
-  return runtime.NewList(std::move(out));
+  return runtime.NewGenerator(std::move(out));
 }
 
 struct Named {
@@ -255,6 +328,7 @@ constexpr Named kFilters[] = {{"capitalize", Change<Capitalize>},
                               {"dictsort", SortDict},
                               {"first", First},
                               {"float", ToFloat},
+                              {"format", Format},
                               {"indent", Indent},
                               {"int", ToInt},
                               {"items", Items},
@@ -270,11 +344,13 @@ constexpr Named kFilters[] = {{"capitalize", Change<Capitalize>},
                               {"rejectattr", Choose<false, true>},
                               {"replace", ReplaceText},
                               {"reverse", Reverse},
+                              {"round", Round},
                               {"safe", Safe},
                               {"select", Choose<true, false>},
                               {"selectattr", Choose<true, true>},
                               {"sort", SortItems},
                               {"string", ToString},
+                              {"title", Change<TitleOfWords>},
                               {"tojson", WriteJson},
                               {"trim", Trim},
                               {"unique", UniqueItems},

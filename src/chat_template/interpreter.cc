@@ -17,6 +17,13 @@ const Value* Scope::Find(std::string_view name) const {
   return nullptr;
 }
 
+bool Scope::Defines(const MacroNode& macro) const {
+  return std::ranges::any_of(variables_, [&](const auto& variable) {
+    const auto* const found = std::get_if<const MacroNode*>(&variable.second.storage());
+    return found != nullptr && *found == &macro && variable.first == macro.name;
+  });
+}
+
 void Scope::Set(std::string_view name, Value value) {
   for (auto& [key, old] : variables_)
     if (key == name) {
@@ -61,7 +68,7 @@ Interpreter::Flow Interpreter::Execute(const Statement& statement, std::string& 
       break;
     case StatementKind::kOutput: {
       const Value value = Evaluate(*statement.expr);
-      if (value.name_space() != nullptr || value.is_macro())
+      if (value.name_space() != nullptr || value.is_macro() || value.is_generator())
         runtime_.Fail(fmt::format("a {} cannot be printed", value.TypeName()));
       if (!runtime_.failed()) Write(value.ToText(), out);
       break;
@@ -175,11 +182,22 @@ void Interpreter::Assign(const std::vector<std::string>& targets, const Value& v
   for (size_t i = 0; i < parts.size(); ++i) scope_->Set(targets[i], parts[i]);
 }
 
+// The scope of its definition, among those around the call; null where that is over.
+Scope* Interpreter::HomeOf(const MacroNode& macro) {
+  for (Scope* scope = scope_; scope != nullptr; scope = scope->parent())
+    if (scope->Defines(macro)) return scope;
+  return nullptr;
+}
+
 Value Interpreter::CallMacro(const MacroNode& macro, const CallArguments& arguments) {
+  Scope* const home = macro.is_nested ? HomeOf(macro) : &root_;
+  if (home == nullptr)
+    return runtime_.Fail(
+        fmt::format("the macro '{}' is called where it is not defined", macro.name));
   std::vector<std::string_view> names(macro.parameters.begin(), macro.parameters.end());
   const auto values = Bind(runtime_, macro.name, arguments, names);
   const size_t first_default = names.size() - macro.defaults.size();
-  Scope inner(&root_);
+  Scope inner(home);
   Scope* const outer = std::exchange(scope_, &inner);
   const Loop* const outer_loop = std::exchange(loop_, nullptr);
   for (size_t i = 0; i < names.size() && !runtime_.failed(); ++i) {

@@ -18,7 +18,9 @@ class Scope {
   explicit Scope(Scope* parent) : parent_(parent) {}
 
   const Value* Find(std::string_view name) const;  // here and above
+  bool Defines(const MacroNode& macro) const;      // here
   void Set(std::string_view name, Value value);    // here
+  Scope* parent() const { return parent_; }
 
  private:
   Scope* const parent_;
@@ -48,6 +50,7 @@ class Interpreter {
   void Set(const Statement& statement);
   void Assign(const std::vector<std::string>& targets, const Value& value);
   Value CallMacro(const MacroNode& macro, const CallArguments& arguments);
+  Scope* HomeOf(const MacroNode& macro);
   void Write(std::string_view text, std::string& out);
 
   // evaluate.cc: expressions

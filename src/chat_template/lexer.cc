@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "chat_template/text.h"
 
@@ -89,6 +90,7 @@ class Lexer {
     Push(Kind::kData, std::string(TextBefore(open, tag, sign)));
     Skip(open + (sign == '\0' ? 2 : 3));
     if (tag == '#') return Comment();
+    if (tag == '%' && Raw()) return;
     Push(tag == '{' ? Kind::kVariableBegin : Kind::kBlockBegin, "");
     const std::string_view close = tag == '{' ? "}}" : "%}";
     int depth = 0;
@@ -98,6 +100,39 @@ class Lexer {
       ExpressionToken(depth);
       if (!error_.empty()) return;
     }
+  }
+
+  // The size of a tag of this name behind its `{%`, and its sign; 0: it is another one's.
+  static std::pair<size_t, char> NamedTag(std::string_view behind, std::string_view name) {
+    const std::string_view inner = StripLeft(behind);
+    if (!inner.starts_with(name)) return {0, '\0'};
+    const std::string_view after = StripLeft(inner.substr(name.size()));
+    const char sign = !after.empty() && (after[0] == '-' || after[0] == '+') ? after[0] : '\0';
+    const size_t size = sign == '\0' ? 2 : 3;
+    if (!after.substr(size - 2).starts_with("%}")) return {0, '\0'};
+    return {behind.size() - after.size() + size, sign};
+  }
+
+  // {% raw %} is passed, and all up to {% endraw %} is text.
+  bool Raw() {
+    const auto [opening, opening_sign] = NamedTag(rest_, "raw");
+    if (opening == 0 || opening_sign == '+') return false;
+    AfterTag(opening, opening_sign == '-', /*trim_newline=*/false);
+    for (size_t at = rest_.find("{%"); at != std::string_view::npos;
+         at = rest_.find("{%", at + 1)) {
+      const size_t behind = at + 2;
+      const char before = behind < rest_.size() ? rest_[behind] : '\0';
+      const bool has_sign = before == '-' || before == '+';
+      const size_t name = behind + (has_sign ? 1 : 0);
+      const auto [size, sign] = NamedTag(rest_.substr(std::min(name, rest_.size())), "endraw");
+      if (size == 0) continue;
+      Push(Kind::kData, std::string(TextBefore(at, '%', has_sign ? before : '\0')));
+      Skip(name);
+      AfterTag(size, sign == '-', sign == '\0');
+      return true;
+    }
+    Fail("'{% endraw %}' is missing");
+    return true;
   }
 
   void Comment() {

@@ -20,26 +20,31 @@ const std::string* TextArgument(Runtime& runtime, std::string_view method, const
   return value->string();
 }
 
-Value Stripped(Runtime& runtime, const std::string& text, std::string_view method,
+Value Stripped(Runtime& runtime, const Value& object, std::string_view method,
                const CallArguments& arguments) {
   const auto values = Bind(runtime, method, arguments, {"chars"});
   const std::string* chars = TextArgument(runtime, method, values[0]);
-  std::string_view result = text;
+  std::string_view result = *object.string();
   if (method != "rstrip") result = chars == nullptr ? StripLeft(result) : StripLeft(result, *chars);
   if (method != "lstrip")
     result = chars == nullptr ? StripRight(result) : StripRight(result, *chars);
-  return runtime.NewText(std::string(result));
+  return runtime.NewTextLike(object, std::string(result));
 }
 
-Value SplitText(Runtime& runtime, const std::string& text, const CallArguments& arguments) {
-  const auto values = Bind(runtime, "split", arguments, {"sep", "maxsplit"});
-  const std::string* separator = TextArgument(runtime, "split", values[0]);
+// split, and rsplit, which cuts from the end.
+Value SplitText(Runtime& runtime, const std::string& text, std::string_view method,
+                const CallArguments& arguments) {
+  const auto values = Bind(runtime, method, arguments, {"sep", "maxsplit"});
+  const std::string* separator = TextArgument(runtime, method, values[0]);
   const int64_t max_splits = values[1] == nullptr ? -1 : values[1]->integer().value_or(-1);
-  if (separator != nullptr && separator->empty()) return runtime.Fail("split: empty separator");
-  if (!runtime.Charge(2 * text.size())) return {};
+  if (separator != nullptr && separator->empty())
+    return runtime.Fail(fmt::format("{}: empty separator", method));
+  const bool is_from_end = method == "rsplit";
+  if (!runtime.Charge((is_from_end ? 8 : 2) * text.size())) return {};
   std::vector<Value> parts;
-  for (std::string& part :
-       separator == nullptr ? Split(text, max_splits) : Split(text, *separator, max_splits))
+  for (std::string& part : is_from_end            ? SplitFromEnd(text, separator, max_splits)
+                           : separator == nullptr ? Split(text, max_splits)
+                                                  : Split(text, *separator, max_splits))
     parts.emplace_back(std::move(part));
   if (!runtime.ChargeItems(parts.size())) return {};
   return runtime.NewList(std::move(parts));
@@ -84,12 +89,15 @@ Value Replaced(Runtime& runtime, const std::string& text, const CallArguments& a
   return runtime.NewText(Replace(text, *from, *to, count));
 }
 
-Value FindText(Runtime& runtime, const std::string& text, const CallArguments& arguments) {
-  const auto values = Bind(runtime, "find", arguments, {"sub"}, 1);
-  const std::string* part = runtime.failed() ? nullptr : TextArgument(runtime, "find", values[0]);
-  if (part == nullptr) return runtime.Fail("find: needs a text");
+// find and index, which differ where there is none.
+Value FindText(Runtime& runtime, const std::string& text, std::string_view method,
+               const CallArguments& arguments) {
+  const auto values = Bind(runtime, method, arguments, {"sub"}, 1);
+  const std::string* part = runtime.failed() ? nullptr : TextArgument(runtime, method, values[0]);
+  if (part == nullptr) return runtime.Fail(fmt::format("{}: needs a text", method));
   const size_t at = text.find(*part);
-  if (at == std::string::npos) return Value(int64_t{-1});
+  if (at == std::string::npos)
+    return method == "find" ? Value(int64_t{-1}) : runtime.Fail("index: the text is not there");
   return Value(static_cast<int64_t>(NumCharacters(std::string_view(text).substr(0, at))));
 }
 
@@ -153,20 +161,20 @@ Value Formatted(Runtime& runtime, std::string_view text, const CallArguments& ar
 }
 
 constexpr std::string_view kTextMethods =
-    "capitalize, endswith, find, format, join, lower, lstrip, removeprefix, removesuffix, replace, "
-    "rstrip, "
-    "split, splitlines, startswith, strip, title and upper";
+    "capitalize, endswith, find, format, index, join, lower, lstrip, removeprefix, removesuffix, "
+    "replace, rsplit, rstrip, split, splitlines, startswith, strip, title and upper";
 
-Value TextMethod(Runtime& runtime, const std::string& text, std::string_view name,
+Value TextMethod(Runtime& runtime, const Value& object, std::string_view name,
                  const CallArguments& arguments) {
+  const std::string& text = *object.string();
   if (!runtime.Charge(text.size())) return {};
   if (name == "strip" || name == "lstrip" || name == "rstrip")
-    return Stripped(runtime, text, name, arguments);
-  if (name == "split") return SplitText(runtime, text, arguments);
+    return Stripped(runtime, object, name, arguments);
+  if (name == "split" || name == "rsplit") return SplitText(runtime, text, name, arguments);
   if (name == "splitlines") return LinesOf(runtime, text, arguments);
   if (name == "startswith" || name == "endswith") return HasEnd(runtime, text, name, arguments);
   if (name == "replace") return Replaced(runtime, text, arguments);
-  if (name == "find") return FindText(runtime, text, arguments);
+  if (name == "find" || name == "index") return FindText(runtime, text, name, arguments);
   if (name == "format") return Formatted(runtime, text, arguments);
   if (name == "removeprefix" || name == "removesuffix")
     return WithoutAffix(runtime, text, name, arguments);
@@ -184,7 +192,7 @@ Value TextMethod(Runtime& runtime, const std::string& text, std::string_view nam
     return runtime.Fail(fmt::format("the method '{}' of a text is not supported; supported are {}",
                                     name, kTextMethods));
   Bind(runtime, name, arguments, {});
-  return runtime.NewText(change(text));
+  return runtime.NewTextLike(object, change(text));
 }
 
 Value DictMethod(Runtime& runtime, const Value& object, std::string_view name,
@@ -229,7 +237,7 @@ Value CallMethod(Runtime& runtime, const Value& object, std::string_view name,
   if (object.is_undefined())
     return runtime.Fail(fmt::format("'{}' is undefined, so it has no '{}'",
                                     std::get<Undefined>(object.storage()).name, name));
-  if (const std::string* text = object.string()) return TextMethod(runtime, *text, name, arguments);
+  if (object.string() != nullptr) return TextMethod(runtime, object, name, arguments);
   if (object.dict() != nullptr) return DictMethod(runtime, object, name, arguments);
   return runtime.Fail(fmt::format(
       "the method '{}' of a value of type {} is not supported; texts and dicts have methods", name,

@@ -154,7 +154,7 @@ Value UniqueItems(Runtime& runtime, const Value& value, const CallArguments& arg
     seen.push_back(&key);
     found.push_back(items[i]);
   }
-  return runtime.NewList(std::move(found));
+  return runtime.NewGenerator(std::move(found));
 }
 
 Value LeastItem(Runtime& runtime, const Value& value, const CallArguments& arguments) {

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/status_macros.h"
 #include "chat_template/expression_parser.h"
+#include "chat_template/known_names.h"
 
 namespace inflight::chat_template {
 namespace {
@@ -16,7 +18,7 @@ using Kind = Token::Kind;
 // Statements of Jinja and its usual extensions that chat templates have no use for.
 constexpr std::string_view kUnsupported[] = {"block",  "extends", "include",    "import",
                                              "from",   "with",    "autoescape", "call",
-                                             "filter", "raw",     "do",         "trans"};
+                                             "filter", "do",      "trans"};
 
 class TemplateParser : public ExpressionParser {
  public:
@@ -27,6 +29,7 @@ class TemplateParser : public ExpressionParser {
     if (!failed() && !Is(Kind::kEnd))
       Fail(fmt::format("'{{% {} %}}' closes nothing", current().text));
     RETURN_IF_ERROR(status());
+    RETURN_IF_ERROR(CheckNames(body));
     return body;
   }
 
@@ -60,6 +63,14 @@ class TemplateParser : public ExpressionParser {
       }
     }
     if (!failed() && !ends.empty()) Fail(fmt::format("'{{% {} %}}' is missing", ends.back()));
+    return body;
+  }
+
+  // The same, with variables of its own.
+  Body Scoped(const Names& ends) {
+    ++num_scopes_;
+    Body body = Statements(ends);
+    --num_scopes_;
     return body;
   }
 
@@ -125,11 +136,11 @@ class TemplateParser : public ExpressionParser {
     if (IsName("recursive")) Refuse("a recursive loop", "nest loops");
     ExpectBlockEnd();
     ++num_loops_;
-    statement.body = Statements({"else", "endfor"});
+    statement.body = Scoped({"else", "endfor"});
     --num_loops_;
     if (!failed() && SkipName("else")) {
       ExpectBlockEnd();
-      statement.otherwise = Statements({"endfor"});
+      statement.otherwise = Scoped({"endfor"});
     }
     Advance();
     ExpectBlockEnd();
@@ -138,7 +149,7 @@ class TemplateParser : public ExpressionParser {
 
   std::string Target() {
     std::string name = ExpectName("a variable's name");
-    if (name == "loop" || name == "namespace") Fail(fmt::format("'{}' cannot be assigned", name));
+    if (name == "loop") Fail("'loop' cannot be assigned");
     return name;
   }
 
@@ -156,7 +167,7 @@ class TemplateParser : public ExpressionParser {
     if (statement.targets.size() > 1 || !statement.member.empty()) Fail("expected '='");
     ExpectBlockEnd();
     statement.kind = StatementKind::kSetBlock;
-    statement.body = Statements({"endset"});
+    statement.body = Scoped({"endset"});
     Advance();
     ExpectBlockEnd();
     return statement;
@@ -164,12 +175,10 @@ class TemplateParser : public ExpressionParser {
 
   Statement Macro() {
     Statement statement = Make(StatementKind::kMacro);
-    // Its body is walked while its own template is, and its variables are the template's.
-    if (num_loops_ > 0 || in_macro_)
-      Refuse("a macro inside of a loop or of a macro", "define it outside");
-    in_macro_ = true;
+    const int num_loops = std::exchange(num_loops_, 0);  // are around it, none in it
     statement.macro = std::make_unique<MacroNode>();
     MacroNode& macro = *statement.macro;
+    macro.is_nested = num_scopes_ > 0;
     macro.name = Target();
     Expect("(");
     while (!failed() && !IsOperator(")")) {
@@ -182,11 +191,11 @@ class TemplateParser : public ExpressionParser {
     }
     Expect(")");
     ExpectBlockEnd();
-    macro.body = Statements({"endmacro"});
+    macro.body = Scoped({"endmacro"});
     Advance();
     if (Is(Kind::kName)) Advance();  // {% endmacro name %}
     ExpectBlockEnd();
-    in_macro_ = false;
+    num_loops_ = num_loops;
     return statement;
   }
 
@@ -194,14 +203,14 @@ class TemplateParser : public ExpressionParser {
   Statement Generation() {
     Statement statement = Make(StatementKind::kScope);
     ExpectBlockEnd();
-    statement.body = Statements({"endgeneration"});
+    statement.body = Scoped({"endgeneration"});
     Advance();
     ExpectBlockEnd();
     return statement;
   }
 
   int num_loops_ = 0;
-  bool in_macro_ = false;
+  int num_scopes_ = 0;
 };
 
 }  // namespace

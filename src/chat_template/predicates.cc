@@ -61,8 +61,8 @@ constexpr Test kTests[] = {
      }},
     {"sequence", false,
      [](Runtime&, const Value& v, const Value*) {
-       return v.is_undefined() || v.string() != nullptr || v.list() != nullptr ||
-              v.dict() != nullptr;
+       return v.is_undefined() || v.string() != nullptr || v.dict() != nullptr ||
+              (v.list() != nullptr && !v.is_generator());
      }},
     {"true", false,
      [](Runtime&, const Value& v, const Value*) { return v.boolean() != nullptr && *v.boolean(); }},

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "chat_template/text.h"
 
@@ -26,6 +27,15 @@ Value Runtime::Take(Result<Value> value) {
 
 Value Runtime::NewList(std::vector<Value> items, bool is_tuple) {
   return Take(Value::MakeList(std::move(items), is_tuple));
+}
+
+Value Runtime::NewGenerator(std::vector<Value> items) {
+  return Take(Value::MakeGenerator(std::move(items)));
+}
+
+Value Runtime::NewTextLike(const Value& text, std::string changed) {
+  if (!text.is_safe()) return NewText(std::move(changed));
+  return Charge(changed.size()) ? Value::MakeSafe(std::move(changed)) : Value();
 }
 
 Value Runtime::NewText(std::string text) {
@@ -70,7 +80,9 @@ std::vector<const Value*> Bind(Runtime& runtime, std::string_view callee,
 std::vector<Value> Iterate(Runtime& runtime, const Value& value) {
   if (const List* list = value.list()) {
     if (!runtime.ChargeItems(list->items.size())) return {};
-    return list->items;
+    if (!list->is_generator) return list->items;
+    const size_t first = std::exchange(list->num_taken, list->items.size());
+    return {list->items.begin() + static_cast<std::ptrdiff_t>(first), list->items.end()};
   }
   std::vector<Value> items;
   if (const Dict* dict = value.dict()) {
@@ -106,7 +118,8 @@ Value AttributeOf(Runtime& runtime, Value value, std::string_view path) {
     size_t index = 0;
     const char* const end = name.data() + name.size();
     const auto read = std::from_chars(name.data(), end, index);
-    if (value.list() != nullptr && read.ec == std::errc() && read.ptr == end) {
+    if (value.list() != nullptr && !value.is_generator() && read.ec == std::errc() &&
+        read.ptr == end) {
       const std::vector<Value>& items = value.list()->items;
       // The list goes with the value that had it.
       Value item = index < items.size() ? items[index] : Value(Undefined{"item " + name});
@@ -126,6 +139,13 @@ bool Contains(Runtime& runtime, const Value& haystack, const Value& needle) {
       return false;
     }
     return runtime.Charge(text->size() / 8) && text->find(*needle.string()) != std::string::npos;
+  }
+  if (const List* list = haystack.list(); list != nullptr && list->is_generator) {
+    // Up to the first that is equal.
+    bool found = false;
+    while (!found && list->num_taken < list->items.size() && runtime.ChargeItems(1))
+      found = Equal(list->items[list->num_taken++], needle);
+    return found;
   }
   if (const List* list = haystack.list()) {
     return runtime.ChargeItems(list->items.size()) &&

@@ -40,7 +40,9 @@ class Runtime {
   // The value, or its error at this line.
   Value Take(Result<Value> value);
   Value NewList(std::vector<Value> items, bool is_tuple = false);
+  Value NewGenerator(std::vector<Value> items);
   Value NewText(std::string text);
+  Value NewTextLike(const Value& text, std::string changed);  // `safe` where the text is
 
   // False, and failed, where `units` more are beyond the bound. Called before they are spent.
   bool Charge(size_t units);
@@ -74,7 +76,7 @@ std::vector<const Value*> Bind(Runtime& runtime, std::string_view callee,
                                size_t num_required = 0);
 
 // What `for` goes through: the items of a list, characters of a text, keys of a dict; nothing of
-// an undefined value. Fails on other kinds.
+// an undefined value. Fails on other kinds. A generator has no items then.
 std::vector<Value> Iterate(Runtime& runtime, const Value& value);
 
 // value.name and value[key] for a text key: undefined where there is none.

@@ -74,9 +74,11 @@ struct Branch {
   Body body;
 };
 
-// Called by name; sees the template's own variables besides its parameters.
+// Called by name; sees the variables of where it is defined besides its parameters: those of the
+// template, or of a pass of a loop or a call, which it does not outlive.
 struct MacroNode {
   std::string name;
+  bool is_nested = false;  // in a loop, a macro or another scope of its own
   std::vector<std::string> parameters;
   std::vector<ExprPtr> defaults;  // of the last parameters
   Body body;

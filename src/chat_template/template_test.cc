@@ -44,6 +44,11 @@ TEST(TemplateTest, RefusesByNameAndLineWhatIsNotSupported) {
   EXPECT_THAT(ParseError("{{ x is escaped }}"),
               StartsWith("line 1: the test 'escaped' is not supported; supported are "));
   EXPECT_THAT(ParseError("{{ x is escaped }}"), HasSubstr(", divisibleby, in, "));
+  EXPECT_THAT(Rendered("{% if x %}\n{{ 1 | xmlattr }}{% endif %}", {{"x", Value(true)}}),
+              StartsWith("error: line 2: the filter 'xmlattr' is not supported; supported are "));
+  EXPECT_EQ(Rendered("{% if x %}{{ 1 | xmlattr }}{% endif %}a"), "a");
+  EXPECT_THAT(ParseError("{% if x %}{% for y in z %}{{ y | xmlattr }}{% endfor %}{% endif %}"),
+              HasSubstr("the filter 'xmlattr' is not supported"));
   EXPECT_EQ(ParseError("{% for x in y recursive %}{% endfor %}"),
             "line 1: a recursive loop is not supported; nest loops");
   EXPECT_EQ(Template::Parse("{{ 2 ** 3 }}").status().code(), StatusCode::kUnimplemented);
@@ -74,6 +79,23 @@ TEST(TemplateTest, TellsWhatIsWrongWithAValue) {
   EXPECT_EQ(Rendered("{{ 9223372036854775807 + 1 }}"), "error: line 1: '+' exceeds 64 bits");
   EXPECT_EQ(Rendered("{% for x in 5 %}{% endfor %}"),
             "error: line 1: a value of type int is not iterable");
+}
+
+// A macro sees the variables around it, and does not outlive them.
+TEST(TemplateTest, AMacroOfALoopEndsWithItsPass) {
+  EXPECT_EQ(Rendered("{% macro call(m) %}{{ m() }}{% endmacro %}"
+                     "{% for i in [1] %}{% macro f() %}{{ i }}{% endmacro %}{{ f() }}{{ call(f) }}"
+                     "{% endfor %}"),
+            "error: line 1: the macro 'f' is called where it is not defined");
+  EXPECT_EQ(Rendered("{% set n = namespace(f=0) %}{% for i in [1] %}{% macro f() %}{{ i }}"
+                     "{% endmacro %}{% set n.f = f %}{% endfor %}{{ [n.f][0]() }}"),
+            "error: line 1: the macro 'f' is called where it is not defined");
+}
+
+TEST(TemplateTest, AGeneratorHasNoText) {
+  EXPECT_EQ(Rendered("{{ [1] | select }}"), "error: line 1: a generator cannot be printed");
+  EXPECT_EQ(Rendered("{{ [1] | select | tojson }}"),
+            "error: line 1: tojson: a value of type generator has no JSON form");
 }
 
 TEST(TemplateTest, RaisedExceptionIsTheTemplatesOwnWords) {

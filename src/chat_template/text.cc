@@ -159,6 +159,36 @@ std::vector<std::string> Split(std::string_view text, std::string_view separator
   return parts;
 }
 
+std::vector<std::string> SplitFromEnd(std::string_view text, const std::string* separator,
+                                      int64_t max_splits) {
+  std::vector<std::string> parts;
+  const auto may_cut = [&] {
+    return max_splits < 0 || static_cast<int64_t>(parts.size()) < max_splits;
+  };
+  if (separator != nullptr) {
+    for (size_t at = text.rfind(*separator); at != std::string_view::npos && may_cut();
+         at = text.rfind(*separator)) {
+      parts.emplace_back(text.substr(at + separator->size()));
+      text = text.substr(0, at);
+    }
+    parts.emplace_back(text);
+  } else {
+    const std::vector<size_t> offsets = CharacterOffsets(text);
+    size_t end = offsets.size() - 1;  // in characters
+    const auto is_space = [&](size_t i) { return IsSpace(At(text, offsets[i]).code_point); };
+    while (true) {
+      while (end > 0 && is_space(end - 1)) --end;
+      if (end == 0) break;
+      size_t begin = may_cut() ? end : 0;
+      while (begin > 0 && !is_space(begin - 1)) --begin;
+      parts.emplace_back(text.substr(offsets[begin], offsets[end] - offsets[begin]));
+      end = begin;
+    }
+  }
+  std::ranges::reverse(parts);
+  return parts;
+}
+
 std::vector<std::string> SplitLines(std::string_view text, bool keep_ends) {
   const auto is_break = [](int32_t c) {
     return (c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
@@ -219,6 +249,47 @@ std::string Title(std::string_view text) {
     in_word = IsCased(c);
     return changed;
   });
+}
+
+std::string TitleOfWords(std::string_view text) {
+  constexpr std::string_view kEnds = "-({[<";
+  std::string out;
+  bool is_first = true;
+  for (size_t at = 0; at < text.size();) {
+    const Character c = At(text, at);
+    const std::string_view letter = text.substr(at, c.num_bytes);
+    const bool is_end = IsSpace(c.code_point) || kEnds.find(letter) != std::string_view::npos;
+    out += is_first ? Upper(letter) : Lower(letter);
+    is_first = is_end;
+    at += c.num_bytes;
+  }
+  return out;
+}
+
+std::string EscapedForHtml(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
 }
 
 std::string QuotedText(std::string_view text) {

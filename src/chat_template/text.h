@@ -28,6 +28,10 @@ std::vector<std::string> Split(std::string_view text, int64_t max_splits);
 std::vector<std::string> Split(std::string_view text, std::string_view separator,
                                int64_t max_splits);
 
+// The same from the end, where the last cuts are made; `separator` null: runs of white space.
+std::vector<std::string> SplitFromEnd(std::string_view text, const std::string* separator,
+                                      int64_t max_splits);
+
 // At each line break that str.splitlines knows.
 std::vector<std::string> SplitLines(std::string_view text, bool keep_ends);
 
@@ -38,7 +42,10 @@ std::string Replace(std::string_view text, std::string_view from, std::string_vi
 std::string Upper(std::string_view text);
 std::string Lower(std::string_view text);
 std::string Capitalize(std::string_view text);
-std::string Title(std::string_view text);  // each word, where words are runs of letters
+std::string Title(std::string_view text);         // each word, where words are runs of letters
+std::string TitleOfWords(std::string_view text);  // words end at white space, - ( { [ and <
+
+std::string EscapedForHtml(std::string_view text);  // & < > ' "
 
 std::string QuotedText(std::string_view text);  // Python's repr
 void AppendJsonText(std::string_view text, bool ensure_ascii, std::string& out);

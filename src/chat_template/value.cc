@@ -79,6 +79,20 @@ Result<Value> Value::MakeList(std::vector<Value> items, bool is_tuple) {
   return value;
 }
 
+Result<Value> Value::MakeGenerator(std::vector<Value> items) {
+  ASSIGN_OR_RETURN(Value value, MakeList(std::move(items)));
+  auto list = std::make_shared<List>(*value.list());
+  list->is_generator = true;
+  value.storage_ = std::shared_ptr<const List>(std::move(list));
+  return value;
+}
+
+Value Value::MakeSafe(std::string text) {
+  Value value(std::move(text));
+  value.is_safe_ = true;
+  return value;
+}
+
 Result<Value> Value::MakeDict(DictItems items) {
   auto dict = std::make_shared<Dict>();
   for (const auto& [key, item] : items) {
@@ -106,7 +120,7 @@ bool Value::Truthy() const {
   if (is_undefined() || is_none()) return false;
   if (const auto value = number()) return *value != 0;
   if (const std::string* text = string()) return !text->empty();
-  if (const List* items = list()) return !items->items.empty();
+  if (const List* items = list()) return items->is_generator || !items->items.empty();
   if (const Dict* items = dict()) return !items->items.empty();
   return true;
 }
@@ -120,7 +134,7 @@ const char* Value::TypeName() const {
     const char* operator()(double) const { return "float"; }
     const char* operator()(const std::shared_ptr<const std::string>&) const { return "str"; }
     const char* operator()(const std::shared_ptr<const List>& list) const {
-      return list->is_tuple ? "tuple" : "list";
+      return list->is_generator ? "generator" : (list->is_tuple ? "tuple" : "list");
     }
     const char* operator()(const std::shared_ptr<const Dict>&) const { return "dict"; }
     const char* operator()(const std::shared_ptr<Namespace>&) const { return "namespace"; }
@@ -140,8 +154,9 @@ std::string Value::Repr() const {
   if (const bool* flag = boolean()) return *flag ? "True" : "False";
   if (const auto whole = integer()) return fmt::format("{}", *whole);
   if (const auto value = number()) return FloatText(*value);
-  if (const std::string* text = string()) return QuotedText(*text);
-  if (const List* items = list()) {
+  if (const std::string* text = string())
+    return is_safe_ ? "Markup(" + QuotedText(*text) + ")" : QuotedText(*text);
+  if (const List* items = list(); items != nullptr && !items->is_generator) {
     std::string out(1, items->is_tuple ? '(' : '[');
     for (size_t i = 0; i < items->items.size(); ++i)
       out += (i > 0 ? ", " : "") +
@@ -169,6 +184,7 @@ bool Equal(const Value& a, const Value& b) {
   if (const std::string* text = a.string()) return *text == *b.string();
   if (const List* x = a.list()) {
     const List* y = b.list();
+    if (x->is_generator || y->is_generator) return x == y;
     return x->is_tuple == y->is_tuple &&
            std::equal(x->items.begin(), x->items.end(), y->items.begin(), y->items.end(), Equal);
   }
@@ -193,6 +209,7 @@ std::optional<bool> Less(const Value& a, const Value& b) {
   const List* x = a.list();
   const List* y = b.list();
   if (x == nullptr || y == nullptr || x->is_tuple != y->is_tuple) return std::nullopt;
+  if (x->is_generator || y->is_generator) return std::nullopt;
   for (size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i)
     if (!Equal(x->items[i], y->items[i])) return Less(x->items[i], y->items[i]);
   return x->items.size() < y->items.size();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A value of the template language, with Python's meaning of truth, equality, order and text.
 //
-// Values are immutable and shared, but for namespaces, which `set ns.x = ...` writes. Lists and
-// dicts nest at most kMaxNesting deep and never hold a namespace, so that no value holds itself.
-// Threads: a value that holds no namespace may be read from any thread.
+// Values are immutable and shared, but for namespaces, which `set ns.x = ...` writes, and
+// generators, which are used up. Lists and dicts nest at most kMaxNesting deep and never hold a
+// namespace, so that no value holds itself.
+// Threads: a value that holds neither of the two may be read from any thread.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,10 @@ struct List {
   std::vector<Value> items;
   bool is_tuple = false;  // prints as (1, 2)
   int depth = 1;
+  // A generator of Python, as filters make them: it is true, has no length and no items by number,
+  // and is gone through once; `num_taken` of its items are gone.
+  bool is_generator = false;
+  mutable size_t num_taken = 0;
 };
 // Of a dict: a text or an integer.
 class Key {
@@ -90,7 +95,10 @@ class Value {
 
   // kInvalidArgument where nested too deep or holding a namespace.
   static Result<Value> MakeList(std::vector<Value> items, bool is_tuple = false);
+  static Result<Value> MakeGenerator(std::vector<Value> items);
   static Result<Value> MakeDict(DictItems items);
+  // A text that the filter `safe` has marked: what is added to it is escaped as HTML.
+  static Value MakeSafe(std::string text);
 
   // A JSON document. kInvalidArgument says what is wrong with it.
   static Result<Value> FromJson(std::string_view json);
@@ -100,7 +108,9 @@ class Value {
   bool is_macro() const { return std::holds_alternative<const MacroNode*>(storage_); }
   const bool* boolean() const { return std::get_if<bool>(&storage_); }
   const std::string* string() const { return Pointee<const std::string>(); }
+  bool is_safe() const { return is_safe_; }
   const List* list() const { return Pointee<const List>(); }
+  bool is_generator() const { return list() != nullptr && list()->is_generator; }
   const Dict* dict() const { return Pointee<const Dict>(); }
   Namespace* name_space() const { return Pointee<Namespace>(); }
   const Storage& storage() const { return storage_; }
@@ -125,6 +135,7 @@ class Value {
   }
 
   Storage storage_;
+  bool is_safe_ = false;
 };
 
 bool Equal(const Value& a, const Value& b);

@@ -70,7 +70,7 @@ class JsonWriter {
       WriteFloat(*number);
     } else if (const std::string* text = value.string()) {
       AppendJsonText(*text, style_.ensure_ascii, out_);
-    } else if (const List* list = value.list()) {
+    } else if (const List* list = value.list(); list != nullptr && !list->is_generator) {
       return WriteItems('[', ']', list->items, level,
                         [&](const Value& item) { return Write(item, level + 1); });
     } else if (const Dict* dict = value.dict()) {

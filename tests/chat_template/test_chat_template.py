@@ -182,6 +182,46 @@ dict({1: 2}, a=3) ~ {1: 'x'} | list ~ {1: 2, 3: 4} | length ~ namespace({1: 2, '
 {1: 1, 'a': 2} | tojson(sort_keys=true)
 none | map(attribute='a') | list ~ none | selectattr('a') | list ~ none | reject('odd') | list ~ 0 | map('upper') | list ~ [] | selectattr | list
 7 | map('upper') | list
+"he's (a {very <odd}) ÉCOLE-élan [x\ty" | title ~ n | title ~ 'they''re' | title ~ '' | title
+2.5 | round ~ 3.5 | round ~ -2.5 | round ~ 2.675 | round(2) ~ n | round ~ n | round(1) ~ 1e22 | round ~ 0.1 | round(3) ~ t | round
+2.51 | round(1, 'ceil') ~ 2.59 | round(1, 'floor') ~ 7 | round(0, 'floor') ~ -0.4 | round
+'x' | round
+2.5 | round(1, 'up')
+undefined_name | round(1)
+'%s=%s %r %d%% %f %.2f' | format('a', [1, 'b'], 'c', 7, 1.5, 2.678) ~ 'plain' | format ~ '%s' | format(none)
+'%s %s' | format('a')
+'%s' | format('a', 'b')
+'%d' | format('a')
+'a b c'.rsplit() ~ ' a  b c '.rsplit(none, 1) ~ ' a  b '.rsplit(none, 0) ~ 'a,b,,c'.rsplit(',', 2) ~ 'abc'.rsplit('x', 1) ~ ''.rsplit() ~ ''.rsplit(',')
+'é 漢\u3000x y'.rsplit(none, 2) ~ 'a--b--c'.rsplit('--', 1) ~ 'a b'.rsplit(' ') ~ 'a b c'.rsplit(maxsplit=1) ~ 'aaa'.rsplit('aa') ~ 'aaa'.rsplit('aa', 1)
+'abcb'.index('b') ~ 'éab'.index('b')
+'abc'.index('x')
+users | map(attribute='name') | tojson
+users | map(attribute='name') | length
+[[1] | map('string')] | tojson
+users | selectattr('zz') | default('d', true) is string ~ (users | selectattr('zz') is sequence) ~ (users | selectattr('zz') is iterable)
+'yes' if users | selectattr('zz') else 'no'
+'yes' if [] | unique else 'no'
+'yes' if [] | reverse else 'no'
+(words | reverse)[0] is defined ~ (words | map('upper') | first)
+(words | map('upper'))[1:]
+x[1:]
+n[:2]
+d[1:]
+undefined_name[1:]
+(words | map('upper')) + ['x']
+words | map('upper') | last
+words | reverse | length
+words | map('upper') | reverse | length
+d | items | length
+(d | items) == (d | items)
+'B' in words | map('upper') and 'b' not in words | map('upper')
+words | map('upper') | sort | join ~ words | map('upper') | max ~ (words | map('upper') | unique | list)
+('<a>' | safe) + '<b> & "c" \\'d\\'' ~ '<e>' ~ ('x' + '<' | safe + '>')
+'<' + ('<' | safe | trim | upper | string) + '<'
+('<' | safe).strip() + '<' ~ (('<' | safe ~ '>') + '<') ~ ('<' | safe | replace('<', '>')) + '<' ~ [('<' | safe) + '<']
+('a' | safe) + 1
+('a<' | safe) == 'a<' ~ ('a' | safe in 'abc') ~ ('a' | safe is string) ~ ('a<' | safe | tojson)
 """.splitlines()
 
 
@@ -227,6 +267,24 @@ STATEMENTS = {
     "macro_calls_macro": "{% macro g(i) %}{% if i > 0 %}{{ i }}{{ g(i - 1) }}{% endif %}{% endmacro %}{{ g(4) }}",
     "macro_sees_no_loop": "{% macro h() %}{{ i is defined }}{% endmacro %}{% for i in [1] %}{{ h() }}{% endfor %}",
     "macro_takes_no_more": "{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}",
+    "macro_in_a_loop": "{% for i in words %}{% macro f(a) %}{{ a }}{{ i }}{{ n }}{% endmacro %}{{ f(1) }}{% set i = 'x' %}{{ f(2) }}{% endfor %}{{ f is defined }}",
+    "macro_in_a_macro": "{% macro g(a) %}{% macro f(b) %}{% if b > 0 %}{{ a }}{{ b }}{{ f(b - 1) }}{% endif %}{% endmacro %}{{ f(2) }}{% endmacro %}{{ g('x') }}{{ g('y') }}",
+    "macro_in_an_if_of_a_loop": "{% for i in [1, 2] %}{% if i == 2 %}{% macro f() %}{{ i }}{% endmacro %}{{ f() }}{% endif %}{% endfor %}",
+    "macro_in_a_set_block": "{% set b %}{% macro f() %}in{% endmacro %}{{ f() }}{% endset %}{{ b }}{{ f is defined }}",
+    "break_of_a_loop_in_a_macro_in_a_loop": "{% for i in [1, 2] %}{% macro f() %}{% for j in [1, 2] %}{% break %}{% endfor %}x{% endmacro %}{{ f() }}{% endfor %}",
+    "namespace_as_a_name": "{% macro f(namespace='n') %}{{ namespace }}{% endmacro %}{{ f() }}{% set namespace = 3 %}{{ namespace }}",
+    "raw": "a {% raw %}{{ b }} {% c %} {# d #}{% endraw %} e",
+    "raw_lines": "a\n  {% raw %}\n  {{ b }}\n  {% endraw %}\n  c\n{% raw -%}\n  d {%- endraw -%}\n  e {%+ raw %}{%+ endraw +%}\nf",
+    "raw_in_if": "{% if t %}{%- raw %} {% endif %} {% endraw %}{% endif %}{% raw %}{%raw%}{%endraw%}",
+    "raw_without_end": "a {% raw %} b",
+    "unknown_filter_not_reached": "{% if z %}{{ n | frobnicate }}{{ n is frobnicated }}{% endif %}{{ (n | frobnicate) if z else 'ok' }}{{ n if t else (n | frobnicate) }}",
+    "unknown_filter_reached": "{% if t %}{{ n | frobnicate }}{% endif %}",
+    "unknown_test_reached": "{{ 1 if n is frobnicated else 2 }}",
+    "unknown_filter": "{% for i in [] %}{{ i | frobnicate }}{% endfor %}",
+    "unknown_filter_in_a_loop_in_an_if": "{% if z %}{% for i in [] %}{{ i | frobnicate }}{% endfor %}{% endif %}",
+    "unknown_filter_in_a_macro": "{% if z %}{% macro f() %}{{ n | frobnicate }}{% endmacro %}{% endif %}",
+    "generators_are_gone_through_once": "{% set g = words | map('upper') %}{{ g | first }}{% for i in g %}{{ i }}{{ loop.length }}{% endfor %}{% for i in g %}x{% else %}gone{% endfor %}{{ g | list }}",
+    "generators_are_used_up_by_in": "{% set g = [1, 2, 3] | select %}{{ 2 in g }}{{ g | list }}",
     "elif": "{% if z %}a{% elif e %}b{% elif n == 7 %}c{% else %}d{% endif %}",
     "tuple_output": "{{ 1, 'a' }}",
     "generation": "{% set a = 1 %}{% generation %}{{ a }}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}",
