@@ -30,6 +30,7 @@
 #include "executor/beam_move.h"
 #include "executor/drawn_token.h"
 #include "executor/memory_plan.h"
+#include "executor/text_guesses.h"
 #include "model/eagle_head.h"
 #include "model/engine.h"
 #include "ops/backend.h"
@@ -65,7 +66,8 @@ Result<std::unique_ptr<Backend>> CreateCudaBackend(std::shared_ptr<const model::
 // results.
 class CudaRank : public Backend {
  public:
-  // Before WarmUp: the draft model, whole, which drafts on this rank as on all.
+  // Before WarmUp, of the first or only stage: the draft model, whole, which drafts on this rank as
+  // on all of the stage.
   virtual Status LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
                             ops::OpChoice choice, Device& device) = 0;
   // Before WarmUp, of a plan that has a tree: Medusa's heads of its engine, or `eagle`. All ranks
@@ -81,6 +83,11 @@ class CudaRank : public Backend {
   virtual Status JoinStages() { return Status::Ok(); }
   // Of searches in the step that was collected last; valid until the next Collect.
   virtual std::span<const BeamMove> moves() const { return {}; }
+  // Of the last of several stages: what its texts guess of the step that is launched next; valid
+  // until as many steps are launched as there may be in flight. Nulls where no text is guessed.
+  virtual Guesses Guess(const StepPlan& /*plan*/) { return {}; }
+  // Of a stage before it: the same, before that step is launched.
+  virtual Status HearGuesses(const Guesses& /*guesses*/) { return Status::Ok(); }
   // Of the last of several stages, where nothing else tells the others (cuda/stage_mail.h): what
   // the step that was collected last drew on the device; valid until the next Collect.
   virtual std::span<const DrawnToken> drawn() const { return {}; }

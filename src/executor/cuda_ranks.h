@@ -20,7 +20,8 @@ namespace inflight::executor {
 // The ranks of `engines`, [tp_size * pp_size] as of model::RankPart, each on its place of
 // `devices`: GPUs.
 // Each takes as many KV blocks as the rank with the least room. `drafts`, where a draft model or a
-// head of EAGLE proposes tokens: the whole of it on each GPU, since each rank drafts; else empty.
+// head of EAGLE proposes tokens: the whole of it on each GPU of the first stage, since each rank
+// there drafts; else empty. Those of other stages are not looked at.
 // kUnimplemented names what ranks on GPUs do not do; errors else as of CreateLocalBackend.
 using RankEngines = std::vector<std::shared_ptr<const model::Engine>>;
 Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
@@ -30,8 +31,6 @@ Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
                                      const std::vector<DraftWeights>& drafts = {});
 
 // What CreateCudaRanks refuses of what a model is to run with, before its weights are read.
-// `has_draft_model`: one proposes tokens.
-Status CheckCudaRanks(const model::RankPart& part, const ExecutorOptions& options,
-                      bool has_draft_model);
+Status CheckCudaRanks(const model::RankPart& part, const ExecutorOptions& options);
 
 }  // namespace inflight::executor

@@ -325,7 +325,8 @@ void PlanBlocks(const ExecutorOptions& options, int64_t max_tokens, uint64_t lef
 void PlanSlots(const model::ModelConfig& config, MemoryPlan* plan) {
   if (plan->device == DeviceKind::kCuda) {
     plan->step_input_bytes = CudaStepBytes(*plan);
-    if (config.part.is_last_stage())  // the others draw nothing
+    const bool drafts = config.part.is_first_stage() && plan->drafts == DraftSource::kModel;
+    if (config.part.is_last_stage() || drafts)  // others draw nothing
       plan->sampler_bytes = decoding::DeviceSampler::Bytes(plan->max_slots, config.vocab_size);
   } else {
     plan->step_input_bytes = StepInputs::Bytes(*plan, plan->max_slots);

@@ -212,6 +212,26 @@ Status WriteRead(ByteReader& bytes, CudaRank& rank) {
   return rank.adapters()->Write(copy);
 }
 
+void WriteGuesses(const Guesses& guesses, ByteWriter& bytes) {
+  bytes.Count(static_cast<uint64_t>(guesses.num_rows));
+  bytes.Raw(guesses.rows, static_cast<size_t>(guesses.num_rows) * sizeof(Guess));
+  bytes.Count(static_cast<uint64_t>(guesses.num_ids));
+  bytes.Raw(guesses.ids, static_cast<size_t>(guesses.num_ids) * sizeof(int32_t));
+}
+
+Status LaunchRead(const StepPlan& plan, ByteReader& bytes, CudaRank& rank) {
+  std::vector<Guess> rows(bytes.NumThings(sizeof(Guess)));
+  bytes.Raw(rows.data(), rows.size() * sizeof(Guess));
+  std::vector<int32_t> ids(bytes.NumThings(sizeof(int32_t)));
+  bytes.Raw(ids.data(), ids.size() * sizeof(int32_t));
+  if (!bytes.ok()) return DataLoss("a plan between ranks is cut short");
+  const Guesses guesses = {.rows = rows.empty() ? nullptr : rows.data(),
+                           .ids = ids.data(),
+                           .num_rows = static_cast<int32_t>(rows.size()),
+                           .num_ids = static_cast<int32_t>(ids.size())};
+  return Do({.kind = CallKind::kLaunch, .plan = &plan, .guesses = guesses}, rank);
+}
+
 void WriteDrawn(std::span<const DrawnToken> drawn, ByteWriter& bytes) {
   bytes.Count(drawn.size());
   bytes.Raw(drawn.data(), drawn.size_bytes());
@@ -266,6 +286,7 @@ Status Do(const RankCall& call, CudaRank& rank) {
       rank.ReleaseSlot(call.slot);
       return Status::Ok();
     case CallKind::kLaunch:
+      RETURN_IF_ERROR(rank.HearGuesses(call.guesses));
       return rank.Launch(*call.plan).status();
     case CallKind::kLateInputs:
       return rank.ProvideLateInputs(call.ticket, *call.inputs);
@@ -298,6 +319,7 @@ std::string_view RankCallWriter::Write(const RankCall& call) {
       break;
     case CallKind::kLaunch:
       WritePlan(*call.plan, bytes);
+      WriteGuesses(call.guesses, bytes);
       break;
     case CallKind::kLateInputs:
       WriteInputs(*call.inputs, bytes);
@@ -355,9 +377,7 @@ Status CalledRank::Do(std::string_view message, CallKind* kind) {
     }
     case CallKind::kLaunch:
       ReadPlan(bytes, &plan_);
-      if (!bytes.ok()) return DataLoss("a plan between ranks is cut short");
-      call.plan = &plan_;
-      return executor::Do(call, *rank_);
+      return LaunchRead(plan_, bytes, *rank_);
     case CallKind::kLateInputs:
       return ProvideRead(call.ticket, bytes, *rank_);
     case CallKind::kCollect:

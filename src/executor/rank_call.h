@@ -12,6 +12,7 @@
 #include "executor/adapter_cache.h"
 #include "executor/cuda_backend.h"
 #include "executor/drawn_token.h"
+#include "executor/text_guesses.h"
 
 namespace inflight::executor {
 
@@ -37,6 +38,7 @@ struct RankCall {
   Ticket ticket = 0;                     // of kLateInputs and kCollect
   SlotId slot = 0;                       // of kReleaseSlot
   const BeamMove* move = nullptr;        // of kFollowBeams
+  Guesses guesses = {};                  // of kLaunch, where texts guess drafts
   // Of kCollect, where nothing else brings it to the stages before the last: what the step drew.
   std::span<const DrawnToken> drawn = {};
 };

@@ -37,6 +37,8 @@ struct Heard {
   StepPlan plan;
   std::vector<LateInputs::Mask> masks;
   std::vector<std::vector<uint32_t>> bits;
+  std::vector<Guess> guesses;
+  std::vector<int32_t> guessed_ids;
   std::vector<DrawnToken> drawn;
   std::vector<SlotId> moved;
   std::vector<int32_t> parents;
@@ -60,6 +62,11 @@ class FakeRank : public CudaRank {
   Status Hear(std::span<const DrawnToken> drawn) override {
     heard_.drawn.assign(drawn.begin(), drawn.end());
     return drawn.empty() ? Status::Ok() : Note("hear " + std::to_string(drawn.size()));
+  }
+  Status HearGuesses(const Guesses& guesses) override {
+    heard_.guesses.assign(guesses.rows, guesses.rows + guesses.num_rows);
+    heard_.guessed_ids.assign(guesses.ids, guesses.ids + guesses.num_ids);
+    return guesses.rows == nullptr ? Status::Ok() : Note("guesses");
   }
   Status Follow(const BeamMove& move) override {
     heard_.moved.assign(move.slots.begin(), move.slots.end());
@@ -252,6 +259,30 @@ TEST_F(RankCallTest, StagesHearWhatWasDrawnAndHowBeamsWentOn) {
   EXPECT_THAT(heard_.moved_by, ElementsAreArray(tokens));
   EXPECT_TRUE(IsAnswered(Kind::kJoinStages));
   EXPECT_FALSE(IsAnswered(Kind::kFollowBeams));
+}
+
+TEST_F(RankCallTest, StagesHearWhatTextsGuessBeforeTheStep) {
+  StepPlan plan;
+  plan.step_id = 7;
+  const std::vector<Guess> rows = {{.num_known = 12, .first_id = 0, .num_ids = 2},
+                                   {.num_known = 30, .first_id = 2, .num_ids = 0},
+                                   {.num_known = 5, .first_id = 2, .num_ids = 1}};
+  const std::vector<int32_t> ids = {70, 71, 99};
+  ASSERT_TRUE(Tell({.kind = Kind::kLaunch,
+                    .plan = &plan,
+                    .guesses = {.rows = rows.data(),
+                                .ids = ids.data(),
+                                .num_rows = static_cast<int32_t>(rows.size()),
+                                .num_ids = static_cast<int32_t>(ids.size())}})
+                  .ok());
+  EXPECT_THAT(heard_.calls, ElementsAre("guesses", "launch 7"));
+  ASSERT_EQ(heard_.guesses.size(), 3U);
+  EXPECT_EQ(heard_.guesses[0].num_known, 12);
+  EXPECT_EQ(heard_.guesses[2].first_id, 2);
+  EXPECT_EQ(heard_.guesses[2].num_ids, 1);
+  EXPECT_THAT(heard_.guessed_ids, ElementsAreArray(ids));
+  ASSERT_TRUE(Tell({.kind = Kind::kLaunch, .plan = &plan}).ok());
+  EXPECT_EQ(heard_.calls.back(), "launch 7") << "of no texts";
 }
 
 // With a hash that fits: more drawn tokens than the message has.

@@ -103,6 +103,9 @@ Result<OpenedDrafts> OpenDrafts(const model::Engine& engine, Device& device,
     opened.weights.eagle = *std::move(head);
     return opened;
   }
+  opened.source = DraftSource::kModel;
+  // Of stages on GPUs the first one drafts.
+  if (device.kind() == DeviceKind::kCuda && !engine.config.part.is_first_stage()) return opened;
   OpenOptions of_draft = options;
   of_draft.quant_algo = "auto";
   of_draft.group_size = std::nullopt;
@@ -113,7 +116,6 @@ Result<OpenedDrafts> OpenDrafts(const model::Engine& engine, Device& device,
   open->can_release = options.executor.enable_sleep;
   auto draft = builder::Open(named.dir, device, *open);
   if (!draft.ok()) return draft.status().WithPrefix("draft_model");
-  opened.source = DraftSource::kModel;
   opened.weights.model = *std::move(draft);
   return opened;
 }

@@ -18,6 +18,10 @@ struct DraftPlan {
   std::optional<model::EagleConfig> eagle;
 
   const model::EagleConfig* eagle_config() const { return eagle ? &*eagle : nullptr; }
+  // Beside that part of the model: of stages the first one drafts.
+  executor::DraftModelCost CostOf(const model::RankPart& part) const {
+    return part.is_first_stage() ? cost : executor::DraftModelCost();
+  }
 };
 
 // Without reading weights, for a model of `config` and `limits`. `open` is that of the model.
@@ -26,8 +30,9 @@ struct DraftPlan {
 Result<DraftPlan> PlanDrafts(const model::ModelConfig& config, const model::EngineLimits& limits,
                              const builder::OpenOptions& open, const OpenOptions& options);
 
-// The weights, in the device's memory, and who proposes. A model is quantised as its own directory
-// says, a head has the dtype of `engine`. Errors as above.
+// The weights, in the device's memory, and who proposes; of stages on GPUs the first one alone has
+// a model's. A model is quantised as its own directory says, a head has the dtype of `engine`.
+// Errors as above.
 struct OpenedDrafts {
   DraftSource source = DraftSource::kAuto;
   executor::DraftWeights weights;

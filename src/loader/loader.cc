@@ -115,7 +115,7 @@ Status CheckRanksRunOn(const Device& device, const builder::OpenOptions& open,
                        const OpenOptions& options) {
   if (open.ranks.num_ranks() == 1 || device.kind() == DeviceKind::kCpu) return Status::Ok();
   return executor::CheckCudaRanks({.tp_size = open.ranks.tp_size, .pp_size = open.ranks.pp_size},
-                                  options.executor, !options.draft_model.empty());
+                                  options.executor);
 }
 
 // Of ranks on GPUs that are processes.
@@ -231,7 +231,7 @@ Result<std::shared_ptr<const model::Engine>> OpenWeights(const fs::path& dir, De
   executor_options.drafts = draft.source;
   ASSIGN_OR_RETURN(const StreamingPlan plan,
                    PlanStreaming(model.config, model.limits, device, SizesOf(model),
-                                 executor_options, draft.cost));
+                                 executor_options, draft.CostOf(model.config.part)));
   LogStreaming(plan);
   open.streamed_layers = plan.weights.streamed;
   return builder::Open(dir, device, open, options.progress);
@@ -250,14 +250,19 @@ Result<std::vector<executor::MemoryPlan>> PlanRanks(
   const bool is_cuda = open.target == DeviceKind::kCuda;
   std::vector<executor::WeightPlan> weights;
   for (size_t r = 0; r < models.size(); ++r) {
-    ASSIGN_OR_RETURN(const StreamingPlan streaming,
-                     PlanStreaming(models[r].config, models[r].limits, *devices[r],
-                                   SizesOf(models[r]), options, draft.cost));
+    ASSIGN_OR_RETURN(
+        const StreamingPlan streaming,
+        PlanStreaming(models[r].config, models[r].limits, *devices[r], SizesOf(models[r]), options,
+                      draft.CostOf(models[r].config.part)));
     weights.push_back(streaming.weights);
   }
+  // Beside the leader is what drafts work in; on GPUs every rank of the first stage drafts.
+  const auto has_drafts = [&](size_t rank) {
+    return rank == 0 || (is_cuda && models[rank].config.part.is_first_stage());
+  };
   const auto share_of = [&](size_t rank) {
     const Device& device = *devices[rank];
-    uint64_t taken = is_cuda || devices[0].get() == &device ? draft.weight_bytes : 0;
+    uint64_t taken = has_drafts(rank) || devices[0].get() == &device ? draft.weight_bytes : 0;
     uint64_t num_shares = 0;
     for (size_t r = 0; r < models.size(); ++r) {
       if (devices[r].get() != &device) continue;
@@ -272,11 +277,9 @@ Result<std::vector<executor::MemoryPlan>> PlanRanks(
     plans.clear();
     for (size_t r = 0; r < models.size(); ++r) {
       const builder::Description& model = models[r];
-      // Beside the leader is what drafts work in; on GPUs every rank drafts.
       const bool is_leader = r == 0;
-      const bool has_drafts = is_leader || is_cuda;
       const uint64_t share = share_of(r);
-      const uint64_t beside = has_drafts ? draft.cost.bytes - draft.weight_bytes : 0;
+      const uint64_t beside = has_drafts(r) ? draft.cost.bytes - draft.weight_bytes : 0;
       const ExecutorOptions own =
           is_leader || is_cuda ? options : executor::FollowerOptions(options, plans.front());
       ASSIGN_OR_RETURN(
@@ -286,8 +289,8 @@ Result<std::vector<executor::MemoryPlan>> PlanRanks(
               /*weights_are_taken=*/true, own, share - std::min(share, beside),
               {.ring_bytes = weights[r].ring_bytes,
                .host_bytes = weights[r].host_bytes,
-               .draft_kv_bytes_per_block = has_drafts ? draft.cost.kv_bytes_per_block : 0,
-               .eagle = has_drafts ? draft.eagle_config() : nullptr}));
+               .draft_kv_bytes_per_block = has_drafts(r) ? draft.cost.kv_bytes_per_block : 0,
+               .eagle = has_drafts(r) ? draft.eagle_config() : nullptr}));
       if (is_final) continue;
       const int64_t tokens = plans.back().kv_tokens();
       options.max_kv_tokens = std::min(options.max_kv_tokens.value_or(tokens), tokens);

@@ -110,7 +110,9 @@ class CudaRankProcessesTest : public testing::TestWithParam<ProcessGrid> {
     if (!drafts.empty()) own.drafts = DraftSource::kModel;
     const Gpus sharing(gpus.begin(), gpus.begin() + GetParam().tp_size);
     const RankEngines engines = OpenRanks(dir, sharing, {.dtype = DType::kBF16});
-    if (engines.size() == 1) return MakeExecutor(engines.front(), *sharing.front(), own);
+    if (engines.size() == 1)
+      return MakeExecutor(engines.front(), *sharing.front(), own, {},
+                          drafts.empty() ? executor::DraftWeights() : drafts.front());
     return MakeRanked(engines, sharing, own, drafts);
   }
 
@@ -162,10 +164,10 @@ TEST_P(CudaRankProcessesTest, EveryKindOfRequestIsAnsweredAsByThreads) {
   });
 }
 
-TEST_P(CudaRankProcessesTest, ADraftModelIsOnEachRank) {
+TEST_P(CudaRankProcessesTest, ADraftModelIsOnEachRankOfTheFirstStage) {
   const std::filesystem::path dir = INFLIGHT_DEMO_MODEL;
-  if (GetParam().pp_size > 1) GTEST_SKIP() << "stages on GPUs have no draft model";
-  const RankDrafts drafts = DemoDrafts(gpus, DType::kBF16);
+  const Gpus sharing(gpus.begin(), gpus.begin() + GetParam().tp_size);
+  const RankDrafts drafts = DemoDrafts(sharing, DType::kBF16);
   options.executor.max_draft_len = 3;
   std::vector<Request> requests;
   Sinks expected;
@@ -182,6 +184,29 @@ TEST_P(CudaRankProcessesTest, ADraftModelIsOnEachRank) {
     int num_drafted = 0;
     for (const auto& sink : actual) num_drafted += sink->last.num_draft_tokens;
     EXPECT_GT(num_drafted, 0);
+  });
+}
+
+// Texts of the leader guess for the stages before it.
+TEST_P(CudaRankProcessesTest, DraftsOutOfTextsAreTold) {
+  const std::filesystem::path dir = INFLIGHT_DEMO_MODEL;
+  std::vector<Request> requests;
+  Sinks expected;
+  {
+    const auto executor = OnThreads(dir);
+    requests = RequestsOfAllKinds(executor->limits().vocab_size);
+    for (Request& request : requests) request.bad_texts = nullptr;
+    expected = RunAll<RowsSink>(*executor, requests);
+  }
+  options.executor.drafts = DraftSource::kSuffix;
+  OnProcesses(dir, [&](Executor& executor) {
+    int num_accepted = 0;
+    for (int round = 0; round < 2; ++round) {
+      const Sinks actual = RunAll<RowsSink>(executor, requests);
+      ExpectAllEqualOnes(requests, actual, expected);
+      for (const auto& sink : actual) num_accepted += sink->last.num_accepted_draft_tokens;
+    }
+    EXPECT_GT(num_accepted, 0);
   });
 }
 

@@ -213,28 +213,63 @@ TEST_F(CudaStagesFeaturesTest, TheMemoryOfAllStagesIsCounted) {
   EXPECT_EQ(local->plans[0].num_blocks, local->plans[1].num_blocks);
 }
 
+// The first stage has a draft model, and what draws its drafts.
+TEST_F(CudaStagesFeaturesTest, TheFirstStageAloneHasADraftModel) {
+  options.drafts = DraftSource::kModel;
+  RankDrafts drafts = DemoDrafts({gpus[0]}, DType::kBF16);
+  drafts.resize(2);
+  const auto local = executor::CreateCudaRanks(
+      OpenRanks(kDemoModel, gpus, {.dtype = DType::kBF16}, /*num_stages=*/2), gpus, options, {},
+      drafts);
+  ASSERT_TRUE(local.ok()) << local.status().ToString();
+  EXPECT_GT(local->plans[0].sampler_bytes, 0U);
+  EXPECT_EQ(local->plans[0].num_blocks, local->plans[1].num_blocks);
+  EXPECT_GT(local->plans[0].kv_bytes_per_block, local->plans[1].kv_bytes_per_block);
+}
+
+// Masks are found for places behind drafts, which come to the last stage from the first one, or
+// which texts of the last stage guess.
+TEST_F(CudaStagesFeaturesTest, GuidesHoldBesideDraftsOfOtherStages) {
+  std::vector<Request> requests;
+  const auto model = builder::Describe(kDemoModel, {});
+  ASSERT_TRUE(model.ok());
+  for (int i = 0; i < 12; ++i) {
+    Request& request = requests.emplace_back();
+    request.input_ids = {5, 9, 17 + i, 33};
+    request.max_tokens = 20;
+    request.end_ids = {2};
+    request.output.return_log_probs = true;
+    if (i % 3 != 2) request.guide = decoding::MakeListGuide(model->config.vocab_size, SomeWays());
+  }
+  const Sinks expected = RunAll<RowsSink>(*OnOne(kDemoModel), requests);
+  options.drafts = DraftSource::kSuffix;
+  ExpectAllEqual(requests, RunAll<RowsSink>(*Staged(kDemoModel), requests), expected);
+  options.drafts = DraftSource::kModel;
+  RankDrafts drafts = DemoDrafts({gpus[0]}, DType::kBF16);
+  drafts.resize(2);
+  const auto drafted =
+      MakeRanked(OpenRanks(kDemoModel, gpus, {.dtype = DType::kBF16}, 2), gpus, options, drafts);
+  ExpectAllEqual(requests, RunAll<RowsSink>(*drafted, requests), expected);
+}
+
 TEST(StagesOnGpusTest, WhatStagesOnGpusDoNotDoIsRefusedByName) {
-  const auto message = [](const ExecutorOptions& options, bool has_draft_model) {
-    const Status refused =
-        executor::CheckCudaRanks({.tp_size = 2, .pp_size = 2}, options, has_draft_model);
-    EXPECT_EQ(refused.code(), StatusCode::kUnimplemented);
-    EXPECT_EQ(refused.field(), "speculation");
-    return refused.message();
+  const auto check = [](const model::RankPart& part, const ExecutorOptions& options) {
+    return executor::CheckCudaRanks(part, options);
   };
-  const std::string rest =
-      ", of 2 stages on GPUs only the last one knows what was drawn in time for it; use ngram or "
-      "none, or tensor_parallel_size alone";
-  EXPECT_EQ(message({}, true), "speculation: got a draft model" + rest);
-  EXPECT_EQ(message({.drafts = DraftSource::kSuffix}, false), "speculation: got suffix" + rest);
-  EXPECT_TRUE(
-      executor::CheckCudaRanks({.tp_size = 2, .pp_size = 2}, {.drafts = DraftSource::kNgram}, false)
-          .ok());
-  EXPECT_EQ(executor::CheckCudaRanks({.pp_size = 9}, {}, false).ToString(),
+  const Status trees = check({.tp_size = 2, .pp_size = 2}, {.drafts = DraftSource::kEagle});
+  EXPECT_EQ(trees.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(trees.field(), "speculation");
+  EXPECT_EQ(trees.message(),
+            "speculation: got eagle beside 2 stages, which judge no trees on GPUs; use a draft "
+            "model, ngram or suffix, or tensor_parallel_size alone");
+  EXPECT_TRUE(check({.tp_size = 2}, {.drafts = DraftSource::kEagle}).ok());
+  for (const DraftSource source :
+       {DraftSource::kNgram, DraftSource::kSuffix, DraftSource::kModel, DraftSource::kAuto})
+    EXPECT_TRUE(check({.tp_size = 2, .pp_size = 2}, {.drafts = source}).ok());
+  EXPECT_EQ(check({.pp_size = 9}, {}).ToString(),
             InvalidArgument("pipeline_parallel_size",
                             "got 9, GPUs take at most 8 stages; use a larger tensor_parallel_size")
                 .ToString());
-  EXPECT_TRUE(
-      executor::CheckCudaRanks({.tp_size = 2}, {.drafts = DraftSource::kSuffix}, true).ok());
 }
 
 }  // namespace

@@ -57,6 +57,29 @@ Sinks RunStaged(const std::filesystem::path& dir, const Grid& grid, const Execut
   return RunAll<RowsSink>(*MakeRanked(engines, gpus, options), requests);
 }
 
+// Of 100 drafts so many were accepted.
+int64_t AcceptedPercent(const Sinks& sinks) {
+  int64_t num_drafted = 0;
+  int64_t num_accepted = 0;
+  for (const auto& sink : sinks) {
+    num_drafted += sink->last.num_draft_tokens;
+    num_accepted += sink->last.num_accepted_draft_tokens;
+  }
+  EXPECT_GT(num_drafted, 0);
+  return num_drafted == 0 ? 0 : 100 * num_accepted / num_drafted;
+}
+
+std::vector<Request> GreedyRequests() {
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) {
+    Request& request = requests.emplace_back();
+    for (int t = 0; t < 3 + 4 * i; ++t) request.input_ids.push_back(90 + (5 * t + 11 * i) % 300);
+    request.max_tokens = 40;
+    request.output.return_log_probs = true;
+  }
+  return requests;
+}
+
 class CudaStagedModelsTest : public testing::TestWithParam<const char*> {};
 
 // Logits of whole prompts, and greedy tokens with their log-probs.
@@ -148,6 +171,48 @@ TEST_P(CudaStagesTest, DraftsOutOfTextsChangeNoAnswer) {
   int64_t num_accepted = 0;
   for (const auto& sink : drafted) num_accepted += sink->last.num_accepted_draft_tokens;
   EXPECT_GT(num_accepted, 0);
+}
+
+// The demo model proposes what it draws itself: nearly all is accepted, if each stage has the
+// drafts of the first one.
+TEST_P(CudaStagesTest, ADraftModelOfTheFirstStageChangesNoAnswer) {
+  const auto requests = Requests();
+  const auto greedy = GreedyRequests();
+  const Sinks expected = Expect(requests);
+  const Sinks expected_greedy = Expect(greedy);
+  const Gpus gpus = RankGpus(GetParam().num_gpus);
+  const Gpus drafting(gpus.begin(), gpus.begin() + GetParam().stage_size());
+  RankDrafts drafts = DemoDrafts(drafting, DType::kBF16);
+  drafts.resize(gpus.size());
+  options.drafts = DraftSource::kModel;
+  options.max_draft_len = 3;
+  const auto executor =
+      MakeRanked(OpenRanks(kDemo, gpus, {.dtype = DType::kBF16}, GetParam().num_stages), gpus,
+                 options, drafts);
+  const Sinks drafted = RunAll<RowsSink>(*executor, greedy);
+  ExpectAllEqual(greedy, drafted, expected_greedy);
+  EXPECT_GE(AcceptedPercent(drafted), 80);
+  ExpectAllEqual(requests, RunAll<RowsSink>(*executor, requests), expected);
+}
+
+// What was answered before is guessed again.
+TEST_P(CudaStagesTest, DraftsOutOfOtherTextsChangeNoAnswer) {
+  const auto requests = Requests();
+  const auto greedy = GreedyRequests();
+  const Sinks expected = Expect(requests);
+  const Sinks expected_greedy = Expect(greedy);
+  options.drafts = DraftSource::kSuffix;
+  const Gpus gpus = RankGpus(GetParam().num_gpus);
+  const auto executor = MakeRanked(
+      OpenRanks(kDemo, gpus, {.dtype = DType::kBF16}, GetParam().num_stages), gpus, options);
+  for (int round = 0; round < 2; ++round) {
+    const Sinks drafted = RunAll<RowsSink>(*executor, greedy);
+    ExpectAllEqual(greedy, drafted, expected_greedy);
+    if (round > 0) {
+      EXPECT_GE(AcceptedPercent(drafted), 80);
+    }
+  }
+  ExpectAllEqual(requests, RunAll<RowsSink>(*executor, requests), expected);
 }
 
 // A pool for each window: stages have the same, also one that has no layer of a window.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the last stage drew joins the slots of a stage before it: a step small enough to check by
-// hand, without drafts and with them. One kernel after the other, so that tools may look on.
+// What the last stage drew joins the slots of a stage before it, and what the first one drafted
+// those of a stage behind it: steps small enough to check by hand. One kernel after the other, so
+// that tools may look on.
 #include "executor/cuda/stage_mail.h"
 
 #include <cuda_runtime_api.h>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "executor/cuda/stage_drafts.h"
 #include "tensor/buffer.h"
 #include "tensor/test_gpu.h"
 
@@ -134,6 +136,36 @@ TEST_F(StageMailTest, ALetterThatTheHostWroteIsTaken) {
   }
   const std::vector<DrawnToken> too_many(scheduler::StepPlan::kMaxRows + 1);
   EXPECT_EQ(WriteLetter(mail, 0, too_many).code(), StatusCode::kInvalidArgument);
+}
+
+// Slot 2 has three drafts behind 3 tokens, the last of which is none; slot 0 one, of which there is
+// no room for a second; slot 1 has no row.
+TEST_F(StageMailTest, DraftsStandBehindTheTokensOfTheNextStage) {
+  const Ints num_tokens = {7, 2, 3, 0};
+  Ints tokens(kSlots * kMaxTokens, 0);
+  tokens[7] = 55;
+  const auto second = static_cast<size_t>(2 * kMaxTokens);
+  tokens[second + 3] = 60, tokens[second + 4] = 61, tokens[second + 5] = -1;
+  const Stage first = StageOf(tokens, num_tokens, 0);
+  const Stage next = StageOf(Ints(kSlots * kMaxTokens, 9), num_tokens, 0);
+  DraftingRows rows;
+  rows.num_rows = 2;
+  rows.rows[0] = {.slot = 2, .num_drafts = 3};
+  rows.rows[1] = {.slot = 0, .num_drafts = 2};
+  constexpr int kStride = 4;
+  Buffer ids = Make(2 * kStride * sizeof(int32_t));
+  ASSERT_TRUE(PackDrafts(rows, first.slots, Values(ids), kStride, nullptr).ok());
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  const Ints packed = Read(ids, 2 * kStride);
+  EXPECT_EQ(Ints(packed.begin(), packed.begin() + 3), (Ints{60, 61, -1}));
+  EXPECT_EQ(Ints(packed.begin() + kStride, packed.begin() + kStride + 2), (Ints{55, -1}));
+  ASSERT_TRUE(PlaceDrafts(rows, next.slots, Values(ids), kStride, nullptr).ok());
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  Ints expected(kSlots * kMaxTokens, 9);
+  expected[7] = 55;
+  expected[second + 3] = 60, expected[second + 4] = 61, expected[second + 5] = -1;
+  EXPECT_EQ(Read(next.tokens, kSlots * kMaxTokens), expected);
+  EXPECT_EQ(Read(next.num_tokens, kSlots), num_tokens);
 }
 
 // Slot 1 knows 2 tokens; of three drafts one is accepted, so that it has 4. What was drawn behind

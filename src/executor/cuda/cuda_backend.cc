@@ -81,6 +81,11 @@ class CudaBackend : public CudaRank {
   Status AwaitSteps() override;
   std::span<const BeamMove> moves() const override { return moves_; }
   std::span<const DrawnToken> drawn() const override { return drawn_; }
+  Guesses Guess(const StepPlan& plan) override {
+    if (held_->texts == nullptr) return {};
+    return held_->texts->GuessAll(plan, num_launched_,
+                                  [this](SlotId slot) { return KnownTokens(slot); });
+  }
 
   const BackendInfo& info() const override { return info_; }
   AdapterCache* adapters() override { return &held_->adapters->cache(); }
@@ -426,11 +431,8 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
   RETURN_IF_ERROR(held_->host_blocks.Copy(copies, handle()));
   StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
   shape.has_adapters = held_->adapters->AreIn(plan);
-  cuda::Guesses guesses;
-  if (held_->texts != nullptr)
-    guesses = held_->texts->GuessAll(plan, num_launched_,
-                                     [this](SlotId slot) { return KnownTokens(slot); });
-  RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, guesses, handle()));
+  RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, Guess(plan), handle()));
+  RETURN_IF_ERROR(TakeDrafts(*held_, plan));
   if (held_->drafts != nullptr)
     RETURN_IF_ERROR(held_->drafts->Draft(plan, num_launched_, variant == StepVariant::kGreedy));
   if (held_->trees != nullptr) RETURN_IF_ERROR(held_->trees->Draft(plan, num_launched_));

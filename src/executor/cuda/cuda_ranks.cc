@@ -18,6 +18,13 @@
 namespace inflight::executor {
 namespace {
 
+// Of the rank's stage: the first one drafts.
+DraftWeights DraftOf(const std::vector<DraftWeights>& drafts, const RankEngines& engines,
+                     size_t rank) {
+  if (drafts.empty() || !engines[rank]->config.part.is_first_stage()) return {};
+  return drafts[rank];
+}
+
 Result<std::vector<MemoryPlan>> PlanRanks(const RankEngines& engines,
                                           const std::vector<Device*>& devices,
                                           ExecutorOptions options,
@@ -28,9 +35,8 @@ Result<std::vector<MemoryPlan>> PlanRanks(const RankEngines& engines,
     plans.clear();
     for (size_t r = 0; r < engines.size(); ++r) {
       const auto num_shares = static_cast<int>(std::ranges::count(devices, devices[r]));
-      const DraftWeights draft = drafts.empty() ? DraftWeights() : drafts[r];
-      ASSIGN_OR_RETURN(plans.emplace_back(),
-                       PlanShare(*engines[r], *devices[r], options, draft, num_shares));
+      ASSIGN_OR_RETURN(plans.emplace_back(), PlanShare(*engines[r], *devices[r], options,
+                                                       DraftOf(drafts, engines, r), num_shares));
       if (is_final) continue;
       const int64_t tokens = plans.back().kv_tokens();
       options.max_kv_tokens = std::min(options.max_kv_tokens.value_or(tokens), tokens);
@@ -65,7 +71,7 @@ Result<LoadedRank> LoadRank(RankToLoad to_load, const ExecutorOptions& options,
   ASSIGN_OR_RETURN(loaded.rank, LoadCudaRank(to_load.engine, device, to_load.plan, ops, choice,
                                              to_load.groups, to_load.mail));
   DraftWeights& draft = to_load.draft;
-  // Each rank drafts, and all have to draft the same.
+  // Each rank of the first stage drafts, and all have to draft the same.
   constexpr ops::OpChoice kSame = ops::OpChoice::kFixed;
   const auto ops_of = [&](const model::ModelConfig& config) {
     return ops::FindOps(device, model::KernelShape(config), force_ops, kSame);
@@ -86,24 +92,18 @@ Result<LoadedRank> LoadRank(RankToLoad to_load, const ExecutorOptions& options,
 
 }  // namespace cuda
 
-Status CheckCudaRanks(const model::RankPart& part, const ExecutorOptions& options,
-                      bool has_draft_model) {
+Status CheckCudaRanks(const model::RankPart& part, const ExecutorOptions& options) {
   if (part.pp_size == 1) return Status::Ok();
   if (part.pp_size > kMaxCudaStages)
     return InvalidArgument("pipeline_parallel_size",
                            fmt::format("got {}, GPUs take at most {} stages; use a larger "
                                        "tensor_parallel_size",
                                        part.pp_size, kMaxCudaStages));
-  const char* const drafts = has_draft_model                          ? "a draft model"
-                             : options.drafts == DraftSource::kModel  ? "a draft model"
-                             : options.drafts == DraftSource::kSuffix ? "suffix"
-                                                                      : nullptr;
-  if (drafts == nullptr) return Status::Ok();
-  return Unimplemented(
-      "speculation",
-      fmt::format("got {}, of {} stages on GPUs only the last one knows what was drawn in time for "
-                  "it; use ngram or none, or tensor_parallel_size alone",
-                  drafts, part.pp_size));
+  if (options.drafts != DraftSource::kEagle) return Status::Ok();
+  return Unimplemented("speculation",
+                       fmt::format("got eagle beside {} stages, which judge no trees on GPUs; use "
+                                   "a draft model, ngram or suffix, or tensor_parallel_size alone",
+                                   part.pp_size));
 }
 
 Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
@@ -112,8 +112,7 @@ Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
                                      const std::vector<DraftWeights>& drafts) {
   const model::ModelConfig& config = engines.front()->config;
   const model::RankPart& part = config.part;
-  const bool has_draft_model = !drafts.empty() && drafts.front().model != nullptr;
-  RETURN_IF_ERROR(CheckCudaRanks(part, options, has_draft_model));
+  RETURN_IF_ERROR(CheckCudaRanks(part, options));
   const size_t num_ranks = engines.size();
   CHECK_EQ(num_ranks, devices.size());
   CHECK(drafts.empty() || drafts.size() == num_ranks);
@@ -130,7 +129,7 @@ Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
                      cuda::LoadRank({.engine = engines[r],
                                      .device = *devices[r],
                                      .plan = plans[r],
-                                     .draft = drafts.empty() ? DraftWeights() : drafts[r],
+                                     .draft = DraftOf(drafts, engines, r),
                                      .groups = group->groups(static_cast<int>(r)),
                                      .mail = group->mail(static_cast<int>(r))},
                                     options, force_ops));

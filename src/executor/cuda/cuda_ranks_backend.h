@@ -164,7 +164,7 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
     RETURN_IF_ERROR(turn_.BeginStep([this] { return AwaitSteps(); }));
     StepPlan& kept = plans_[next_plan_++ % plans_.size()];
     kept = plan;
-    Tell({.kind = Kind::kLaunch, .plan = &kept});
+    Tell({.kind = Kind::kLaunch, .plan = &kept, .guesses = leader_->Guess(plan)});
     Result<Ticket> ticket = leader_->Launch(plan);
     if (!ticket.ok()) Fail(ticket.status());
     return ticket;

@@ -6,6 +6,7 @@
 #include "executor/cuda/eagle_model.h"
 #include "executor/cuda/late_masks.h"
 #include "executor/cuda/medusa_model.h"
+#include "executor/cuda/stage_drafts.h"
 #include "executor/cuda/stage_group.h"
 #include "executor/cuda/step_adapters.h"
 #include "executor/cuda/step_state.h"
@@ -16,7 +17,7 @@ namespace inflight::executor {
 
 uint64_t CudaStepBytes(const MemoryPlan& plan) {
   return cuda::StepState::Bytes(plan) + cuda::StepAdapters::Bytes(plan) +
-         cuda::LateMasks::Bytes(plan);
+         cuda::LateMasks::Bytes(plan) + cuda::StageDrafts::Bytes(plan);
 }
 
 size_t CudaStageBytes(const model::ModelConfig& config, int max_num_tokens) {

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "decoding/cuda/device_sampler.h"
 #include "executor/cuda/check_row.h"
 #include "executor/cuda/debug_options.h"
 #include "executor/cuda/held.h"
@@ -35,6 +36,7 @@ class FrontStage : public CudaRank {
         info_(BackendInfoOf(plan, engine->config.vocab_size, engine->limits.max_beam_width)) {
     held_->engine = std::move(engine);
     num_known_.resize(static_cast<size_t>(info_.max_slots));
+    is_sampled_.resize(static_cast<size_t>(info_.max_slots));
     in_flight_.resize(static_cast<size_t>(info_.depth));
     for (StepInFlight& step : in_flight_)
       step.prompt_ends.reserve(static_cast<size_t>(info_.max_batch_size));
@@ -55,13 +57,25 @@ class FrontStage : public CudaRank {
         LoadLayers(layers, info_, device, *held_,
                    [this](const StepShape& shape, StepVariant) { return Enqueue(shape); }));
     if (is_told_) RETURN_IF_ERROR(MakeBox(device));
+    if (plan_.drafts == DraftSource::kSuffix) {
+      ASSIGN_OR_RETURN(held_->guesses, GuessArenas::Create(plan_, device));
+    }
     info_.pinned_memory_bytes = held_->pinned_bytes();
     return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading");
   }
 
-  Status LoadDrafts(std::shared_ptr<const model::Engine>, const ops::OpTable&, ops::OpChoice,
-                    Device&) override {
-    return Internal("a stage that draws no tokens has no draft model");
+  // Of the first stage, which hands the drafts on (stage_drafts.h).
+  Status LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
+                    ops::OpChoice choice, Device& device) override {
+    CHECK(held_->engine->config.part.is_first_stage());
+    ASSIGN_OR_RETURN(held_->sampler,
+                     decoding::DeviceSampler::Create(device, info_.max_slots, info_.vocab_size));
+    ASSIGN_OR_RETURN(held_->drafts,
+                     DraftModel::Create(std::move(engine), ops, choice, plan_, *held_->stream,
+                                        *held_->state, *held_->sampler, device));
+    held_->host_blocks.Add(held_->drafts->kv());
+    info_.pinned_memory_bytes = held_->pinned_bytes();
+    return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading a draft model");
   }
   Status LoadTrees(std::shared_ptr<const model::EagleHead>, const ops::OpTable&, Device&) override {
     return Internal("a stage that draws no tokens has no trees");
@@ -70,10 +84,15 @@ class FrontStage : public CudaRank {
   // As many steps as the last stage's.
   Status WarmUp() override {
     cudaSetDevice(device_index_);
-    return RunAllKinds(plan_.max_num_tokens, *held_->graphs,
-                       [this](int num_tokens, const StepShape& shape, StepVariant) {
-                         return RunOnScratch(num_tokens, shape);
-                       });
+    RETURN_IF_ERROR(RunAllKinds(plan_.max_num_tokens, *held_->graphs,
+                                [this](int num_tokens, const StepShape& shape, StepVariant) {
+                                  return RunOnScratch(num_tokens, shape);
+                                }));
+    if (held_->drafts == nullptr) return Status::Ok();
+    RETURN_IF_ERROR(held_->state->SetUpSlot(/*slot=*/0, /*num_tokens=*/1,
+                                            /*prompt_table=*/nullptr, handle()));
+    RETURN_IF_ERROR(held_->sampler->Setup(/*slot=*/0, /*rule=*/{}, /*tokens=*/{}, *held_->stream));
+    return held_->drafts->WarmUp(use_graphs_, debug_.records_all, logging::Level::kInfo);
   }
 
   Status JoinStages() override {
@@ -107,6 +126,7 @@ class FrontStage : public CudaRank {
       RETURN_IF_ERROR(held_->prompt_tables->SetUp(setup));
     RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, num_known,
                                             held_->prompt_tables->Of(setup.slot), handle()));
+    if (held_->drafts != nullptr) RETURN_IF_ERROR(SetUpDrafts(setup));
     RETURN_IF_ERROR(held_->adapters->SetUp(setup, handle()));
     info_.pinned_memory_bytes = held_->pinned_bytes();
     return Status::Ok();
@@ -131,13 +151,22 @@ class FrontStage : public CudaRank {
     RETURN_IF_ERROR(held_->host_blocks.Copy(copies, handle()));
     StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
     shape.has_adapters = held_->adapters->AreIn(plan);
-    RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, /*guesses=*/{}, handle()));
+    RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, std::exchange(guesses_, {}), handle()));
+    if (held_->drafts != nullptr)
+      RETURN_IF_ERROR(held_->drafts->Draft(plan, num_launched_, /*is_greedy=*/!Samples(plan)));
+    RETURN_IF_ERROR(TakeDrafts(*held_, plan));
+    // Before the rows of the step, which a graph may have. NCCL's sender may have to wait for the
+    // next stage, so that there they go when the step is computed.
+    if (!held_->moves_rows_apart) RETURN_IF_ERROR(HandDrafts(plan));
     RETURN_IF_ERROR(TakeRows(*held_, shape));
     const size_t graph = held_->graphs->Find(shape);
     const bool has_graph = use_graphs_ && graph < held_->graphs->shapes().size();
     RETURN_IF_ERROR(has_graph ? held_->graphs->Launch(graph, StepVariant::kForward)
                               : Enqueue(shape));
+    if (held_->moves_rows_apart) RETURN_IF_ERROR(HandDrafts(plan));
     RETURN_IF_ERROR(HandRows(*held_, shape));
+    if (held_->drafts != nullptr && shape.has_prefill())
+      RETURN_IF_ERROR(held_->drafts->ComputePrompts(held_->state->BatchOf(shape)));
     ++num_launched_;
     ++num_in_flight_;
     return plan.step_id;
@@ -154,6 +183,13 @@ class FrontStage : public CudaRank {
     first_in_flight_ = (first_in_flight_ + 1) % info_.depth;
     --num_in_flight_;
     return &nothing_;
+  }
+
+  Status HearGuesses(const Guesses& guesses) override {
+    if (held_->guesses == nullptr || guesses.rows == nullptr) return Status::Ok();
+    RETURN_IF_ERROR(held_->guesses->Copy(num_launched_, guesses));
+    guesses_ = held_->guesses->guesses();
+    return Status::Ok();
   }
 
   Status Hear(std::span<const DrawnToken> drawn) override {
@@ -183,6 +219,33 @@ class FrontStage : public CudaRank {
 
   cudaStream_t handle() const { return ops::cuda::AsCuda(*held_->stream).handle(); }
   const StepInFlight& Oldest() const { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
+
+  // Of a search there are no drafts.
+  Status SetUpDrafts(const SlotSetup& setup) {
+    held_->drafts->SetUp(setup.slot);
+    uint8_t& is_sampled = is_sampled_[static_cast<size_t>(setup.slot)];
+    is_sampled = 0;
+    for (const SlotId beam : setup.beam_slots) is_sampled_[static_cast<size_t>(beam)] = 0;
+    if (!setup.beam_slots.empty()) return Status::Ok();
+    decoding::SamplingRule rule =
+        decoding::MakeSamplingRule(*setup.request, setup.seed, setup.num_prompt_tokens);
+    rule.bad_texts = nullptr;  // drafts do without: its tables would take memory beside steps
+    is_sampled = rule.greedy ? 0 : 1;
+    return held_->sampler->Setup(setup.slot, rule, setup.tokens, *held_->stream);
+  }
+
+  // Whether a row that yields draws at random.
+  bool Samples(const StepPlan& plan) const {
+    const auto rows = std::span(plan.rows).first(static_cast<size_t>(plan.num_rows));
+    return std::ranges::any_of(rows, [this](const scheduler::PlanRow& row) {
+      return row.yields != 0 && is_sampled_[static_cast<size_t>(row.slot)] != 0;
+    });
+  }
+
+  Status HandDrafts(const StepPlan& plan) {
+    if (held_->stage_drafts == nullptr) return Status::Ok();
+    return held_->stage_drafts->Hand(plan, held_->state->slots(), *held_->stream);
+  }
 
   // Where the host writes what it is told.
   Status MakeBox(Device& device) {
@@ -227,6 +290,8 @@ class FrontStage : public CudaRank {
   BackendInfo info_;
   std::unique_ptr<Held> held_ = std::make_unique<Held>();
   std::vector<int> num_known_;           // [max_slots] tokens, with the client's drafts, at set-up
+  std::vector<uint8_t> is_sampled_;      // [max_slots] where drafts are drawn: not greedy
+  Guesses guesses_;                      // of the step that is launched next
   std::vector<StepInFlight> in_flight_;  // [depth], a ring
   int first_in_flight_ = 0;
   int num_in_flight_ = 0;

@@ -45,7 +45,8 @@ Status LoadLayers(const LayersToLoad& with, const BackendInfo& info, Device& dev
   std::vector<StepShape> shapes =
       GraphShapes(plan.max_logits(), std::min(info.max_num_tokens, info.max_seq_len));
   if (model::TakesAdapters(config)) shapes = WithAdapters(std::move(shapes));
-  const comm::Communicator* const pipeline = with.groups.pipeline;
+  comm::Communicator* const pipeline = with.groups.pipeline;
+  ASSIGN_OR_RETURN(held.stage_drafts, StageDrafts::Create(plan, config.part, pipeline, device));
   held.moves_rows_apart = pipeline != nullptr && !pipeline->may_be_recorded();
   held.graphs = std::make_unique<StepGraphs>(
       std::move(shapes), ops::cuda::AsCuda(*held.stream).handle(), std::move(enqueue));
@@ -81,6 +82,11 @@ Status TakeRows(const Held& held, const StepShape& shape) {
 Status HandRows(const Held& held, const StepShape& shape) {
   if (!held.moves_rows_apart) return Status::Ok();
   return held.decoder->HandRows(NumFilledTokens(*held.graphs, shape), *held.stream);
+}
+
+Status TakeDrafts(const Held& held, const StepPlan& plan) {
+  if (held.stage_drafts == nullptr) return Status::Ok();
+  return held.stage_drafts->Take(plan, held.state->slots(), *held.stream);
 }
 
 decoding::DeviceSampleParams SampleParamsOf(const StepState& state, const StepShape& shape,

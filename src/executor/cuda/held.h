@@ -7,9 +7,11 @@
 #include "decoding/cuda/device_sampler.h"
 #include "executor/cuda/draft_model.h"
 #include "executor/cuda/drafts_to_host.h"
+#include "executor/cuda/guess_arenas.h"
 #include "executor/cuda/host_blocks.h"
 #include "executor/cuda/late_masks.h"
 #include "executor/cuda/logits_to_host.h"
+#include "executor/cuda/stage_drafts.h"
 #include "executor/cuda/step_adapters.h"
 #include "executor/cuda/step_graphs.h"
 #include "executor/cuda/step_state.h"
@@ -48,6 +50,8 @@ struct Held {
   std::unique_ptr<TextDrafts> texts;   // null: none, or out of each sequence's own text
   std::unique_ptr<TreeModel> trees;    // null: drafts are no trees
   PinnedBuffer letters;                // of a stage that is told what is drawn (stage_mail.h)
+  std::unique_ptr<StageDrafts> stage_drafts;  // null: none go from stage to stage
+  std::unique_ptr<GuessArenas> guesses;       // of a stage that is told what texts guess
   // Rows between stages are in no graph: TakeRows and HandRows.
   bool moves_rows_apart = false;
 
@@ -59,7 +63,7 @@ struct Held {
     return static_cast<int64_t>(of(state) + of(sampler) + of(to_host) + of(masks) +
                                 of(sent_drafts) + of(prompt_tables) + host_blocks.size() +
                                 engine->host_weight_bytes() + of(drafts) + of(texts) + of(trees) +
-                                letters.size());
+                                letters.size() + of(guesses));
   }
 };
 
@@ -86,6 +90,9 @@ model::Batch BatchOf(const Held& held, const StepShape& shape);
 // rows as the step is filled up to where it has a graph, on all stages alike.
 Status TakeRows(const Held& held, const StepShape& shape);
 Status HandRows(const Held& held, const StepShape& shape);
+
+// Of a stage behind the first, where that one drafts: before anything reads the drafts of a step.
+Status TakeDrafts(const Held& held, const StepPlan& plan);
 
 // What a step draws, from `logits` of its shape.
 decoding::DeviceSampleParams SampleParamsOf(const StepState& state, const StepShape& shape,

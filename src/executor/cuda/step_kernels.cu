@@ -496,6 +496,17 @@ Status FillRange(int32_t* values, int first, int count, cudaStream_t stream) {
   return LaunchStatus("fill_range");
 }
 
+DraftingRows DraftingRowsOf(const scheduler::StepPlan& plan) {
+  DraftingRows rows;
+  for (int r = 0; r < plan.num_decode_rows; ++r) {
+    const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+    if (row.num_draft_tokens > 0)
+      rows.rows[rows.num_rows++] = {.slot = static_cast<uint16_t>(row.slot),
+                                    .num_drafts = row.num_draft_tokens};
+  }
+  return rows;
+}
+
 Status LookUpDrafts(const DraftingRows& rows, const Guesses& guesses, const SlotState& slots,
                     cudaStream_t stream) {
   LookUpDraftsKernel<<<rows.num_rows, kLookUpThreads, 0, stream>>>(rows, guesses, slots);

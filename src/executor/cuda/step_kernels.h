@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "executor/text_guesses.h"
 #include "inflight/status.h"
 #include "ops/attention.h"
 #include "ops/kv_cache_view.h"
@@ -192,18 +193,8 @@ struct DraftingRows {
   } rows[kMaxRows];
 };
 
-// How the host thinks that a row's text goes on behind the tokens that it knows, which may lack
-// those of a step in flight: `ids` from `first_id` on.
-struct Guess {
-  int32_t num_known = 0;
-  int32_t first_id = 0;
-  int32_t num_ids = 0;
-};
-// Of each of DraftingRows, in pinned memory; nulls: there are none.
-struct Guesses {
-  const Guess* rows = nullptr;
-  const int32_t* ids = nullptr;
-};
+// The decode rows of a plan that have drafts, in their order.
+DraftingRows DraftingRowsOf(const scheduler::StepPlan& plan);
 
 // Their drafts behind the tokens of their slots; -1 where there are fewer than planned. What is
 // left of a row's guess, where the text went on as guessed and some is left; else as

@@ -182,13 +182,7 @@ Status StepState::LookUpDrafts(const scheduler::StepPlan& plan, const Guesses& g
                                cudaStream_t stream) const {
   static_assert(DraftingRows::kMaxRows >= MemoryPlan::kMaxDraftedLogits);
   if (!looks_drafts_up_) return Status::Ok();
-  DraftingRows rows;
-  for (int r = 0; r < plan.num_decode_rows; ++r) {
-    const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
-    if (row.num_draft_tokens == 0) continue;
-    rows.rows[rows.num_rows++] = {.slot = static_cast<uint16_t>(row.slot),
-                                  .num_drafts = row.num_draft_tokens};
-  }
+  const DraftingRows rows = DraftingRowsOf(plan);
   return rows.num_rows == 0 ? Status::Ok() : cuda::LookUpDrafts(rows, guesses, slots_, stream);
 }
 

@@ -8,14 +8,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "decoding/suffix_drafts.h"
-#include "executor/cuda/step_kernels.h"
+#include "executor/cuda/guess_arenas.h"
 #include "executor/memory_plan.h"
 #include "scheduler/step_plan.h"
-#include "tensor/buffer.h"
 
 namespace inflight::executor::cuda {
 
@@ -23,38 +23,36 @@ class TextDrafts {
  public:
   static Result<std::unique_ptr<TextDrafts>> Create(const MemoryPlan& plan, Device& device);
 
-  uint64_t pinned_bytes() const { return arenas_.size(); }
+  uint64_t pinned_bytes() const { return arenas_->pinned_bytes(); }
 
   // The output of a sequence that ended.
   void Keep(std::span<const TokenId> output) { texts_.Keep(output); }
 
-  // Of the decode rows of the `step`-th step that have drafts, in their order. `known` gives the
-  // tokens of a slot that the host knows. Valid until step + kNumArenas is guessed.
+  // Of the decode rows of the `step`-th step that have drafts, in their order; of the step that was
+  // guessed last again the same. `known` gives the tokens of a slot that the host knows. Valid
+  // until step + kNumArenas is guessed.
   template <typename Known>
   Guesses GuessAll(const scheduler::StepPlan& plan, uint64_t step, const Known& known) {
-    Begin(step);
+    if (step == guessed_) return arenas_->guesses();
+    guessed_ = step;
+    arenas_->Begin(step);
     for (int r = 0; r < plan.num_decode_rows; ++r) {
       const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
       if (row.num_draft_tokens > 0) Add(known(row.slot), row.num_draft_tokens);
     }
-    return {.rows = rows_, .ids = ids_};
+    return arenas_->guesses();
   }
 
  private:
-  TextDrafts(const MemoryPlan& plan, int max_ids);
-  void Begin(uint64_t step);
+  explicit TextDrafts(const MemoryPlan& plan);
   void Add(std::span<const TokenId> known, int num_drafts);
 
   const int max_step_tokens_;  // that one step draws of a sequence
   const TokenId vocab_size_;
-  const int max_ids_;  // of all guesses of a step
   decoding::SuffixDrafts texts_;
-  PinnedBuffer arenas_;  // [kNumArenas] guesses of DraftingRows::kMaxRows rows, then max_ids_ ids
+  std::unique_ptr<GuessArenas> arenas_;
+  std::optional<uint64_t> guessed_;  // the step that was guessed last
   std::vector<TokenId> found_;
-  Guess* rows_ = nullptr;  // of the step that is guessed
-  int32_t* ids_ = nullptr;
-  int num_rows_ = 0;
-  int num_ids_ = 0;
 };
 
 }  // namespace inflight::executor::cuda
