@@ -314,17 +314,14 @@ struct PackedSums {
   }
 };
 
-// The sums of a CTA's places and of the columns of y from `first_column` on; `ring` is its shared
-// memory.
+// Adds up the sums of a CTA's places and of the columns of y from `first_column` on; `ring` is its
+// shared memory.
 template <typename T, typename Tile, bool kIsGated>
-__device__ __forceinline__ PackedSums<T, Tile, kIsGated> SumPacked(const ExpertProduct& p,
-                                                                   const ExpertPlaces& places,
-                                                                   int first_column,
-                                                                   uint32_t ring) {
-  const typename Tile::Groups groups(p);
-  const int stage_bytes = Tile::StageBytes(groups);
-  const PackedCopies<T, Tile, kIsGated> copies(p, places, first_column, groups);
-  PackedSums<T, Tile, kIsGated> sums(places.count, groups);
+__device__ __forceinline__ void SumPacked(const ExpertProduct& p, const ExpertPlaces& places,
+                                          int first_column, uint32_t ring,
+                                          PackedSums<T, Tile, kIsGated>& sums) {
+  const int stage_bytes = Tile::StageBytes(sums.groups);
+  const PackedCopies<T, Tile, kIsGated> copies(p, places, first_column, sums.groups);
   const int num_boxes = static_cast<int>(p.k / Tile::Form::kBoxElements);
   const int num_steps = (num_boxes + Tile::kBoxes - 1) / Tile::kBoxes;
   for (int slot = 0; slot < Tile::kStages - 1; ++slot) {
@@ -342,7 +339,6 @@ __device__ __forceinline__ PackedSums<T, Tile, kIsGated> SumPacked(const ExpertP
     sums.Add(ring + slot * stage_bytes, num_boxes - step * Tile::kBoxes);
     if (++slot == Tile::kStages) slot = 0;
   }
-  return sums;
 }
 
 // T: of x, and of y where it is gated.
@@ -356,8 +352,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtas)
       FindPlaces<Tile::kTokens>(p.begins, p.num_experts, static_cast<int>(blockIdx.y));
   if (places.count == 0) return;
   const int first_column = static_cast<int>(blockIdx.x) * kColumns;
-  PackedSums<T, Tile, kIsGated> sums =
-      SumPacked<T, Tile, kIsGated>(p, places, first_column, SharedAddress(shared));
+  PackedSums<T, Tile, kIsGated> sums(places.count, typename Tile::Groups(p));
+  SumPacked(p, places, first_column, SharedAddress(shared), sums);
   StoreSums<Y, Tile, kIsGated, /*kHasScales=*/false>(p, places, first_column, sums.warp_row,
                                                      sums.warp_token, sums.sum);
 }

@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtas)
   const int first = static_cast<int>(blockIdx.y) * Tile::kTokens;
   const ExpertPlaces places = {0, first, min(Tile::kTokens, p.num_places - first)};
   const int first_column = static_cast<int>(blockIdx.x) * Tile::kRows;
-  const PackedSums<T, Tile, false> sums =
-      SumPacked<T, Tile, false>(p, places, first_column, SharedAddress(shared));
+  PackedSums<T, Tile, false> sums(places.count, typename Tile::Groups(p));
+  SumPacked(p, places, first_column, SharedAddress(shared), sums);
   const int row = first_column + sums.warp_row + sums.lane / 4;
 #pragma unroll
   for (int r = 0; r < Tile::kRowTiles; ++r) {
