@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -74,7 +75,7 @@ Result<std::unique_ptr<StageDrafts>> StageDrafts::Create(const MemoryPlan& plan,
   CHECK(pipeline != nullptr);
   std::unique_ptr<StageDrafts> made(new StageDrafts(part, *pipeline, StrideOf(plan)));
   ASSIGN_OR_RETURN(made->ids_, Buffer::Allocate(device, "drafts between stages", bytes));
-  return made;
+  return Result<std::unique_ptr<StageDrafts>>(std::move(made));
 }
 
 TensorView StageDrafts::Ids(int num_rows) const {
