@@ -97,25 +97,41 @@ async def crowd(server, requests, expected, num_clients, seconds, share_that_sto
     return counts
 
 
-async def stream_and_cancel(client, inputs, cancel_after=None, request_id=""):
-    """The ids that came, and whether the call was cancelled: after so many responses, as clients do who leave."""
+async def stream_and_cancel(client, inputs, cancel_after=None, cancel_after_s=None, request_id=""):
+    """The ids that came, and whether the call was cancelled, as clients do who leave: after so many responses, or seconds."""
 
     async def ask():
         yield {"model_name": "tensorrt_llm", "inputs": inputs, "request_id": request_id, "enable_empty_final_response": True}
 
-    call, ids, count = client.stream_infer(ask()), [], 0
-    async for result, error in call:
-        if error is not None:
-            raise error
-        if not result.get_response().outputs:
-            continue
-        length = int(result.as_numpy("sequence_length").reshape(-1)[0])
-        ids += result.as_numpy("output_ids").reshape(-1)[:length].tolist()
-        count += 1
-        if count == cancel_after:
-            call.cancel()
-            return ids, True
-    return ids, False
+    call, ids, count, is_cancelled = client.stream_infer(ask()), [], 0, False
+
+    def cancel():
+        nonlocal is_cancelled
+        is_cancelled = True
+        call.cancel()
+
+    timer = None
+    if cancel_after_s is not None:
+        timer = asyncio.get_running_loop().call_later(cancel_after_s, cancel)
+    try:
+        async for result, error in call:
+            if error is not None:
+                raise error
+            if not result.get_response().outputs:
+                continue
+            length = int(result.as_numpy("sequence_length").reshape(-1)[0])
+            ids += result.as_numpy("output_ids").reshape(-1)[:length].tolist()
+            count += 1
+            if count == cancel_after:
+                cancel()
+                break
+    except asyncio.CancelledError:
+        if not is_cancelled:
+            raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+    return ids, is_cancelled
 
 
 async def crowd_that_cancels(server, requests, expected, num_clients, seconds, share_that_cancels, seed=2):
@@ -129,28 +145,31 @@ async def crowd_that_cancels(server, requests, expected, num_clients, seconds, s
     def goes_on():
         return asyncio.get_running_loop().time() < end and server.process.poll() is None
 
-    async def run(number):
+    async def run(client, number):
         rng = random.Random(seed * 1000 + number)
         while goes_on():
             which = rng.randrange(len(requests))
-            cancel_after = rng.randint(1, 12) if rng.random() < share_that_cancels else None
-            async with triton.InferenceServerClient(server.grpc) as client:
-                try:
-                    told = stream_and_cancel(client, requests[which], cancel_after, str(rng.getrandbits(64)))
-                    ids, is_cancelled = await asyncio.wait_for(told, STREAM_TIMEOUT_S)
-                except (InferenceServerException, grpc.RpcError):
-                    counts["refused" if server.process.poll() is None else "lost"] += 1
-                    continue
-                except (TimeoutError, asyncio.CancelledError):  # a stream that nobody ends
-                    counts["left open"] += 1
-                    continue
+            cancel = {}
+            if rng.random() < share_that_cancels:  # at a response, or at any time, also before the first
+                cancel = rng.choice([{"cancel_after": rng.randint(1, 12)}, {"cancel_after_s": rng.random()}])
+            try:
+                told = stream_and_cancel(client, requests[which], **cancel, request_id=str(rng.getrandbits(64)))
+                ids, is_cancelled = await asyncio.wait_for(told, STREAM_TIMEOUT_S)
+            except (InferenceServerException, grpc.RpcError):
+                counts["refused" if server.process.poll() is None else "lost"] += 1
+                await asyncio.sleep(0)
+                continue
+            except (TimeoutError, asyncio.CancelledError):  # a stream that nobody ends
+                counts["left open"] += 1
+                continue
             counts["cancelled" if is_cancelled else "answered"] += 1
             counts["tokens"] += len(ids)
             whole = expected[which]
             if ids != whole[: len(ids)] or (not is_cancelled and len(ids) != len(whole) and server.process.poll() is None):
                 counts["wrong"] += 1
 
-    await asyncio.gather(*(run(number) for number in range(num_clients)))
+    async with triton.InferenceServerClient(server.grpc) as client:  # streams of one connection, as of one program
+        await asyncio.gather(*(run(client, number) for number in range(num_clients)))
     return counts
 
 
