@@ -437,14 +437,14 @@ def test_the_port_answers_while_models_are_being_loaded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("kind", "wrong", "told"),
     [
-        ("max_batch_size: many", "not every model could be loaded; the server's log says why\n"),
-        ("max_batch_size: -2", "model 'ensemble': "),
+        ("words", "max_batch_size: many", "not every model could be loaded; the server's log says why\n"),
+        ("nobody", "", "model 'ensemble': "),
     ],
 )
-def test_a_setup_that_fails_is_told_where_the_server_stays(tmp_path, wrong, told):
-    add_model(tmp_path / "models", "ensemble", "words", WORDS, wrong)
+def test_a_setup_that_fails_is_told_where_the_server_stays(tmp_path, kind, wrong, told):
+    add_model(tmp_path / "models", "ensemble", kind, WORDS, wrong)
     server = start_server(
         tmp_path, None, "--model-repository", tmp_path / "models", "--cog-port=0", "--exit-on-error=false", max_kv_tokens=None
     )
