@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 
 namespace inflight {
@@ -145,11 +146,11 @@ void ChildProcess::Wait() {
     int status = 0;
     while (waitpid(id_, &status, 0) < 0 && errno == EINTR) {
     }
-    how = HowOf(status);
-    how_ = how;
+    while (!RunTurn("child-wait", [&] { how_ = how = HowOf(status); })) {
+    }
   }
   ended_.notify_all();
-  if (on_end_) on_end_(how);
+  if (on_end_) RunTurn("child-wait", [&] { on_end_(how); });
 }
 
 }  // namespace inflight

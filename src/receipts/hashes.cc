@@ -11,12 +11,14 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
 #include "base/hex.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "base/thread_boundary.h"
 #include "json/json_reader.h"
 
 namespace inflight::receipts {
@@ -62,9 +64,9 @@ Status HashPieces(const std::vector<MappedFile>& files, std::vector<Piece>& piec
   Status failed;
   const auto work = [&] {
     for (size_t i = next++; i < pieces.size(); i = next++) {
-      const Status status = HashPiece(files[pieces[i].file], pieces[i]);
+      Status status = StatusOf([&] { return HashPiece(files[pieces[i].file], pieces[i]); });
       const std::lock_guard lock(mutex);
-      if (!status.ok() && failed.ok()) failed = status;
+      if (!status.ok() && failed.ok()) failed = std::move(status);
     }
   };
   const size_t most = std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads);

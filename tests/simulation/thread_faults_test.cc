@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/child_process.h"
 #include "base/clock.h"
 #include "base/no_memory_left.h"
 #include "base/thread_boundary.h"
@@ -227,6 +228,16 @@ TEST(ThreadFaultsTest, ARankThatFindsNoMemoryEndsItsGroup) {
   EXPECT_EQ(fault.num_struck(), 1);
   EXPECT_EQ(ended.code(), StatusCode::kResourceExhausted) << ended.ToString();
   EXPECT_EQ(ended.reason(), Reason::kOutOfMemory);
+}
+
+TEST(ThreadFaultsTest, HowAProcessEndedIsToldAllTheSame) {
+  const ThreadHeapFault fault("child-wait", 2);
+  const auto child =
+      ChildProcess::Start("/bin/sh", {"/bin/sh", "-c", "kill -KILL $$"}, /*on_end=*/nullptr);
+  ASSERT_TRUE(child.ok()) << child.status().ToString();
+  ASSERT_TRUE((*child)->WaitUntilEnded(std::chrono::minutes(1)));
+  EXPECT_EQ((*child)->how_it_ended(), "signal 9 (Killed)");
+  EXPECT_EQ(fault.num_struck(), 2);
 }
 
 TEST(ThreadFaultsTest, ARankWatchReadsLaterAndEndsAGroupWithoutWords) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 
 namespace inflight::triton_backend {
@@ -45,13 +46,15 @@ void CancelWatch::Run() {
       continue;
     }
     changed_.wait_for(lock, std::chrono::milliseconds(period_ms_), [&] { return is_stopping_; });
-    for (const Watched* const watched : watched_) {
-      if (auto token = watched->Unwanted()) unwanted.push_back(std::move(token));
-    }
-    lock.unlock();  // what is cancelled may end at once, and be removed
-    for (const auto& token : unwanted) token->Cancel();
+    RunTurn("inflight-cancel", [&] {
+      for (const Watched* const watched : watched_) {
+        if (auto token = watched->Unwanted()) unwanted.push_back(std::move(token));
+      }
+      lock.unlock();  // what is cancelled may end at once, and be removed
+      for (const auto& token : unwanted) token->Cancel();
+    });
     unwanted.clear();
-    lock.lock();
+    if (!lock.owns_lock()) lock.lock();
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "base/thread_boundary.h"
 #include "base/thread_name.h"
 #include "protocol/triton_backend/errors.h"
 
@@ -101,7 +102,7 @@ void ModelGauges::Run(int64_t period_ms) {
   while (
       !stop_.wait_for(lock, std::chrono::milliseconds(period_ms), [&] { return is_stopping_; })) {
     lock.unlock();
-    Set();
+    RunTurn("inflight-gauges", [this] { Set(); });
     lock.lock();
   }
 }
