@@ -77,8 +77,9 @@ class ChosenExpertsTest : public testing::TestWithParam<Form> {
  protected:
   // The layer of `table`, of two tokens of which one chose experts 1 and 6, the other 3 and 6.
   std::vector<float> Run(const OpTable& table, const Weight& fc, const Weight& proj) {
-    Tensor logits(DType::kF32, {kTokens, kExperts});
-    for (const int at : {1, 6, kExperts + 3, kExperts + 6}) logits.Set(at, 4);
+    const Tensor logits = Tensor::Of(DType::kF32, {kTokens, kExperts},
+                                     {0, 4, 0, 0, 0, 0, 4, 0,  //
+                                      0, 0, 0, 4, 0, 0, 4, 0});
     const DType input = InputDType(fc.dtype);
     const Tensor x = Tensor::Random(input, {kTokens, kHidden}, 31);
     const Tensor begins(DType::kI32, {kExperts + 1}), tokens(DType::kI32, {kPlaces});
@@ -95,6 +96,9 @@ class ChosenExpertsTest : public testing::TestWithParam<Form> {
                            .chosen_weights = chosen_weights.view()},
                           stream_),
               Status::Ok());
+    const auto* const begin = begins.view().as<const int32_t>();
+    EXPECT_EQ(std::vector<int>(begin, begin + kExperts + 1),
+              (std::vector<int>{0, 0, 1, 1, 2, 2, 2, 4, 4}));
     EXPECT_EQ(table.expert_gated_linear({.x = {.values = x.view()},
                                          .routes = routes,
                                          .weight = fc,
