@@ -131,9 +131,11 @@ def quantise(plain, folder, kind, ranks=1):
     return packed, wide
 
 
-def engines(checkpoint, out):
-    options = ("--dtype", "float32", "--quant-algo", "none", "--max-seq-len", 64)
-    run("build", "--checkpoint-dir", checkpoint, "--output-dir", out, *options)
+PLAIN = ("--dtype", "float32", "--quant-algo", "none")
+
+
+def engines(checkpoint, out, options=PLAIN):
+    run("build", "--checkpoint-dir", checkpoint, "--output-dir", out, "--max-seq-len", 64, *options)
     return {file.name: file.read_bytes() for file in out.glob("*.engine")}
 
 
@@ -146,6 +148,61 @@ def test_weights_are_what_codes_and_factors_stand_for(kind, ranks, plain, tmp_pa
     if ranks == 1:
         question = ("--prompt", "What is 27 + 54?", "--dtype", "float32", "--device", "cpu")
         assert run("run", packed, *question).stdout == run("run", wide, *question).stdout
+
+
+def by_rows(pairs):
+    """The bytes of int4 as this project writes them, of two columns each, of bytes of two rows each."""
+    codes = np.stack([pairs.view(np.uint8) & 15, pairs.view(np.uint8) >> 4], 1).reshape(-1, pairs.shape[1])
+    return (codes[:, 0::2] | codes[:, 1::2] << 4).view(np.int8)
+
+
+def in_own_form(packed, own, quantization, change):
+    """The checkpoint with the same codes in a form of this project; `change` is of each tensor, to some by name."""
+    shutil.copytree(packed, own)
+    config = json.loads((own / "config.json").read_text())
+    config |= {"quantization": quantization, "disable_weight_only_quant_plugin": True, "dtype": "bfloat16"}
+    (own / "config.json").write_text(json.dumps(config))
+    named, data = safetensors_rows.header(packed / "rank0.safetensors")
+    dtypes = {"F32": np.float32, "I8": np.int8, "F8_E4M3": np.uint8}
+    tensors = {}
+    for name, t in named.items():
+        values = np.frombuffer(data[slice(*t["data_offsets"])], dtypes[t["dtype"]]).reshape(t["shape"])
+        tensors.update(change(name, values))
+    write(own / "rank0.safetensors", tensors)
+    return own
+
+
+def quantization_of(engine):
+    return json.loads((engine / "config.json").read_text())["pretrained_config"]["quantization"]["quant_algo"]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_awq_without_factors_is_kept_in_its_codes(target, plain, tmp_path):
+    packed, _ = quantise(plain, tmp_path, "awq without factors")
+    quantization = {"quant_algo": "W4A16_GPTQ", "group_size": GROUP, "has_zero_point": False}
+    own = in_own_form(packed, tmp_path / "own", quantization, lambda name, t: {name: by_rows(t) if t.dtype == np.int8 else t})
+    options = ("--dtype", "bfloat16", "--target", target)
+    assert engines(packed, tmp_path / "a", options) == engines(own, tmp_path / "b", options)
+    assert quantization_of(tmp_path / "a") == "W4A16_GPTQ"
+
+
+def test_fp8_is_kept_in_its_codes_for_gpus(plain, tmp_path):
+    packed, _ = quantise(plain, tmp_path, "fp8")
+
+    def change(name, t):
+        stem, end = name.rsplit(".", 1)
+        if end == "activation_scaling_factor":
+            return {}
+        if end == "weights_scaling_factor":  # one for each row
+            named, _ = safetensors_rows.header(packed / "rank0.safetensors")
+            return {f"{stem}.per_channel_scale": np.repeat(t, named[f"{stem}.weight"]["shape"][0])}
+        return {name: t}
+
+    quantization = {"quant_algo": "FP8_PER_CHANNEL_PER_TOKEN", "kv_cache_quant_algo": "FP8"}
+    own = in_own_form(packed, tmp_path / "own", quantization, change)
+    options = ("--dtype", "bfloat16", "--target", "cuda")
+    assert engines(packed, tmp_path / "a", options) == engines(own, tmp_path / "b", options)
+    assert quantization_of(tmp_path / "a") == "FP8_PER_CHANNEL_PER_TOKEN"
 
 
 def test_a_model_in_fp8_answers(plain, tmp_path):
