@@ -30,11 +30,6 @@ SCRIPTS = {
         "<tool_call>\n<function=get_weather>\n<parameter=city>\n12\n</parameter>\n<parameter=days>\n12\n</parameter>\n"
         "</function>\n</tool_call>"
     ),
-    "pythonic": [
-        "<|python_start|>",
-        r"""[get_weather(city='K\xf6ln, it\'s "big"', days=(1, [2.5, None], {'on': True})), add(x=-1)]""",
-    ],
-    "comprehension": "[add(x=1), add(x=n) for n in range(3)]",
     "direct": CALL.replace("Köln", "Ulm"),
     "json": json.dumps({"answer": SECOND}),
     "reasons": ["<think>\nWhich tool is it?\n</think>", "None of them."],
@@ -56,9 +51,7 @@ TWO_CALLS = [("get_weather", '{"city": "Köln", "days": [1, 2]}'), ("add", '{"de
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return write_scripted_model(
-        tmp_path_factory.mktemp("scripted") / "scripted", TEMPLATE, SCRIPTS, {"[TOOL_CALLS]", "<|python_start|>"}
-    )
+    return write_scripted_model(tmp_path_factory.mktemp("scripted") / "scripted", TEMPLATE, SCRIPTS, {"[TOOL_CALLS]"})
 
 
 @pytest.fixture(scope="module")
@@ -414,7 +407,12 @@ def test_a_schema_says_which_values_are_texts(model, tmp_path):
     assert running.stop() == 0
 
 
-def test_literals_of_python_come_in_pieces_of_json(model, tmp_path):
+PYTHONIC = r"""[get_weather(city='K\xf6ln, it\'s "big"', days=(1, [2.5, None], {'on': True})), add(x=-1)]"""
+
+
+def test_literals_of_python_come_in_pieces_of_json(tmp_path):
+    scripts = {"pythonic": ["<|python_start|>", PYTHONIC], "comprehension": "[add(x=1), add(x=n) for n in range(3)]"}
+    model = write_scripted_model(tmp_path / "scripted", TEMPLATE, scripts, {"<|python_start|>"})
     running = start_server(tmp_path, model, "--tool-call-format", "pythonic")
     city = {"city": "Köln, it's \"big\"", "days": [1, [2.5, None], {"on": True}]}
     calls = [("get_weather", json.dumps(city, ensure_ascii=False)), ("add", '{"x": -1}')]
@@ -422,7 +420,7 @@ def test_literals_of_python_come_in_pieces_of_json(model, tmp_path):
         for options, expected in (
             ({}, ("", "", calls, "tool_calls")),
             ({"parallel_tool_calls": False}, ("", "", calls[:1], "tool_calls")),
-            ({"tools": []}, (SCRIPTS["pythonic"][1], "", [], "stop")),
+            ({"tools": []}, (PYTHONIC, "", [], "stop")),
         ):
             assert whole(ask(api, "pythonic", **options)) == expected
             assert joined(ask(api, "pythonic", stream=True, **options)) == expected
@@ -437,6 +435,6 @@ def test_literals_of_python_come_in_pieces_of_json(model, tmp_path):
                 assert (content, [n for n, _ in cut]) == ("", [n for n, _ in calls[: len(cut)]])
                 assert all(c[1].startswith(a) for c, (_, a) in zip(calls, cut, strict=False))
             else:
-                assert SCRIPTS["pythonic"][1].startswith(content)
+                assert PYTHONIC.startswith(content)
         assert cut
     assert running.stop() == 0
