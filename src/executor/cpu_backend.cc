@@ -92,6 +92,11 @@ class CpuBackend : public Backend {
       RETURN_IF_ERROR(leader_->UseAdapter(*setup.adapter, *adapters_));
     SetAdapter(setup.slot, setup);
     for (const SlotId beam : setup.beam_slots) SetAdapter(beam, setup);
+    if (drafts_.tree != nullptr) {
+      RETURN_IF_ERROR(drafts_.tree->SetUp(setup.slot, *decoder_, stream_));
+      for (const SlotId beam : setup.beam_slots)
+        RETURN_IF_ERROR(drafts_.tree->SetUp(beam, *decoder_, stream_));
+    }
     rows_.SetUp(setup);
     return tables_.SetUp(setup);
   }
@@ -104,6 +109,8 @@ class CpuBackend : public Backend {
 
   Result<Ticket> Launch(const StepPlan& planned) override {
     CHECK_LT(num_outstanding_, info_.depth);
+    if (drafts_.tree != nullptr)
+      RETURN_IF_ERROR(drafts_.tree->Prepare(planned, *decoder_, stream_));
     const auto copies = std::span(planned.copies).first(static_cast<size_t>(planned.num_copies));
     if (leader_ != nullptr) leader_->CopyBlocks(copies);
     kv_.CopyBlocks(copies, stream_.cpu_pool());

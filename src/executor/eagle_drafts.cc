@@ -23,14 +23,14 @@ int NumPairs(int max_num_tokens) {
 }
 
 // Places what is kept between steps from `base` on and returns its size; a null base only measures.
-uint64_t PlaceStates(const model::EagleConfig& config, int max_num_tokens, int max_slots,
-                     std::byte* base, model::KeptResiduals* kept, TensorView* last_states) {
+uint64_t PlaceFeatures(const model::EagleConfig& config, int max_num_tokens, int64_t num_kept,
+                       std::byte* base, model::KeptResiduals* kept, TensorView* ring) {
   TensorLayout layout(base);
+  const DType dtype = model::ActivationDType(config.layer, DeviceKind::kCpu);
   if (!config.target_layers.empty())
     *kept = {.layers = config.target_layers,
-             .states = layout.Place(model::ActivationDType(config.layer, DeviceKind::kCpu),
-                                    {max_num_tokens, config.feature_width()})};
-  *last_states = layout.Place(DType::kF32, {max_slots, config.layer.hidden_size});
+             .states = layout.Place(dtype, {max_num_tokens, config.feature_width()})};
+  *ring = layout.Place(dtype, {num_kept, config.feature_width()});
   return layout.num_bytes();
 }
 
@@ -73,8 +73,8 @@ EagleDrafts::~EagleDrafts() = default;
 uint64_t EagleDrafts::Bytes(const model::EagleConfig& config, const model::ModelConfig& model,
                             int max_seq_len, int max_num_tokens, int max_slots) {
   model::KeptResiduals kept;
-  TensorView states;
-  return PlaceStates(config, max_num_tokens, max_slots, nullptr, &kept, &states) +
+  TensorView ring;
+  return PlaceFeatures(config, max_num_tokens, int64_t{max_slots} * kRing, nullptr, &kept, &ring) +
          model::EagleDecoder::Bytes(config, model, max_seq_len, NumPairs(max_num_tokens),
                                     kMaxEagleLogits);
 }
@@ -90,12 +90,13 @@ Result<std::unique_ptr<EagleDrafts>> EagleDrafts::Create(
   made->max_blocks_ = plan.max_blocks_per_seq();
   made->sliding_ = {.window = plan.window(),
                     .num_sinks = plan.window() == 0 ? 0 : plan.windows.num_sinks};
-  made->num_known_.resize(static_cast<size_t>(plan.max_slots));
+  made->kept_pairs_.resize(static_cast<size_t>(plan.max_slots));
+  made->has_row_.resize(static_cast<size_t>(plan.max_slots));
   const auto place = [&](std::byte* base) {
-    return PlaceStates(config, plan.max_num_tokens, plan.max_slots, base, &made->kept_,
-                       &made->last_states_);
+    return PlaceFeatures(config, plan.max_num_tokens, int64_t{plan.max_slots} * kRing, base,
+                         &made->kept_, &made->ring_);
   };
-  ASSIGN_OR_RETURN(made->buffer_, Buffer::Allocate(device, "EAGLE states", place(nullptr)));
+  ASSIGN_OR_RETURN(made->buffer_, Buffer::Allocate(device, "EAGLE features", place(nullptr)));
   place(made->buffer_.data());
   ASSIGN_OR_RETURN(made->kv_,
                    KvStorage::Create(KvShape(config.layer, plan.block_size, DeviceKind::kCpu),
@@ -119,15 +120,18 @@ void EagleDrafts::Pairs::Clear() {
   cu_seqlens_q.push_back(0);
 }
 
+int64_t EagleDrafts::MappingOf(int place, const int32_t* blocks) const {
+  const int block_size = kv_.view().block_size;
+  return int64_t{blocks[place / block_size]} * block_size + place % block_size;
+}
+
 // Ids of no vocabulary, rows of a prompt's own table, count as token 0.
 void EagleDrafts::AddPair(TokenId token, int32_t feature, int position, int place,
                           const int32_t* blocks) {
-  const int block_size = kv_.view().block_size;
-  pairs_.ids.push_back(token >= 0 && token < vocab_size_ ? token : 0);
+  pairs_.ids.push_back(KnownId(token));
   pairs_.features.push_back(feature);
   pairs_.positions.push_back(position);
-  pairs_.slot_mapping.push_back(int64_t{blocks[place / block_size]} * block_size +
-                                place % block_size);
+  pairs_.slot_mapping.push_back(MappingOf(place, blocks));
 }
 
 void EagleDrafts::EndRow(int num_places, const int32_t* blocks) {
@@ -139,97 +143,197 @@ void EagleDrafts::EndRow(int num_places, const int32_t* blocks) {
               pairs_.block_tables.begin() + static_cast<ptrdiff_t>(begin));
 }
 
-Result<TensorView> EagleDrafts::Forward(const TensorView& features, bool are_own,
-                                        inflight::Stream& stream) {
-  Pairs& p = pairs_;
+model::EagleBatch EagleDrafts::BatchOf(const Pairs& p, const TensorView& features,
+                                       bool are_own) const {
+  const auto ints = [](const std::vector<int32_t>& values, Shape shape) {
+    return TensorView{const_cast<int32_t*>(values.data()), DType::kI32, shape};
+  };
+  const auto longs = [](const std::vector<int64_t>& values, Shape shape) {
+    return TensorView{const_cast<int64_t*>(values.data()), DType::kI64, shape};
+  };
   const int num_tokens = p.num_tokens();
   const int num_rows = p.num_rows();
-  model::EagleBatch batch{
-      .ids = {p.ids.data(), DType::kI32, {num_tokens}},
-      .features = features,
-      .rows = {p.features.data(), DType::kI32, {num_tokens}},
-      .are_own = are_own,
-      .paged = {.num_rows = num_rows,
-                .num_tokens = num_tokens,
-                .cu_seqlens_q = {p.cu_seqlens_q.data(), DType::kI32, {num_rows + 1}},
-                .seq_lens_kv = {p.seq_lens_kv.data(), DType::kI32, {num_rows}},
-                .positions = {p.positions.data(), DType::kI32, {num_tokens}},
-                .slot_mapping = {p.slot_mapping.data(), DType::kI64, {num_tokens}},
-                .block_tables = {p.block_tables.data(), DType::kI32, {num_rows, max_blocks_}}},
-      .sliding = sliding_};
-  if (!p.tree_masks.empty())
-    batch.paged.tree_masks = {p.tree_masks.data(), DType::kI64, {num_tokens}};
-  return decoder_->Forward(batch, kv_.view(), stream);
+  model::EagleBatch batch{.ids = ints(p.ids, {num_tokens}),
+                          .features = features,
+                          .rows = ints(p.features, {num_tokens}),
+                          .are_own = are_own,
+                          .paged = {.num_rows = num_rows,
+                                    .num_tokens = num_tokens,
+                                    .cu_seqlens_q = ints(p.cu_seqlens_q, {num_rows + 1}),
+                                    .seq_lens_kv = ints(p.seq_lens_kv, {num_rows}),
+                                    .positions = ints(p.positions, {num_tokens}),
+                                    .slot_mapping = longs(p.slot_mapping, {num_tokens}),
+                                    .block_tables = ints(p.block_tables, {num_rows, max_blocks_})},
+                          .sliding = sliding_};
+  if (!p.tree_masks.empty()) batch.paged.tree_masks = longs(p.tree_masks, {num_tokens});
+  return batch;
+}
+
+Result<TensorView> EagleDrafts::Forward(const TensorView& features, bool are_own,
+                                        inflight::Stream& stream) {
+  return decoder_->Forward(BatchOf(pairs_, features, are_own), kv_.view(), stream);
+}
+
+// They are cleared. Rows do not matter: all of them are one.
+Status EagleDrafts::WritePairs(const TensorView& features, Pairs& pairs, inflight::Stream& stream) {
+  if (pairs.num_tokens() == 0) return Status::Ok();
+  pairs.cu_seqlens_q.push_back(pairs.num_tokens());
+  pairs.seq_lens_kv.push_back(pairs.num_tokens());
+  pairs.block_tables.assign(static_cast<size_t>(max_blocks_), 0);
+  RETURN_IF_ERROR(
+      decoder_->WriteKv(BatchOf(pairs, features, /*are_own=*/false), kv_.view(), stream));
+  pairs.Clear();
+  return Status::Ok();
+}
+
+// Whether a token behind pairs up to `end` sees that of a place. If not, its block may be another's
+// by now.
+bool EagleDrafts::IsSeen(int place, int end) const {
+  return place < sliding_.num_sinks || place >= sliding_.First(end);
+}
+
+Status EagleDrafts::WritePending(inflight::Stream& stream) {
+  due_.Clear();
+  for (size_t s = 0; s < kept_pairs_.size(); ++s) {
+    Kept& kept = kept_pairs_[s];
+    for (int place = kept.end - kept.num_pending; place < kept.end; ++place) {
+      if (!IsSeen(place, kept.end)) continue;
+      const auto entry = static_cast<size_t>(place % kRing);
+      due_.ids.push_back(kept.tokens[entry]);
+      due_.features.push_back(RingRow(static_cast<scheduler::SlotId>(s), place));
+      due_.positions.push_back(place);
+      due_.slot_mapping.push_back(kept.mappings[entry]);
+      if (due_.num_tokens() == max_pairs_) RETURN_IF_ERROR(WritePairs(ring_, due_, stream));
+    }
+    kept.num_pending = 0;
+  }
+  return WritePairs(ring_, due_, stream);
+}
+
+Status EagleDrafts::SetUp(scheduler::SlotId slot, model::Decoder& decoder,
+                          inflight::Stream& stream) {
+  Kept& kept = kept_pairs_[static_cast<size_t>(slot)];
+  if (target_ != nullptr) target_->Set(&decoder);
+  if (kept.num_pending > 0) RETURN_IF_ERROR(WritePending(stream));
+  kept.end = -1;
+  kept.num_known = 0;
+  return Status::Ok();
+}
+
+Status EagleDrafts::Prepare(const scheduler::StepPlan& plan, model::Decoder& decoder,
+                            inflight::Stream& stream) {
+  if (target_ != nullptr) target_->Set(&decoder);
+  has_row_.assign(has_row_.size(), false);
+  bool are_due = false;
+  for (int r = 0; r < plan.num_rows; ++r) {
+    const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
+    has_row_[static_cast<size_t>(row.slot)] = true;
+    // Of windows blocks are published while their sequence goes on.
+    are_due |= sliding_.window > 0 && row.is_prefill != 0 && row.first_position > 0;
+  }
+  for (size_t s = 0; s < kept_pairs_.size(); ++s)
+    are_due |= kept_pairs_[s].num_pending > 0 && !has_row_[s];
+  return are_due ? WritePending(stream) : Status::Ok();
+}
+
+Status EagleDrafts::Keep(const Step& step, int place, const TensorView& features, int token,
+                         bool is_pending, inflight::Stream& stream) {
+  Kept& kept = kept_pairs_[static_cast<size_t>(step.slot)];
+  if (kept.num_pending == kRing || (kept.num_pending > 0 && place != kept.end))
+    RETURN_IF_ERROR(WritePending(stream));
+  CHECK(features.dtype == ring_.dtype);
+  const size_t row_bytes = BytesOf(ring_.dtype, ring_.shape[1]);
+  const int32_t row = RingRow(step.slot, place);
+  std::memcpy(ring_.as<std::byte>() + static_cast<size_t>(row) * row_bytes,
+              features.as<const std::byte>() + static_cast<size_t>(token) * row_bytes, row_bytes);
+  const auto entry = static_cast<size_t>(place % kRing);
+  kept.tokens[entry] = KnownId((*step.tokens)[static_cast<size_t>(place) + 1]);
+  kept.mappings[entry] = MappingOf(place, step.blocks);
+  kept.end = place + 1;
+  if (is_pending) ++kept.num_pending;
+  return Status::Ok();
+}
+
+Status EagleDrafts::FollowChunk(const Step& step, int end, const TensorView& features,
+                                inflight::Stream& stream) {
+  pairs_.Clear();
+  for (int place = step.first_place; place < end; ++place) {
+    AddPair((*step.tokens)[static_cast<size_t>(place) + 1],
+            step.first_token + place - step.first_place, place, place, step.blocks);
+    if (pairs_.num_tokens() == max_pairs_) RETURN_IF_ERROR(WritePairs(features, pairs_, stream));
+  }
+  return WritePairs(features, pairs_, stream);
 }
 
 Status EagleDrafts::Follow(std::span<const Step> steps, model::Decoder& decoder,
                            inflight::Stream& stream) {
   if (target_ != nullptr) target_->Set(&decoder);
   const TensorView features = kept_.layers.empty() ? decoder.States() : kept_.states;
-  const auto compute = [&]() -> Status {
-    if (pairs_.num_tokens() == 0) return Status::Ok();
-    ASSIGN_OR_RETURN(const TensorView states, Forward(features, /*are_own=*/false, stream));
-    const size_t row_bytes = BytesOf(DType::kF32, states.shape[1]);
-    for (const auto& [slot, num_known, row] : ends_) {
-      std::memcpy(last_states_.as<std::byte>() + static_cast<size_t>(slot) * row_bytes,
-                  states.as<std::byte>() + static_cast<size_t>(row) * row_bytes, row_bytes);
-      num_known_[static_cast<size_t>(slot)] = num_known;
-    }
-    return Status::Ok();
-  };
-  const auto clear = [&] {
-    pairs_.Clear();
-    ends_.clear();
-  };
-  clear();
   for (const Step& step : steps) {
     const auto known = static_cast<int>(step.tokens->size());
     const int num_places = step.num_known + static_cast<int>(step.path.size());
     // The newest token's pair waits for the next one.
     const int end = std::min(step.first_place + num_places, known - 1);
-    for (int place = step.first_place; place < end;) {
-      const int row_end = std::min(end, place + max_pairs_ - pairs_.num_tokens());
-      for (; place < row_end; ++place) {
-        const int i = place - step.first_place;
-        const int token = i < step.num_known
-                              ? i
-                              : step.num_known + step.path[static_cast<size_t>(i - step.num_known)];
-        AddPair((*step.tokens)[static_cast<size_t>(place) + 1], step.first_token + token, place,
-                place, step.blocks);
-      }
-      EndRow(row_end, step.blocks);
-      if (row_end == known - 1) {
-        ends_.push_back({step.slot, step.tokens->size(), pairs_.num_tokens() - 1});
-      }
-      if (pairs_.num_tokens() < max_pairs_) continue;
-      RETURN_IF_ERROR(compute());
-      clear();
+    if (end <= step.first_place) continue;
+    const auto token_of = [&step](int place) {
+      const int i = place - step.first_place;
+      return step.first_token +
+             (i < step.num_known
+                  ? i
+                  : step.num_known + step.path[static_cast<size_t>(i - step.num_known)]);
+    };
+    int place = step.first_place;
+    if (step.num_known > 1) {
+      place = std::min(end, step.first_place + step.num_known);
+      RETURN_IF_ERROR(FollowChunk(step, place, features, stream));
+      RETURN_IF_ERROR(
+          Keep(step, place - 1, features, token_of(place - 1), /*is_pending=*/false, stream));
     }
+    for (; place < end; ++place)
+      RETURN_IF_ERROR(Keep(step, place, features, token_of(place), /*is_pending=*/true, stream));
+    if (end == known - 1)
+      kept_pairs_[static_cast<size_t>(step.slot)].num_known = step.tokens->size();
   }
-  return compute();
+  return Status::Ok();
+}
+
+// Of its last pairs, those that a tree's first pass computes: the last one, and before it those
+// that wait, where they are few.
+int EagleDrafts::NumOfRoot(const Ask& ask) const {
+  const Kept& kept = kept_pairs_[static_cast<size_t>(ask.slot)];
+  int count = std::max(1, kept.num_pending);
+  while (count > 1 && !IsSeen(kept.end - count, kept.end)) --count;
+  return count;
 }
 
 Status EagleDrafts::Draft(std::span<const Ask> asks, model::Decoder& decoder,
                           inflight::Stream& stream) {
   if (target_ != nullptr) target_->Set(&decoder);
   asks_.clear();
-  int num_nodes = 0;
+  const auto can_draft = [this](const Ask& ask) {
+    return kept_pairs_[static_cast<size_t>(ask.slot)].num_known == ask.tokens->size();
+  };
+  const auto has_many = [&](const Ask& ask) { return can_draft(ask) && NumOfRoot(ask) > kFew; };
+  if (std::ranges::any_of(asks, has_many)) RETURN_IF_ERROR(WritePending(stream));
+  int num_pairs = 0;  // the most of a pass
   for (const Ask& ask : asks) {
     ask.drafts->clear();
-    if (num_known_[static_cast<size_t>(ask.slot)] != ask.tokens->size()) continue;
-    if (num_nodes + ask.num_nodes > max_pairs_) {
+    if (!can_draft(ask)) continue;
+    const int most = std::max(ask.num_nodes, NumOfRoot(ask));
+    if (num_pairs + most > max_pairs_) {
       RETURN_IF_ERROR(DraftSome(asks_, stream));
       asks_.clear();
-      num_nodes = 0;
+      num_pairs = 0;
     }
     asks_.push_back(&ask);
-    num_nodes += ask.num_nodes;
+    num_pairs += most;
   }
   return asks_.empty() ? Status::Ok() : DraftSome(asks_, stream);
 }
 
 Status EagleDrafts::DraftSome(std::span<const Ask* const> asks, inflight::Stream& stream) {
   drafting_.resize(asks.size());
+  pairs_.Clear();
   parents_.clear();
   int depth = 0;
   for (size_t i = 0; i < asks.size(); ++i) {
@@ -241,10 +345,17 @@ Status EagleDrafts::DraftSome(std::span<const Ask* const> asks, inflight::Stream
     drafting_[i].order.resize(num_nodes);
     drafting_[i].rows.resize(num_nodes);
     depth = std::max(depth, tree_.Depth(ask.num_nodes));
-    parents_.push_back({.ask = &ask, .node = -1, .row = ask.slot});
+    Kept& kept = kept_pairs_[static_cast<size_t>(ask.slot)];
+    for (int place = kept.end - NumOfRoot(ask); place < kept.end; ++place)
+      AddPair((*ask.tokens)[static_cast<size_t>(place) + 1], RingRow(ask.slot, place), place, place,
+              ask.blocks);
+    EndRow(kept.end, ask.blocks);
+    kept.num_pending = 0;
+    drafting_[i].root = pairs_.num_tokens() - 1;
+    parents_.push_back({.ask = &ask, .node = -1, .row = drafting_[i].root});
   }
-  RETURN_IF_ERROR(ChooseChildren(last_states_, stream));
-  TensorView states = last_states_;
+  ASSIGN_OR_RETURN(TensorView states, Forward(ring_, /*are_own=*/false, stream));
+  RETURN_IF_ERROR(ChooseChildren(states, stream));
   for (int d = 1; d < depth; ++d) {
     pairs_.Clear();
     parents_.clear();
@@ -271,7 +382,8 @@ void EagleDrafts::AddNodes(Drafting* drafting, int depth) {
     if (tree_[node].depth != depth || !HasChild(ask, node)) continue;
     const auto n = static_cast<size_t>(node);
     const int parent = tree_[node].parent;
-    const int32_t feature = parent < 0 ? ask.slot : drafting->rows[static_cast<size_t>(parent)];
+    const int32_t feature =
+        parent < 0 ? drafting->root : drafting->rows[static_cast<size_t>(parent)];
     drafting->order[n] = drafting->num_computed++;
     drafting->rows[n] = pairs_.num_tokens();
     AddPair((*ask.drafts)[n], feature, first_place - 1 + depth, first_place + drafting->order[n],

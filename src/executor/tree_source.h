@@ -44,6 +44,16 @@ class TreeSource {
   // Layers whose residuals the decoder keeps in each step; null: none.
   virtual const model::KeptResiduals* residuals() const { return nullptr; }
 
+  // The slot gets another sequence.
+  virtual Status SetUp(scheduler::SlotId, model::Decoder&, inflight::Stream&) {
+    return Status::Ok();
+  }
+
+  // Before anything else of the step of that plan.
+  virtual Status Prepare(const scheduler::StepPlan&, model::Decoder&, inflight::Stream&) {
+    return Status::Ok();
+  }
+
   // Tokens of the decoder's last step that are part of a sequence, drafts only where they were
   // accepted: those of the places [first_place, first_place + num_known + path.size()).
   struct Step {

@@ -187,22 +187,21 @@ Status EagleDecoder::Enter(const EagleBatch& batch, const Workspace& w, Stream& 
   return Status::Ok();
 }
 
-Result<TensorView> EagleDecoder::Forward(const EagleBatch& batch, const ops::KvCacheView& kv,
-                                         Stream& stream) {
+TensorView EagleDecoder::QueriesOf(int64_t num_tokens) const {
+  TensorView q = workspace_->q;
+  q.shape = {num_tokens, config().layer.num_heads, config().layer.head_dim};
+  return q;
+}
+
+Status EagleDecoder::WriteKv(const EagleBatch& batch, const ops::KvCacheView& kv, Stream& stream) {
   const Workspace& w = *workspace_;
   const LayerWeights& layer = head_->weights.layer;
   const ModelConfig& dims = config().layer;
   const int64_t n = batch.paged.num_tokens;
   RETURN_IF_ERROR(Enter(batch, w, stream));
-  const TensorView residual = As(w.residual, n, dims.hidden_size);
-  const TensorView delta = As(w.delta, n, dims.hidden_size);
-  const TensorView x = As(w.x, n, dims.hidden_size);
-  const TensorView attention = As(w.attention, n, w.attention.shape[1]);
-  const TensorView inner = As(w.inner, n, dims.intermediate_size);
-  TensorView q = w.q;
-  q.shape = {n, dims.num_heads, dims.head_dim};
-  RETURN_IF_ERROR(ops_.qkv_rope_kv(
-      {.x = {.values = config().version == 1 ? x : As(w.wide, n, 2 * int64_t{dims.hidden_size})},
+  return ops_.qkv_rope_kv(
+      {.x = {.values = config().version == 1 ? As(w.x, n, dims.hidden_size)
+                                             : As(w.wide, n, 2 * int64_t{dims.hidden_size})},
        .weight = layer.qkv,
        .bias = layer.qkv_bias,
        .num_heads = dims.num_heads,
@@ -213,9 +212,23 @@ Result<TensorView> EagleDecoder::Forward(const EagleBatch& batch, const ops::KvC
        .kv = kv,
        .layer = 0,
        .workspace = As(w.qkv, n, w.qkv.shape[1]),
-       .q = q},
-      stream));
-  RETURN_IF_ERROR(ops_.attention({.q = q,
+       .q = QueriesOf(n)},
+      stream);
+}
+
+Result<TensorView> EagleDecoder::Forward(const EagleBatch& batch, const ops::KvCacheView& kv,
+                                         Stream& stream) {
+  const Workspace& w = *workspace_;
+  const LayerWeights& layer = head_->weights.layer;
+  const ModelConfig& dims = config().layer;
+  const int64_t n = batch.paged.num_tokens;
+  RETURN_IF_ERROR(WriteKv(batch, kv, stream));
+  const TensorView residual = As(w.residual, n, dims.hidden_size);
+  const TensorView delta = As(w.delta, n, dims.hidden_size);
+  const TensorView x = As(w.x, n, dims.hidden_size);
+  const TensorView attention = As(w.attention, n, w.attention.shape[1]);
+  const TensorView inner = As(w.inner, n, dims.intermediate_size);
+  RETURN_IF_ERROR(ops_.attention({.q = QueriesOf(n),
                                   .batch = batch.paged,
                                   .kv = kv,
                                   .layer = 0,

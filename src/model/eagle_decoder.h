@@ -70,6 +70,10 @@ class EagleDecoder {
   // hidden_size] float32, valid until the next Forward; `batch.features` may be those of the last.
   Result<TensorView> Forward(const EagleBatch& batch, const ops::KvCacheView& kv, Stream& stream);
 
+  // The keys and values alone, which depend on nothing but the pair. Of `batch.paged` positions and
+  // slot_mapping are read.
+  Status WriteKv(const EagleBatch& batch, const ops::KvCacheView& kv, Stream& stream);
+
   // Logits [n, draft_vocab_size] float32 behind `rows` [n] int32, n <= max_logits, of `states`
   // [any, hidden_size] float32. Valid until the next call.
   Result<TensorView> Logits(const TensorView& states, const TensorView& rows, Stream& stream);
@@ -84,6 +88,7 @@ class EagleDecoder {
   static uint64_t LayOut(const EagleConfig& config, const ModelConfig& model, int max_seq_len,
                          int max_num_tokens, int max_logits, std::byte* base, Workspace& out);
   Status Enter(const EagleBatch& batch, const Workspace& w, Stream& stream) const;
+  TensorView QueriesOf(int64_t num_tokens) const;
   ops::Norm NormOf(const TensorView& weight) const;
 
   std::shared_ptr<const EagleHead> head_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What trees of drafts cost where none is right: a model of random weights, and heads that know
 // nothing of it: few are proposed then. Prints tokens per second with heads and without. A head of
-// EAGLE follows each step with a layer, here a 22nd of the model, whatever is drafted.
+// EAGLE, whose layer is here a 22nd of the model, follows many steps at once.
 #include <gtest/gtest.h>
 
 #include <algorithm>

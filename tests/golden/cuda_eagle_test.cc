@@ -89,6 +89,36 @@ TEST_P(CudaEagleTest, WhatIsReusedIsWhatPlainStepsWrote) {
   EXPECT_GT(stats_.prompt_tokens_cached, 0);
 }
 
+// Whose keys waited in rings, until those were full and until the sequences ended.
+TEST_P(CudaEagleTest, AnswersWithoutDraftsHaveItsKeysToo) {
+  const fs::path file =
+      fs::path(INFLIGHT_EAGLE_GOLDEN_DATA) / ("v" + std::to_string(GetParam()) + ".safetensors");
+  const auto reference = artifact::TensorSet::OpenFile(file);
+  ASSERT_TRUE(reference.ok()) << reference.status().ToString();
+  const std::vector<TokenId> whole = PromptAndGreedy(*reference);
+  requests_.assign(2, Request());
+  requests_[0].input_ids.assign(whole.begin(), whole.begin() + 23);
+  requests_[0].max_tokens = 60;
+  requests_[0].sampling.disable_speculation = true;
+  options_.max_batch_size = 1;
+  options_.block_size = kBlockSize;
+  options_.drafts = DraftSource::kEagle;
+  requests_[1] = requests_[0];
+  requests_[1].max_tokens = 30;
+  const Sinks first = Run(options_, draft_);
+  EXPECT_EQ(stats_.tokens_drafted, 0);
+  requests_[1].input_ids.insert(requests_[1].input_ids.end(), first[0]->ids.begin(),
+                                first[0]->ids.begin() + 50);
+  requests_[1].sampling.disable_speculation = false;
+  const Sinks reused = Run(options_, draft_);
+  EXPECT_EQ(stats_.prompt_tokens_cached, 64);
+  options_.enable_prefix_reuse = false;
+  const Sinks computed = Run(options_, draft_);
+  const int accepted = computed[1]->last.num_accepted_draft_tokens;
+  EXPECT_GT(accepted, 0);
+  EXPECT_GE(reused[1]->last.num_accepted_draft_tokens, accepted * 3 / 4);
+}
+
 TEST_P(CudaEagleTest, SlidingWindowsHoldNoDraftBack) {
   options_.attention_windows = {32};
   options_.sink_tokens = 4;

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "artifact/tensor_set.h"
@@ -172,8 +173,8 @@ TEST_P(EagleGoldenTest, LogitsAreThoseOfPyTorch) {
         << positions[static_cast<size_t>(i / config.draft_vocab_size)];
 }
 
-// Each step of the golden decoding by itself, in one step of the model or in several: the tree, and
-// how far the walk through it comes.
+// Each step of the golden decoding by itself, in one step of the model, in several, or token by
+// token, so that pairs wait: the tree, and how far the walk through it comes.
 TEST_P(EagleGoldenTest, TreesAreThoseOfPyTorch) {
   const std::vector<int64_t> parents = ValuesOf<int64_t>(reference, "parents");
   const std::vector<int64_t> choices = ValuesOf<int64_t>(reference, "choices");
@@ -205,7 +206,8 @@ TEST_P(EagleGoldenTest, TreesAreThoseOfPyTorch) {
     PagedModel paged(engine, Ops(engine->config), *device, 1, kBlockSize);
     paged.Keep((*drafts)->residuals());
     slot = 1 - slot;
-    const size_t chunk = s % 2 == 0 ? num_known : 7;
+    ASSERT_EQ((*drafts)->SetUp(slot, paged.decoder(), stream), Status::Ok());
+    const size_t chunk = s % 3 == 0 ? num_known : s % 3 == 1 ? 7 : 1;
     for (size_t first = 0; first + 1 < num_known; first += chunk) {
       const size_t count = std::min(chunk, num_known - 1 - first);
       const Piece piece = {0, std::span(tokens).subspan(first, count)};
@@ -232,6 +234,51 @@ TEST_P(EagleGoldenTest, TreesAreThoseOfPyTorch) {
       if (node < 0) break;
     }
     EXPECT_EQ(num_accepted, accepted[s]);
+  }
+}
+
+// One sequence, token by token, of which trees are asked for at each of those steps, at some, or at
+// the last alone: pairs wait for long, more than a ring of them.
+TEST_P(EagleGoldenTest, TreesDoNotDependOnHowLongPairsWaited) {
+  auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  auto made = executor::EagleDrafts::Create(head, engine, *device, *plan, Ops(head->config.layer));
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  executor::EagleDrafts& drafts = **made;
+  const std::vector<TokenId> whole = PromptAndGreedy(reference);
+  const std::vector<int64_t> known = ValuesOf<int64_t>(reference, "known");
+  const std::vector<int64_t> expected = ValuesOf<int64_t>(reference, "drafts");
+  const auto num_nodes = static_cast<int>(ValuesOf<int64_t>(reference, "parents").size());
+  ASSERT_GT(known.back(), 34) << "more than a ring";
+  const std::vector<int32_t> blocks = {3, 1, 2, 0};
+  Stream stream(*device);
+  for (const size_t every : {size_t{1}, size_t{3}, known.size()}) {
+    SCOPED_TRACE(every);
+    PagedModel paged(engine, Ops(engine->config), *device, 1, kBlockSize);
+    paged.Keep(drafts.residuals());
+    ASSERT_EQ(drafts.SetUp(/*slot=*/0, paged.decoder(), stream), Status::Ok());
+    std::vector<TokenId> tokens = {whole[0]};
+    size_t s = 0;
+    while (s < known.size()) {
+      const Piece piece = {0, std::span(tokens).last(1)};
+      paged.Step(std::span(&piece, 1), /*last_only=*/true);
+      tokens.push_back(whole[tokens.size()]);
+      const executor::TreeSource::Step step = {.first_place = static_cast<int>(tokens.size()) - 2,
+                                               .num_known = 1,
+                                               .tokens = &tokens,
+                                               .blocks = blocks.data()};
+      ASSERT_EQ(drafts.Follow(std::span(&step, 1), paged.decoder(), stream), Status::Ok());
+      if (std::cmp_less(tokens.size(), known[s])) continue;
+      const size_t at = s++;
+      if ((at + 1) % every != 0) continue;
+      std::vector<TokenId> proposed;
+      const executor::TreeSource::Ask ask = {
+          .num_nodes = num_nodes, .tokens = &tokens, .blocks = blocks.data(), .drafts = &proposed};
+      ASSERT_EQ(drafts.Draft(std::span(&ask, 1), paged.decoder(), stream), Status::Ok());
+      const auto begin = expected.begin() + static_cast<ptrdiff_t>(at) * num_nodes;
+      EXPECT_TRUE(std::equal(proposed.begin(), proposed.end(), begin, begin + num_nodes))
+          << "of " << tokens.size() << " tokens";
+    }
   }
 }
 
@@ -350,6 +397,30 @@ TEST_P(EagleGoldenTest, ReusedBlocksHaveItsKeys) {
   EXPECT_EQ(twice[0]->ids, twice[1]->ids);
   EXPECT_GT(twice[0]->last.num_accepted_draft_tokens, 4);
   EXPECT_GE(twice[1]->last.num_accepted_draft_tokens, twice[0]->last.num_accepted_draft_tokens);
+}
+
+// Also where they were written without a draft, as many at once as a ring holds and then those that
+// were left.
+TEST_P(EagleGoldenTest, AnswersWithoutDraftsHaveItsKeysToo) {
+  const std::vector<TokenId> whole = PromptAndGreedy(reference);
+  Request plain;
+  plain.input_ids.assign(whole.begin(), whole.begin() + 23);
+  plain.max_tokens = 40;
+  plain.sampling.disable_speculation = true;
+  Request next;
+  next.input_ids.assign(whole.begin(), whole.begin() + 57);
+  next.max_tokens = 24;
+  ExecutorOptions options = {
+      .max_batch_size = 1, .max_kv_tokens = 4096, .block_size = kBlockSize, .deterministic = true};
+  const Sinks reused = Run({plain, next}, options);
+  EXPECT_EQ(stats.prompt_tokens_cached, 48);
+  EXPECT_EQ(reused[0]->last.num_draft_tokens, 0);
+  options.enable_prefix_reuse = false;
+  const Sinks computed = Run({plain, next}, options);
+  EXPECT_EQ(stats.prompt_tokens_cached, 0);
+  EXPECT_EQ(reused[1]->ids, computed[1]->ids);
+  EXPECT_GT(computed[1]->last.num_accepted_draft_tokens, 0);
+  EXPECT_EQ(reused[1]->last.num_accepted_draft_tokens, computed[1]->last.num_accepted_draft_tokens);
 }
 
 INSTANTIATE_TEST_SUITE_P(Versions, EagleGoldenTest, testing::Values(1, 3),

@@ -363,6 +363,7 @@ Status CudaBackend::SetupSlot(const SlotSetup& setup) {
   RETURN_IF_ERROR(held_->to_host->SetUp(setup));
   if (held_->engine->config.part.is_first_stage())
     RETURN_IF_ERROR(held_->prompt_tables->SetUp(setup));
+  if (held_->trees != nullptr) RETURN_IF_ERROR(held_->trees->SetUp(setup));
   RETURN_IF_ERROR(held_->state->SetUpSlot(setup.slot, slot.num_tokens + slot.num_drafts,
                                           held_->prompt_tables->Of(setup.slot), handle()));
   if (held_->drafts != nullptr) held_->drafts->SetUp(setup.slot);
@@ -427,6 +428,7 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
       row.is_beam = read.search != nullptr;
     }
   }
+  if (held_->trees != nullptr) RETURN_IF_ERROR(held_->trees->Prepare(plan));
   const auto copies = std::span(plan.copies).first(static_cast<size_t>(plan.num_copies));
   RETURN_IF_ERROR(held_->host_blocks.Copy(copies, handle()));
   StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));

@@ -43,25 +43,46 @@ __device__ int SettledSlot(const StepTensors& step, int r) {
   return root == r || (step.accepted[root] >> (r - root - 1) & 1) != 0 ? slot : -1;
 }
 
-// A thread for each token and, as there are no more, each row.
+// One row by all threads of the CTA.
+__device__ void CopyRow(const std::byte* from, std::byte* to, int64_t num_bytes) {
+  const auto* const source = reinterpret_cast<const uint4*>(from);
+  auto* const target = reinterpret_cast<uint4*>(to);
+  const auto count = static_cast<int>(num_bytes / static_cast<int64_t>(sizeof(uint4)));
+  for (auto i = static_cast<int>(threadIdx.x); i < count; i += kEagleRowThreads)
+    target[i] = source[i];
+}
+
+__device__ int64_t RingRow(int slot, int place) {
+  return int64_t{slot} * kEagleRing + place % kEagleRing;
+}
+
+// A CTA for each row of the step.
+__global__ void __launch_bounds__(kEagleRowThreads)
+    KeepFeaturesKernel(SlotState slots, StepTensors step, EagleTensors out,
+                       const std::byte* features, std::byte* ring, int64_t row_bytes,
+                       int num_decode_rows) {
+  BeginOverlapped();
+  const auto r = static_cast<int>(blockIdx.x);
+  const bool is_decode = r < num_decode_rows;
+  const int slot = is_decode ? SettledSlot(step, r) : step.table_rows[r];
+  if (slot < 0 || slot == slots.scratch_slot()) return;
+  const int token = is_decode ? r : step.cu_seqlens_q[r + 1] - 1;
+  if (!is_decode && token < step.cu_seqlens_q[r]) return;
+  const int place = step.positions[token];
+  if (!is_decode && threadIdx.x == 0) out.first_kept[slot] = place;
+  CopyRow(features + token * row_bytes, ring + RingRow(slot, place) * row_bytes, row_bytes);
+}
+
+// A thread for each token.
 __global__ void __launch_bounds__(kPairThreads)
-    BeginFollowKernel(SlotState slots, StepTensors step, EagleTensors out, int num_decode_rows,
-                      int num_rows, int num_tokens, int vocab_size) {
+    BeginPromptsKernel(SlotState slots, StepTensors step, EagleTensors out, int num_decode_rows,
+                       int num_rows, int num_tokens, int vocab_size) {
   BeginOverlapped();
   const auto t = static_cast<int>(blockIdx.x * kPairThreads + threadIdx.x);
-  if (t >= num_decode_rows && t < num_rows) {
-    out.seq_lens_kv[t] = step.seq_lens_kv[t];
-    out.table_rows[t] = step.table_rows[t];
-  }
   if (t >= num_tokens) return;
   if (t < num_decode_rows) {
-    const int settled = SettledSlot(step, t);
-    const int slot = settled < 0 ? slots.scratch_slot() : settled;
-    const int position = settled < 0 ? 0 : step.positions[t];
-    out.ids[t] = settled < 0 ? 0 : KnownId(step.sampled_ids[t], vocab_size);
-    out.slot_mapping[t] = MappingOf(slots, slot, position);
-    out.seq_lens_kv[t] = position + 1;
-    out.table_rows[t] = slot;
+    out.ids[t] = 0;
+    out.slot_mapping[t] = MappingOf(slots, slots.scratch_slot(), 0);
     return;
   }
   int low = num_decode_rows;  // the last row that begins at or before t
@@ -81,6 +102,48 @@ __global__ void __launch_bounds__(kPairThreads)
   out.slot_mapping[t] = step.slot_mapping[t];
 }
 
+// Row r becomes the pair that stands `back` places before the slot's last one; of the scratch slot
+// where its feature is not kept, or no token to come sees it, so that its block may be another's.
+// Returns the place, -1 of the scratch slot.
+__device__ int SetKnownPair(const SlotState& slots, const EagleTensors& out, int r, int slot,
+                            int back, int vocab_size) {
+  const bool is_scratch = slot == slots.scratch_slot();
+  const int newest = is_scratch ? 0 : slots.num_tokens[slot] - 1;
+  const int place = newest - 1 - back;
+  const bool is_seen =
+      back == 0 || place < out.sliding.num_sinks || place >= out.sliding.First(newest);
+  const bool is_there = !is_scratch && is_seen && place >= out.first_kept[slot];
+  const int own_slot = is_there ? slot : slots.scratch_slot();
+  const int own_place = is_there ? place : 0;
+  const int64_t token = int64_t{slot} * slots.max_tokens + place + 1;
+  out.ids[r] = is_there ? KnownId(slots.tokens[token], vocab_size) : 0;
+  out.positions[r] = own_place;
+  out.slot_mapping[r] = MappingOf(slots, own_slot, own_place);
+  out.feature_rows[r] = static_cast<int32_t>(RingRow(own_slot, own_place));
+  return is_there ? place : -1;
+}
+
+// A thread for each row.
+__global__ void __launch_bounds__(kPairThreads)
+    BeginLastPairsKernel(const __grid_constant__ LastPairs pairs, SlotState slots, EagleTensors out,
+                         int vocab_size, int num_rows) {
+  BeginOverlapped();
+  const auto r = static_cast<int>(blockIdx.x * kPairThreads + threadIdx.x);
+  if (r >= num_rows) return;
+  int low = 0;  // the first slot whose rows end behind r
+  int high = pairs.num_slots;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (pairs.slots[middle].end > r)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  const bool is_there = low < pairs.num_slots;
+  SetKnownPair(slots, out, r, is_there ? pairs.slots[low].slot : slots.scratch_slot(),
+               is_there ? pairs.slots[low].back + pairs.slots[low].end - 1 - r : 0, vocab_size);
+}
+
 __global__ void __launch_bounds__(kPairThreads)
     BeginEaglePassKernel(const EagleArena* arenas, int pass, SlotState slots, EagleTensors out,
                          int vocab_size, int num_rows) {
@@ -93,18 +156,27 @@ __global__ void __launch_bounds__(kPairThreads)
   const EagleRow row = is_there ? LoadEagleRow(arena, begin + r) : EagleRow{};
   const int slot = is_there ? row.slot : slots.scratch_slot();
   const uint8_t* const shifts = slots.tree->shifts[row.draft];
-  // The newest token's own pair is that of its slot's last one: position and place are one less
-  // than in the model.
-  const int place = is_there ? slots.num_tokens[slot] - 2 + row.draft : 0;
-  const int position = place - shifts[0];
-  out.feature_rows[r] = row.feature;
-  if (pass == 0) return;
-  const int id = slots.tokens[int64_t{slot} * slots.max_tokens + place + 1];
-  out.ids[r] = is_there ? KnownId(id, vocab_size) : 0;
-  out.positions[r] = position;
-  out.slot_mapping[r] = MappingOf(slots, slot, place);
+  int reader = slot;  // whose keys the row sees
+  int position = 0;
+  if (pass == 0) {
+    position = SetKnownPair(slots, out, r, slot, row.feature, vocab_size);
+    if (position < 0 || row.num_nodes == 0) {  // only its own key and value count
+      reader = slots.scratch_slot();
+      position = 0;
+    }
+  } else {
+    // The newest token's own pair is that of its slot's last one: position and place are one less
+    // than in the model.
+    const int place = is_there ? slots.num_tokens[slot] - 2 + row.draft : 0;
+    position = place - shifts[0];
+    const int id = slots.tokens[int64_t{slot} * slots.max_tokens + place + 1];
+    out.ids[r] = is_there ? KnownId(id, vocab_size) : 0;
+    out.positions[r] = position;
+    out.slot_mapping[r] = MappingOf(slots, slot, place);
+    out.feature_rows[r] = row.feature;
+  }
   out.seq_lens_kv[r] = position + 1;
-  out.table_rows[r] = slot;
+  out.table_rows[r] = reader;
   if (r == 0) out.cu_seqlens_q[0] = 0;
   out.cu_seqlens_q[r + 1] = r + 1;
   static_assert(ops::kMaxTreeDepth == sizeof(uint4));
@@ -118,11 +190,7 @@ __global__ void __launch_bounds__(kEagleRowThreads)
   BeginOverlapped();
   const auto t = static_cast<int>(blockIdx.x);
   const int row = rows == nullptr ? t : rows[t];
-  const auto* const source = reinterpret_cast<const uint4*>(from + row * from_bytes);
-  auto* const target = reinterpret_cast<uint4*>(to + t * to_bytes);
-  const auto count = static_cast<int>(from_bytes / static_cast<int64_t>(sizeof(uint4)));
-  for (auto i = static_cast<int>(threadIdx.x); i < count; i += kEagleRowThreads)
-    target[i] = source[i];
+  CopyRow(from + row * from_bytes, to + t * to_bytes, from_bytes);
 }
 
 // A CTA for each row, a thread for each draft that may be its child.
@@ -154,12 +222,32 @@ unsigned Blocks(int count) {
 
 }  // namespace
 
-Status BeginFollow(const SlotState& slots, const StepTensors& step, const EagleTensors& out,
-                   int num_decode_rows, int num_rows, int num_tokens, int vocab_size,
-                   cudaStream_t stream) {
-  LaunchOverlapped(BeginFollowKernel, Blocks(std::max(num_rows, num_tokens)), kPairThreads, 0,
-                   stream, slots, step, out, num_decode_rows, num_rows, num_tokens, vocab_size);
-  return LaunchStatus("begin_follow");
+Status KeepFeatures(const SlotState& slots, const StepTensors& step, const EagleTensors& out,
+                    const TensorView& features, const TensorView& ring, int num_decode_rows,
+                    int num_rows, cudaStream_t stream) {
+  CHECK(features.dtype == ring.dtype);
+  const auto row_bytes = static_cast<int64_t>(BytesOf(ring.dtype, ring.shape[1]));
+  CHECK_EQ(features.shape[1], ring.shape[1]);
+  CHECK_EQ(row_bytes % static_cast<int64_t>(sizeof(uint4)), 0);
+  LaunchOverlapped(KeepFeaturesKernel, num_rows, kEagleRowThreads, 0, stream, slots, step, out,
+                   features.as<const std::byte>(), ring.as<std::byte>(), row_bytes,
+                   num_decode_rows);
+  return LaunchStatus("keep_features");
+}
+
+Status BeginPrompts(const SlotState& slots, const StepTensors& step, const EagleTensors& out,
+                    int num_decode_rows, int num_rows, int num_tokens, int vocab_size,
+                    cudaStream_t stream) {
+  LaunchOverlapped(BeginPromptsKernel, Blocks(num_tokens), kPairThreads, 0, stream, slots, step,
+                   out, num_decode_rows, num_rows, num_tokens, vocab_size);
+  return LaunchStatus("begin_prompts");
+}
+
+Status BeginLastPairs(const LastPairs& pairs, const SlotState& slots, const EagleTensors& out,
+                      int vocab_size, int num_rows, cudaStream_t stream) {
+  LaunchOverlapped(BeginLastPairsKernel, Blocks(num_rows), kPairThreads, 0, stream, pairs, slots,
+                   out, vocab_size, num_rows);
+  return LaunchStatus("begin_last_pairs");
 }
 
 Status BeginEaglePass(const EagleArena* arenas, int pass, const SlotState& slots,

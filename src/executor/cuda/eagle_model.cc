@@ -55,24 +55,22 @@ uint64_t EagleModel::LayOut(const model::EagleConfig& config, const MemoryPlan& 
   const int64_t hidden = layer.hidden_size;
   const int64_t tokens = plan.max_num_tokens;
   const int64_t rows = MaxPassRows(plan);
-  const int64_t step_rows = plan.max_logits() + kFillRows;
   const int64_t num_slots = plan.max_slots + 1;
   const int64_t q_width = int64_t{layer.num_heads} * layer.head_dim;
   const int64_t kv_width = int64_t{layer.num_kv_heads} * layer.head_dim;
   if (!config.target_layers.empty())
     out->kept = layout.Place(dtype, {tokens, config.feature_width()});
-  out->last_states = layout.Place(dtype, {num_slots, hidden});
-  out->own_states = layout.Place(dtype, {rows, hidden});
-  for (TensorView* view : {&out->residual, &out->delta, &out->x})
-    *view = layout.Place(dtype, {tokens, hidden});
+  out->ring = layout.Place(dtype, {num_slots * kEagleRing, config.feature_width()});
+  for (TensorView* view : {&out->own_states, &out->delta, &out->normed})
+    *view = layout.Place(dtype, {rows, hidden});
+  for (TensorView* view : {&out->residual, &out->x}) *view = layout.Place(dtype, {tokens, hidden});
   out->wide = layout.Place(dtype, {tokens, 2 * hidden});
   out->qkv = layout.Place(dtype, {tokens, q_width + 2 * kv_width});
   if (const int row = model::KvRowDim(layer, DeviceKind::kCuda); row != layer.head_dim)
     out->q = layout.Place(dtype, {tokens, int64_t{layer.num_heads} * row});
-  out->attention = layout.Place(dtype, {tokens, q_width});
-  out->gate_up = layout.Place(dtype, {tokens, 2 * int64_t{layer.intermediate_size}});
-  out->inner = layout.Place(dtype, {tokens, layer.intermediate_size});
-  out->normed = layout.Place(dtype, {std::max(num_slots, rows), hidden});
+  out->attention = layout.Place(dtype, {rows, q_width});
+  out->gate_up = layout.Place(dtype, {rows, 2 * int64_t{layer.intermediate_size}});
+  out->inner = layout.Place(dtype, {rows, layer.intermediate_size});
   out->cos_sin = layout.Place(DType::kF32, {plan.max_seq_len, 2, model::RotaryDim(layer) / 2});
   if (config.version == 3) out->logits = layout.Place(DType::kF32, {rows, config.draft_vocab_size});
   const auto best_bytes = static_cast<int64_t>(BestLogits::Bytes(MostChoicesOf(*plan.draft_tree)));
@@ -80,12 +78,12 @@ uint64_t EagleModel::LayOut(const model::EagleConfig& config, const MemoryPlan& 
   out->token_ids = layout.Place(DType::kI32, {config.draft_vocab_size});
   out->ids = layout.Place(DType::kI32, {tokens});
   out->slot_mapping = layout.Place(DType::kI64, {tokens});
-  for (TensorView* view : {&out->positions, &out->feature_rows, &out->all, &out->none})
+  for (TensorView* view : {&out->positions, &out->feature_rows, &out->all, &out->none,
+                           &out->seq_lens_kv, &out->table_rows})
     *view = layout.Place(DType::kI32, {rows});
   out->cu_seqlens_q = layout.Place(DType::kI32, {rows + 1});
-  out->seq_lens_kv = layout.Place(DType::kI32, {step_rows});
-  out->table_rows = layout.Place(DType::kI32, {step_rows});
   out->tree_shifts = layout.Place(DType::kU8, {rows, ops::kMaxTreeDepth});
+  out->first_kept = layout.Place(DType::kI32, {num_slots});
   return layout.num_bytes();
 }
 
@@ -96,6 +94,14 @@ uint64_t EagleModel::Bytes(const model::EagleConfig& config, const MemoryPlan& p
          ops::StreamBytes(DeviceKind::kCuda, model::KernelShape(config.layer), plan.max_num_tokens,
                           plan.max_logits() + kFillRows);
 }
+
+EagleModel::EagleModel(const StepState& state, model::Decoder& decoder, inflight::Stream& beside,
+                       const MemoryPlan& plan)
+    : state_(state),
+      decoder_(decoder),
+      beside_(beside),
+      tree_(*plan.draft_tree),
+      pending_(plan.max_slots + 1, tree_, kEagleRing, MaxPassRows(plan), plan.window() > 0) {}
 
 Result<std::unique_ptr<EagleModel>> EagleModel::Create(std::shared_ptr<const model::EagleHead> head,
                                                        const model::ModelConfig& target,
@@ -111,11 +117,13 @@ Result<std::unique_ptr<EagleModel>> EagleModel::Create(std::shared_ptr<const mod
                          fmt::format("a GPU moves states of 16 bytes, a hidden_size of {} has "
                                      "others; use --device cpu",
                                      layer.hidden_size));
-  std::unique_ptr<EagleModel> made(new EagleModel(state, decoder, beside, *plan.draft_tree));
+  std::unique_ptr<EagleModel> made(new EagleModel(state, decoder, beside, plan));
   Arrays& a = made->arrays_;
   ASSIGN_OR_RETURN(made->buffer_,
                    Buffer::Allocate(device, "EAGLE head", LayOut(config, plan, nullptr, &a)));
   LayOut(config, plan, made->buffer_.data(), &a);
+  made->sliding_ = {.window = plan.window(),
+                    .num_sinks = plan.window() == 0 ? 0 : plan.windows.num_sinks};
   made->tensors_ = {.ids = a.ids.as<int32_t>(),
                     .positions = a.positions.as<int32_t>(),
                     .slot_mapping = a.slot_mapping.as<int64_t>(),
@@ -125,11 +133,11 @@ Result<std::unique_ptr<EagleModel>> EagleModel::Create(std::shared_ptr<const mod
                     .feature_rows = a.feature_rows.as<int32_t>(),
                     .all = a.all.as<int32_t>(),
                     .none = a.none.as<int32_t>(),
-                    .tree_shifts = a.tree_shifts.as<uint8_t>()};
+                    .tree_shifts = a.tree_shifts.as<uint8_t>(),
+                    .first_kept = a.first_kept.as<int32_t>(),
+                    .sliding = made->sliding_};
   if (!config.target_layers.empty())
     made->kept_ = {.layers = config.target_layers, .states = a.kept, .copy = KeepColumns};
-  made->sliding_ = {.window = plan.window(),
-                    .num_sinks = plan.window() == 0 ? 0 : plan.windows.num_sinks};
   const decoding::DraftTree& tree = made->tree_;
   for (int depth = 1; depth <= tree.Depth(tree.size()); ++depth)
     made->num_choices_.push_back(
@@ -159,6 +167,7 @@ Result<std::unique_ptr<EagleModel>> EagleModel::Create(std::shared_ptr<const mod
   RETURN_IF_ERROR(made->best_sampler_->Setup(kNoRuleSlot, /*rule=*/{}, /*tokens=*/{}, beside));
   cudaStream_t const handle = ops::cuda::AsCuda(beside).handle();
   RETURN_IF_ERROR(FillRange(made->tensors_.all, 0, MaxPassRows(plan), handle));
+  RETURN_IF_ERROR(FillRange(made->tensors_.first_kept, 0, plan.max_slots + 1, handle));
   made->head_ = std::move(head);
   made->target_vocab_size_ = target.vocab_size;
   made->ops_ = std::move(ops);
@@ -191,9 +200,12 @@ Status EagleModel::Enter(const TensorView& ids, const TensorView& features, cons
   }
   if (are_own) {
     RETURN_IF_ERROR(CopyRows(features, rows, residual, 0, handle));
-  } else {
-    CHECK(rows == nullptr);
+  } else if (rows == nullptr) {
     RETURN_IF_ERROR(project(FirstOf(features, num_tokens)));
+  } else {  // between steps nothing is kept of one
+    const TensorView gathered = FirstOf(arrays_.kept, num_tokens);
+    RETURN_IF_ERROR(CopyRows(features, rows, gathered, 0, handle));
+    RETURN_IF_ERROR(project(gathered));
   }
   RETURN_IF_ERROR(ops_.add_norm(
       {.residual = embedding, .delta = {}, .norm = NormOf(weights.layer.input_norm_weight), .y = x},
@@ -204,6 +216,35 @@ Status EagleModel::Enter(const TensorView& ids, const TensorView& features, cons
   return CopyRows(x, nullptr, wide, hidden, handle);
 }
 
+// In the first columns of qkv, unless its rows are wider than those of the head.
+TensorView EagleModel::QueriesOf(int64_t num_tokens) const {
+  const TensorView& q = arrays_.q.empty() ? arrays_.qkv : arrays_.q;
+  return {q.data, q.dtype, {num_tokens, head_->config.layer.num_heads, kv_.view().row()}};
+}
+
+int64_t EagleModel::QueryStride() const { return arrays_.q.empty() ? arrays_.qkv.shape[1] : 0; }
+
+// Of what Enter left.
+Status EagleModel::WriteKv(const ops::PagedBatch& paged) {
+  const model::LayerWeights& layer = head_->weights.layer;
+  const int64_t n = paged.num_tokens;
+  const bool is_1 = head_->config.version == 1;
+  return ops_.qkv_rope_kv({.x = {.values = FirstOf(is_1 ? arrays_.residual : arrays_.wide, n)},
+                           .weight = layer.qkv,
+                           .bias = layer.qkv_bias,
+                           .num_heads = head_->config.layer.num_heads,
+                           .q_norm = {},
+                           .k_norm = {},
+                           .rope = rope_,
+                           .batch = paged,
+                           .kv = kv_.view(),
+                           .layer = 0,
+                           .workspace = FirstOf(arrays_.qkv, n),
+                           .q = QueriesOf(n),
+                           .q_stride = QueryStride()},
+                          *stream_);
+}
+
 Status EagleModel::RunLayer(const ops::PagedBatch& paged) {
   const model::LayerWeights& layer = head_->weights.layer;
   const model::ModelConfig& dims = head_->config.layer;
@@ -211,34 +252,14 @@ Status EagleModel::RunLayer(const ops::PagedBatch& paged) {
   const TensorView residual = FirstOf(arrays_.residual, n);
   const TensorView delta = FirstOf(arrays_.delta, n);
   const TensorView x = FirstOf(arrays_.x, n);
-  const TensorView qkv = FirstOf(arrays_.qkv, n);
   const TensorView attention = FirstOf(arrays_.attention, n);
   const TensorView inner = FirstOf(arrays_.inner, n);
-  // In the first columns of qkv, unless its rows are wider than those of the head.
-  const bool is_q_in_qkv = arrays_.q.empty();
-  const TensorView q = {
-      is_q_in_qkv ? qkv.data : arrays_.q.data, qkv.dtype, {n, dims.num_heads, kv_.view().row()}};
-  const int64_t q_stride = is_q_in_qkv ? qkv.shape[1] : 0;
   RETURN_IF_ERROR(ops_.plan_attention(
       {.batch = paged, .kv = kv_.view(), .num_heads = dims.num_heads, .sliding = sliding_},
       *stream_));
-  RETURN_IF_ERROR(ops_.qkv_rope_kv(
-      {.x = {.values = head_->config.version == 1 ? residual : FirstOf(arrays_.wide, n)},
-       .weight = layer.qkv,
-       .bias = layer.qkv_bias,
-       .num_heads = dims.num_heads,
-       .q_norm = {},
-       .k_norm = {},
-       .rope = rope_,
-       .batch = paged,
-       .kv = kv_.view(),
-       .layer = 0,
-       .workspace = qkv,
-       .q = q,
-       .q_stride = q_stride},
-      *stream_));
-  RETURN_IF_ERROR(ops_.attention({.q = q,
-                                  .q_stride = q_stride,
+  RETURN_IF_ERROR(WriteKv(paged));
+  RETURN_IF_ERROR(ops_.attention({.q = QueriesOf(n),
+                                  .q_stride = QueryStride(),
                                   .batch = paged,
                                   .kv = kv_.view(),
                                   .layer = 0,
@@ -273,6 +294,27 @@ Status EagleModel::Forward(const TensorView& ids, const TensorView& features, co
                            bool are_own, const ops::PagedBatch& paged) {
   RETURN_IF_ERROR(Enter(ids, features, rows, are_own, paged.num_tokens));
   return RunLayer(paged);
+}
+
+Status EagleModel::WritePairs(const TensorView& ids, const TensorView& features,
+                              const int32_t* rows, const ops::PagedBatch& paged) {
+  RETURN_IF_ERROR(Enter(ids, features, rows, /*are_own=*/false, paged.num_tokens));
+  return WriteKv(paged);
+}
+
+// The tokens of a pass.
+ops::PagedBatch EagleModel::TokensOf(int num_tokens) const {
+  const SlotState& slots = state_.slots();
+  return {.num_rows = num_tokens,
+          .num_tokens = num_tokens,
+          .cu_seqlens_q = {tensors_.cu_seqlens_q, DType::kI32, {num_tokens + 1}},
+          .seq_lens_kv = {tensors_.seq_lens_kv, DType::kI32, {num_tokens}},
+          .positions = {tensors_.positions, DType::kI32, {num_tokens}},
+          .slot_mapping = {tensors_.slot_mapping, DType::kI64, {num_tokens}},
+          .block_tables = {slots.block_tables, DType::kI32, {slots.num_slots, slots.max_blocks}},
+          .tree_shifts = {tensors_.tree_shifts, DType::kU8, {num_tokens, ops::kMaxTreeDepth}},
+          .num_decode_rows = num_tokens,
+          .table_rows = {tensors_.table_rows, DType::kI32, {num_tokens}}};
 }
 
 Status EagleModel::Choose(int pass, const TensorView& states, const int32_t* rows, int num_rows) {
@@ -315,39 +357,80 @@ Status EagleModel::Choose(int pass, const TensorView& states, const int32_t* row
       ops::cuda::AsCuda(*stream_).handle());
 }
 
+Status EagleModel::WriteLastPairs(const LastPairs& pairs, int num_rows) {
+  RETURN_IF_ERROR(BeginLastPairs(pairs, state_.slots(), tensors_, target_vocab_size_, num_rows,
+                                 ops::cuda::AsCuda(*stream_).handle()));
+  return WritePairs({tensors_.ids, DType::kI32, {num_rows}}, arrays_.ring, tensors_.feature_rows,
+                    TokensOf(num_rows));
+}
+
+Status EagleModel::WriteLastPairs(std::span<const PendingPairs::OfSlot> pairs) {
+  LastPairs some;
+  const auto write = [&]() -> Status {
+    if (some.num_slots == 0) return Status::Ok();
+    RETURN_IF_ERROR(WriteLastPairs(some, some.num_rows()));
+    some.num_slots = 0;
+    return Status::Ok();
+  };
+  for (const auto& [slot, num_pairs] : pairs) {
+    for (int left = num_pairs; left > 0;) {
+      if (some.num_slots == LastPairs::kMaxSlots || some.num_rows() == max_rows())
+        RETURN_IF_ERROR(write());
+      const int count = std::min(left, max_rows() - some.num_rows());
+      left -= count;
+      const int end = some.num_rows() + count;
+      some.slots[some.num_slots++] = {.slot = static_cast<uint16_t>(slot),
+                                      .end = static_cast<uint16_t>(end),
+                                      .back = static_cast<uint16_t>(left)};
+    }
+  }
+  return write();
+}
+
 Status EagleModel::Enqueue(int pass, int num_rows) {
   const SlotState& slots = state_.slots();
   cudaStream_t const handle = ops::cuda::AsCuda(*stream_).handle();
   RETURN_IF_ERROR(BeginEaglePass(reinterpret_cast<const EagleArena*>(arenas_.data()), pass, slots,
                                  tensors_, target_vocab_size_, num_rows, handle));
-  if (pass == 0) return Choose(pass, arrays_.last_states, tensors_.feature_rows, num_rows);
-  const ops::PagedBatch paged = {
-      .num_rows = num_rows,
-      .num_tokens = num_rows,
-      .cu_seqlens_q = {tensors_.cu_seqlens_q, DType::kI32, {num_rows + 1}},
-      .seq_lens_kv = {tensors_.seq_lens_kv, DType::kI32, {num_rows}},
-      .positions = {tensors_.positions, DType::kI32, {num_rows}},
-      .slot_mapping = {tensors_.slot_mapping, DType::kI64, {num_rows}},
-      .block_tables = {slots.block_tables, DType::kI32, {slots.num_slots, slots.max_blocks}},
-      .tree_shifts = {tensors_.tree_shifts, DType::kU8, {num_rows, ops::kMaxTreeDepth}},
-      .num_decode_rows = num_rows,
-      .table_rows = {tensors_.table_rows, DType::kI32, {num_rows}}};
   RETURN_IF_ERROR(Forward({tensors_.ids, DType::kI32, {num_rows}},
-                          pass == 1 ? arrays_.last_states : arrays_.own_states,
-                          tensors_.feature_rows, /*are_own=*/true, paged));
+                          pass == 0 ? arrays_.ring : arrays_.own_states, tensors_.feature_rows,
+                          /*are_own=*/pass > 0, TokensOf(num_rows)));
   const TensorView states = FirstOf(arrays_.own_states, num_rows);
   RETURN_IF_ERROR(CopyRows(FirstOf(arrays_.residual, num_rows), nullptr, states, 0, handle));
   return Choose(pass, states, tensors_.all, num_rows);
 }
 
 Status EagleModel::WarmUp(bool use_graphs, bool records_all, logging::Level level) {
+  for (int num_rows = max_rows(); num_rows > 0; num_rows /= 2)
+    RETURN_IF_ERROR(WriteLastPairs(LastPairs{}, num_rows));
   return passes_->WarmUp(use_graphs, records_all, level);
+}
+
+Status EagleModel::SetUp(const SlotSetup& setup) {
+  std::vector<PendingPairs::OfSlot> left;
+  const auto set_up = [&](scheduler::SlotId slot) {
+    const int num_pairs = pending_.SetUp(slot, /*is_followed=*/setup.beam_slots.empty());
+    if (num_pairs > 0) left.push_back({slot, num_pairs});
+  };
+  if (setup.beam_slots.empty()) set_up(setup.slot);
+  for (const scheduler::SlotId beam : setup.beam_slots) set_up(beam);
+  return WriteLastPairs(left);
+}
+
+Status EagleModel::Prepare(const scheduler::StepPlan& plan) {
+  return WriteLastPairs(pending_.Plan(plan));
 }
 
 // A node's feature is in the row that its parent has in the pass before.
 void EagleModel::Pack(const scheduler::StepPlan& plan, EagleArena* arena) {
   const auto rows = std::span(plan.rows).first(static_cast<size_t>(plan.num_decode_rows));
   int num_rows = 0;
+  const auto add = [&](const scheduler::PlanRow& row, int draft, int num_nodes, int feature) {
+    arena->rows[num_rows++] = {.slot = static_cast<uint16_t>(row.slot),
+                               .draft = static_cast<uint8_t>(draft),
+                               .num_nodes = static_cast<uint8_t>(num_nodes),
+                               .feature = feature};
+  };
   for (int pass = 0; pass < passes_->size(); ++pass) {
     const int begin = arena->begins[pass] = num_rows;
     size_t entry = 0;
@@ -356,19 +439,21 @@ void EagleModel::Pack(const scheduler::StepPlan& plan, EagleArena* arena) {
       if (num_nodes == 0) continue;
       if (entry == rows_of_.size()) rows_of_.emplace_back();
       auto& rows_of = rows_of_[entry++];
-      const auto add = [&](int draft, int feature) {
-        rows_of[static_cast<size_t>(draft)] = num_rows - begin;
-        arena->rows[num_rows++] = {.slot = static_cast<uint16_t>(row.slot),
-                                   .draft = static_cast<uint8_t>(draft),
-                                   .num_nodes = static_cast<uint8_t>(num_nodes),
-                                   .feature = feature};
-      };
-      if (pass == 0) add(/*draft=*/0, row.slot);
-      for (int node = 0; node < num_nodes; ++node)
-        if (tree_[node].depth == pass && first_children_[static_cast<size_t>(node)] < num_nodes)
-          add(node + 1,
-              pass == 1 ? row.slot : rows_of[static_cast<size_t>(tree_[node].parent + 1)]);
+      if (pass == 0) {
+        rows_of[0] = num_rows - begin;
+        add(row, /*draft=*/0, num_nodes, /*feature=*/0);
+      }
+      for (int node = 0; node < num_nodes; ++node) {
+        if (tree_[node].depth != pass || first_children_[static_cast<size_t>(node)] >= num_nodes)
+          continue;
+        rows_of[static_cast<size_t>(node + 1)] = num_rows - begin;
+        add(row, node + 1, num_nodes, rows_of[static_cast<size_t>(tree_[node].parent + 1)]);
+      }
     }
+    if (pass > 0) continue;
+    for (const scheduler::PlanRow& row : rows)
+      for (int back = row.num_draft_tokens == 0 ? 0 : pending_.Before(row.slot); back > 0; --back)
+        add(row, /*draft=*/0, /*num_nodes=*/0, back);
   }
   arena->begins[passes_->size()] = num_rows;
 }
@@ -376,6 +461,10 @@ void EagleModel::Pack(const scheduler::StepPlan& plan, EagleArena* arena) {
 Status EagleModel::Draft(const scheduler::StepPlan& plan, uint64_t step) {
   EagleArena& arena = reinterpret_cast<EagleArena*>(arenas_.data())[step % kNumArenas];
   Pack(plan, &arena);
+  pending_.Settle(plan);
+  // A node's key may be the first of a block.
+  if (arena.begins[1] > 0 && plan.num_updates > 0)
+    RETURN_IF_ERROR(state_.ApplyTables(ops::cuda::AsCuda(*stream_).handle()));
   for (int pass = 0; pass < passes_->size(); ++pass) {
     const int num_rows = arena.begins[pass + 1] - arena.begins[pass];
     if (num_rows == 0) break;
@@ -392,22 +481,17 @@ Status EagleModel::Settle(const KvStorage& kv, const TensorView& states, const S
     RETURN_IF_ERROR(AcceptTrees(slots, step, shape.num_logits, handle));
     RETURN_IF_ERROR(MoveAcceptedOfAll(kv, state_, shape.num_logits, handle));
   }
-  RETURN_IF_ERROR(BeginFollow(slots, step, tensors_, shape.num_decode_rows, shape.num_rows,
-                              shape.num_tokens, target_vocab_size_, handle));
+  const TensorView& features = kept_.layers.empty() ? states : kept_.states;
+  RETURN_IF_ERROR(KeepFeatures(slots, step, tensors_, features, arrays_.ring, shape.num_decode_rows,
+                               shape.num_rows, handle));
+  if (!shape.has_prefill()) return Status::Ok();
+  RETURN_IF_ERROR(BeginPrompts(slots, step, tensors_, shape.num_decode_rows, shape.num_rows,
+                               shape.num_tokens, target_vocab_size_, handle));
   ops::PagedBatch paged = state_.BatchOf(shape).paged;
-  paged.seq_lens_kv.data = tensors_.seq_lens_kv;
   paged.slot_mapping.data = tensors_.slot_mapping;
-  paged.table_rows.data = tensors_.table_rows;
   paged.tree_shifts = {};
-  TensorView features = kept_.layers.empty() ? states : kept_.states;
-  features.shape = {shape.num_tokens, features.shape[1]};
-  RETURN_IF_ERROR(Forward({tensors_.ids, DType::kI32, {shape.num_tokens}}, features,
-                          /*rows=*/nullptr, /*are_own=*/false, paged));
-  if (shape.num_logits == 0) return Status::Ok();
-  const auto row_bytes =
-      static_cast<int64_t>(BytesOf(arrays_.last_states.dtype, arrays_.last_states.shape[1]));
-  return KeepStates(step, shape.num_logits, arrays_.residual.as<const std::byte>(),
-                    arrays_.last_states.as<std::byte>(), row_bytes, handle);
+  return WritePairs({tensors_.ids, DType::kI32, {shape.num_tokens}},
+                    FirstOf(features, shape.num_tokens), /*rows=*/nullptr, paged);
 }
 
 }  // namespace inflight::executor::cuda

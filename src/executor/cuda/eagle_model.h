@@ -3,11 +3,16 @@
 // what it computes is model/eagle_decoder.h), in the stream of the steps, so that the next step is
 // drafted, launched and judged without the host:
 //
-//   a step     behind its forward pass and its sampling: the head's pairs of all its tokens, whose
-//              keys and values have the block ids of the model's; of each slot that yields the
-//              state of the last pair is kept
-//   the next   pass 0: the best tokens behind each kept state; pass d: the pairs of the nodes of
-//              depth d that have children, which get the best tokens behind these
+//   a step     behind its forward pass and its sampling: the features of what it settled go to
+//              rings, one of each slot; of prompts the keys and values of all pairs are computed
+//   the next   where drafts are planned: pass 0 computes the last pair of each sequence, with the
+//              few before it that wait (executor/pending_pairs.h), and finds the best tokens behind
+//              it; pass d: the pairs of the nodes of depth d that have children, which get the best
+//              tokens behind these
+//   otherwise  pairs wait in their rings until many are computed at once
+//
+// The layer is one, so keys and values of a pair are of that pair alone: they may be computed in
+// any order, without the rest of the layer. They have the block ids of the model's.
 //
 // In the model's dtype: also states and residuals, sums in float32.
 //
@@ -16,6 +21,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "decoding/cuda/device_sampler.h"
@@ -25,6 +31,7 @@
 #include "executor/cuda/tree_model.h"
 #include "executor/kv_storage.h"
 #include "executor/memory_plan.h"
+#include "executor/pending_pairs.h"
 #include "model/config.h"
 #include "model/decoder.h"
 #include "model/eagle_head.h"
@@ -53,47 +60,61 @@ class EagleModel : public TreeModel {
     return kept_.layers.empty() ? nullptr : &kept_;
   }
   Status WarmUp(bool use_graphs, bool records_all, logging::Level level) override;
+  Status SetUp(const SlotSetup& setup) override;
+  Status Prepare(const scheduler::StepPlan& plan) override;
   Status Draft(const scheduler::StepPlan& plan, uint64_t step) override;
   Status Settle(const KvStorage& kv, const TensorView& states, const StepShape& shape) override;
 
  private:
   struct Arrays {
-    TensorView kept;                                       // [max_num_tokens, feature_width]
-    TensorView last_states;                                // [num_slots, hidden_size]
-    TensorView own_states;                                 // [max_rows, hidden_size]: of a pass
-    TensorView residual, delta, x;                         // [max_num_tokens, hidden_size]
-    TensorView wide;                                       // [max_num_tokens, 2 hidden_size]
-    TensorView qkv, q, attention, gate_up, inner, normed;  // normed: [most states, hidden_size]
+    TensorView kept;         // [max_num_tokens, feature_width]; version 3
+    TensorView ring;         // [num_slots * kEagleRing, feature_width]
+    TensorView own_states;   // [max_rows, hidden_size]: of a pass
+    TensorView residual, x;  // [max_num_tokens, hidden_size]
+    TensorView wide;         // [max_num_tokens, 2 hidden_size]
+    TensorView qkv, q;       // [max_num_tokens, ...]
+    TensorView delta, attention, gate_up, inner, normed;  // [max_rows, ...]
     TensorView cos_sin, best, token_ids;
     TensorView logits;  // [max_rows, draft_vocab_size] float32; version 3
     TensorView ids, positions, slot_mapping, cu_seqlens_q, seq_lens_kv, table_rows, feature_rows,
-        all, none, tree_shifts;
+        all, none, tree_shifts, first_kept;
   };
   static uint64_t LayOut(const model::EagleConfig& config, const MemoryPlan& plan, std::byte* base,
                          Arrays* out);
 
   EagleModel(const StepState& state, model::Decoder& decoder, inflight::Stream& beside,
-             decoding::DraftTree tree)
-      : state_(state), decoder_(decoder), beside_(beside), tree_(std::move(tree)) {}
+             const MemoryPlan& plan);
 
+  int max_rows() const { return static_cast<int>(arrays_.all.shape[0]); }  // of a pass
   ops::Norm NormOf(const TensorView& weight) const {
     return {ops::NormKind::kRmsNorm, weight, {}, head_->config.layer.norm_eps};
   }
-  // Leaves the states of the pairs in arrays_.residual.
+  // Leaves the states of the pairs, of a pass, in arrays_.residual.
   Status Forward(const TensorView& ids, const TensorView& features, const int32_t* rows,
                  bool are_own, const ops::PagedBatch& paged);
+  // Keys and values of pairs alone. Of `paged` tokens are read, not rows.
+  Status WritePairs(const TensorView& ids, const TensorView& features, const int32_t* rows,
+                    const ops::PagedBatch& paged);
   Status Enter(const TensorView& ids, const TensorView& features, const int32_t* rows, bool are_own,
                int64_t num_tokens);
+  Status WriteKv(const ops::PagedBatch& paged);
+  TensorView QueriesOf(int64_t num_tokens) const;
+  int64_t QueryStride() const;
   Status RunLayer(const ops::PagedBatch& paged);
+  // Keys and values of the last pairs of slots, filled up to `num_rows` rows.
+  Status WriteLastPairs(const LastPairs& pairs, int num_rows);
+  Status WriteLastPairs(std::span<const PendingPairs::OfSlot> pairs);
   // The best tokens behind `rows` of `states`, for the children of the rows of a pass.
   Status Choose(int pass, const TensorView& states, const int32_t* rows, int num_rows);
   Status Enqueue(int pass, int num_rows);
   void Pack(const scheduler::StepPlan& plan, EagleArena* arena);
+  ops::PagedBatch TokensOf(int num_tokens) const;
 
   const StepState& state_;
   model::Decoder& decoder_;
   inflight::Stream& beside_;
   const decoding::DraftTree tree_;
+  PendingPairs pending_;
   std::shared_ptr<const model::EagleHead> head_;
   int target_vocab_size_ = 0;
   ops::OpTable ops_;

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/log.h"
+#include "executor/backend.h"
 #include "executor/cuda/step_shape.h"
 #include "executor/cuda/step_state.h"
 #include "executor/kv_storage.h"
@@ -40,6 +41,13 @@ class TreeModel {
 
   // Runs every kind of pass once, and records graphs as steps do.
   virtual Status WarmUp(bool use_graphs, bool records_all, logging::Level level) = 0;
+
+  // Before the slot is set up on the device: what is kept of the sequence that it had is put where
+  // others may need it.
+  virtual Status SetUp(const SlotSetup& /*setup*/) { return Status::Ok(); }
+
+  // Enqueues, before anything else of the step of `plan`, what is overdue before it.
+  virtual Status Prepare(const scheduler::StepPlan& /*plan*/) { return Status::Ok(); }
 
   // Enqueues the trees of the `step`-th step, whose inputs are packed and not begun.
   virtual Status Draft(const scheduler::StepPlan& plan, uint64_t step) = 0;
