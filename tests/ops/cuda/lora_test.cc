@@ -340,6 +340,78 @@ TEST_F(CudaLoraOpTest, ATokenIsTheSameAloneAndAmongOthers) {
   }
 }
 
+// So many that each CTA has items of its own of several kinds and tiles: steps follow each other
+// within a tile and from one to the next.
+TEST_F(CudaLoraOpTest, ManyAdaptersAddWhatEachAddsAlone) {
+  constexpr int kAdapters = 70;
+  constexpr int64_t kFirst = 4096;
+  constexpr int64_t kWide = kFirst + 2056;
+  const DType dtype = DType::kBF16;
+  GpuAdapters adapters(device(), dtype, kIn);
+  for (int a = 0; a < kAdapters; ++a) {
+    if (a % 9 == 4) continue;  // it has none here
+    adapters.Add(a, LoraSite::kQkv, 3 + a * 7 % 40, 0, kFirst);
+    if (a % 3 != 0) adapters.Add(a, LoraSite::kQkv, 16, kFirst, kWide - kFirst);
+    if (a % 4 == 0) adapters.AddBias(a, LoraSite::kQkv, kWide);
+  }
+  std::vector<int> tokens;
+  for (int t = 0; t < 230; ++t)
+    tokens.push_back(t % 23 == 7 ? kNoAdapter : t * t % 113 % kAdapters);
+  const auto m = static_cast<int64_t>(tokens.size());
+  const Tensor x = Tensor::Random(dtype, {m, kIn}, 1);
+  const Tensor z = Tensor::Random(dtype, {m, kWide}, 2);
+  const DeviceTensor device_x = ToDevice(x);
+  const DeviceTensor device_z = ToDevice(z);
+  adapters.Shrink(tokens, x);
+  const auto run = [&](const std::vector<int>& of, int64_t first, int tile, int64_t num_sums) {
+    const DeviceTensor y = ToDevice(z);
+    const cuda::LoraAddParams params = {.lora = adapters.BatchOf(of, tile, num_sums)->device,
+                                        .layer = kLayer,
+                                        .first_site = LoraSite::kQkv,
+                                        .dtype = dtype,
+                                        .x = device_x.view().as<std::byte>() + first * kIn * 2,
+                                        .in_features = kIn,
+                                        .z = device_z.view().as<std::byte>() + first * kWide * 2,
+                                        .y = y.view().data,
+                                        .y_stride = kWide,
+                                        .out_features = kWide,
+                                        .num_tokens = static_cast<int>(of.size())};
+    EXPECT_EQ(cuda::LoraShrink(params, stream()), Status::Ok());
+    EXPECT_EQ(cuda::LoraExpand(params, stream()), Status::Ok());
+    EXPECT_TRUE(Intact(adapters.sums()));
+    return y.ToHost();
+  };
+  const Tensor together = run(tokens, 0, kSmallLoraTile, kManySums);
+  std::vector<double> want, bound;
+  for (int64_t t = 0; t < m; ++t)
+    for (int64_t n = 0; n < kWide; ++n) {
+      double error = 0;
+      const double added =
+          adapters.Added(tokens[static_cast<size_t>(t)], LoraSite::kQkv, t, n, &error);
+      want.push_back(z.Get(t * kWide + n) + added);
+      bound.push_back(error == 0 ? 0 : error + 4 * kUnit * std::abs(want.back()));
+    }
+  EXPECT_TRUE(Near(together, want, bound));
+  const std::vector<float> floats = together.ToFloats();
+  EXPECT_TRUE(SameBits(run(tokens, 0, kLargeLoraTile, kManySums).ToFloats(), floats));
+  EXPECT_TRUE(SameBits(run(tokens, 0, kSmallLoraTile, m).ToFloats(), floats));
+  for (const int64_t t : {0, 1, 111, 229}) {
+    const std::vector<float> alone =
+        run({tokens[static_cast<size_t>(t)]}, t, kSmallLoraTile, kManySums).ToFloats();
+    const auto at = floats.begin() + t * kWide;
+    // Columns without a part keep what y had.
+    std::vector<float> got(alone.begin(), alone.begin() + kWide);
+    std::vector<float> expected(at, at + kWide);
+    for (size_t n = 0; n < got.size(); ++n) {
+      double error = 0;
+      adapters.Added(tokens[static_cast<size_t>(t)], LoraSite::kQkv, t, static_cast<int64_t>(n),
+                     &error);
+      if (error == 0) got[n] = expected[n] = 0;
+    }
+    EXPECT_TRUE(SameBits(got, expected)) << t;
+  }
+}
+
 // Gate and up in one launch, of adapters that have both, one of them, or neither.
 TEST_F(CudaLoraOpTest, TwoLinearsSideBySideHaveTheirOwnFactors) {
   constexpr int64_t kWidth = 136;
