@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/supported.h"
 #include "ops/tensor_core_order.h"
 #include "quantized/wider_form.h"
 
@@ -126,9 +127,12 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
   model::DecoderWeights unused;
   KeptLinears linears;
   size_t num_linears = 0;
-  const bool takes_tables = options.target != DeviceKind::kCuda;
+  const bool takes_tables =
+      model::FactsOf(options.target.value_or(DeviceKind::kCpu)).has_integer_tables;
   for (const WeightSlot& slot : model::WeightSlots(plain, unused)) {
-    if (!slot.is_linear && !(takes_tables && IsTable(slot))) continue;
+    const bool is_taken_table =
+        IsTable(slot) && (takes_tables || slot.name.starts_with(model::kHeadStem));
+    if (!slot.is_linear && !is_taken_table) continue;
     if (slot.is_linear) ++num_linears;
     std::optional<KeptLinear> linear = KeptOf(slot, source, ComputedDType(options, source));
     if (!linear) continue;
