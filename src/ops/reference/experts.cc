@@ -118,6 +118,7 @@ Status ExpertGatedLinear(const ExpertGatedLinearParams& p, Stream& stream) {
   for (int64_t e = 0; e < num_experts; ++e) {
     const int64_t first = p.routes.begins.as<const int32_t>()[e];
     const int64_t num_rows = p.routes.begins.as<const int32_t>()[e + 1] - first;
+    if (num_rows == 0) continue;  // of its weights nothing is read
     std::vector<std::byte> rows(BytesOf(p.x.values.dtype, std::max<int64_t>(num_rows * in, 1)));
     const TensorView x = {rows.data(), p.x.values.dtype, {num_rows, in}};
     for (int64_t r = 0; r < num_rows; ++r) {
@@ -148,6 +149,7 @@ Status ExpertLinear(const ExpertLinearParams& p, Stream& stream) {
   for (int64_t e = 0; e < num_experts; ++e) {
     const int64_t first = p.routes.begins.as<const int32_t>()[e];
     const int64_t num_rows = p.routes.begins.as<const int32_t>()[e + 1] - first;
+    if (num_rows == 0) continue;  // of its weights nothing is read
     const Values out(num_rows, width);
     RETURN_IF_ERROR(LinearOf(RowsFrom(p.x.values, first, num_rows),
                              RowsOf(p.weight, e * width, width), BiasOf(p.bias, e * width, width),
