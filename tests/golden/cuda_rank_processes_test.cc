@@ -211,6 +211,7 @@ TEST_P(CudaRankProcessesTest, DraftsOutOfTextsAreTold) {
 }
 
 TEST_P(CudaRankProcessesTest, AdaptersAreOnEachRank) {
+  if (GetParam().pp_size > 1) GTEST_SKIP() << "the model of the adapters has one layer";
   std::vector<LoraCase> cases = ReadLoraCases();
   std::erase_if(cases, [](const LoraCase& c) { return c.model != "llama_head64"; });
   std::vector<Request> requests;
