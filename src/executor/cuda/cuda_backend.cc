@@ -82,9 +82,8 @@ class CudaBackend : public CudaRank {
   std::span<const BeamMove> moves() const override { return moves_; }
   std::span<const DrawnToken> drawn() const override { return drawn_; }
   Guesses Guess(const StepPlan& plan) override {
-    if (held_->texts == nullptr) return {};
-    return held_->texts->GuessAll(plan, num_launched_,
-                                  [this](SlotId slot) { return KnownTokens(slot); });
+    const auto known = [this](SlotId slot) { return KnownTokens(slot); };
+    return held_->texts == nullptr ? Guesses() : held_->texts->GuessAll(plan, num_launched_, known);
   }
 
   const BackendInfo& info() const override { return info_; }
@@ -527,10 +526,8 @@ void CudaBackend::Append(Row* row, const cuda::StepOutputs& outputs) {
   const int num_drawn = info_.makes_drafts ? outputs.num_yielded[row->logit] : 1;
   if (held_->trees != nullptr) row->accepted = outputs.accepted[row->logit];
   for (int i = 0; tells_drawn_ && i < num_drawn; ++i)
-    drawn_.push_back({.slot = row->slot,
-                      .at = slot.num_tokens + i,
-                      .id = outputs.ids[row->LogitOf(i)],
-                      .num_tokens = slot.num_tokens + num_drawn});
+    drawn_.push_back({row->slot, /*at=*/slot.num_tokens + i, outputs.ids[row->LogitOf(i)],
+                      /*num_tokens=*/slot.num_tokens + num_drawn});
   do {
     tokens[static_cast<size_t>(slot.num_tokens++)] = outputs.ids[row->LogitOf(row->num_yielded++)];
     row->finish_reason =
