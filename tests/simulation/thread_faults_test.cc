@@ -240,7 +240,7 @@ TEST(ThreadFaultsTest, HowAProcessEndedIsToldAllTheSame) {
   EXPECT_EQ(fault.num_struck(), 2);
 }
 
-TEST(ThreadFaultsTest, ARankWatchReadsLaterAndEndsAGroupWithoutWords) {
+TEST(ThreadFaultsTest, ARankWatchReadsLaterAndStillHearsOfAnEnd) {
   const comm::FreePort port;
   std::vector<std::unique_ptr<comm::Group>> groups(2);
   {
@@ -259,11 +259,13 @@ TEST(ThreadFaultsTest, ARankWatchReadsLaterAndEndsAGroupWithoutWords) {
   {
     const ThreadHeapFault fault("rank-watch", 1'000'000);
     groups[0]->Abort(Unavailable("enough"));
-    // The words are waited for every 10 ms; beats come every 250 ms, and fail a few times each.
     ASSERT_TRUE(Comes([&] { return fault.num_struck() > 100; }));
   }
   ASSERT_TRUE(Comes([&] { return !groups[1]->status().ok(); }));
-  EXPECT_EQ(groups[1]->status(), NoMemoryLeft());
+  // Without words where it came to heed the end meanwhile, else with them.
+  const Status ended = groups[1]->status();
+  EXPECT_TRUE(ended == NoMemoryLeft() || ended.code() == StatusCode::kUnavailable)
+      << ended.ToString();
 }
 
 }  // namespace
