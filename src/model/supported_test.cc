@@ -69,10 +69,10 @@ TEST(CheckSupported, RefusesByName) {
   EXPECT_THAT(
       error(
           [](auto& c) {
+            c.hidden_size = c.expert_intermediate_size = 64;
             c.num_experts = 4;
             c.num_shared_experts = 1;
             c.experts_per_token = 2;
-            c.expert_intermediate_size = 64;
             c.part.tp_size = c.part.moe_ep_size = 2;
           },
           cuda),
