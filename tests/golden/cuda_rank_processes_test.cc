@@ -210,8 +210,10 @@ TEST_P(CudaRankProcessesTest, DraftsOutOfTextsAreTold) {
   });
 }
 
-TEST_P(CudaRankProcessesTest, AdaptersAreOnEachRank) {
-  if (GetParam().pp_size > 1) GTEST_SKIP() << "the model of the adapters has one layer";
+// Whose model has one layer, and so one stage.
+class CudaAdaptersOfProcessesTest : public CudaRankProcessesTest {};
+
+TEST_P(CudaAdaptersOfProcessesTest, AdaptersAreOnEachRank) {
   std::vector<LoraCase> cases = ReadLoraCases();
   std::erase_if(cases, [](const LoraCase& c) { return c.model != "llama_head64"; });
   std::vector<Request> requests;
@@ -266,13 +268,16 @@ TEST_P(CudaRankProcessesTest, ARankThatEndsEndsTheStepsOfItsLeader) {
   for (std::thread& other : others) other.join();
 }
 
+std::string NameOfGrid(const testing::TestParamInfo<ProcessGrid>& info) {
+  return std::to_string(info.param.tp_size) + "x" + std::to_string(info.param.pp_size);
+}
+
 INSTANTIATE_TEST_SUITE_P(Grids, CudaRankProcessesTest,
                          testing::Values(ProcessGrid{2, 1}, ProcessGrid{1, 2}, ProcessGrid{1, 3},
                                          ProcessGrid{2, 2}),
-                         [](const auto& info) {
-                           return std::to_string(info.param.tp_size) + "x" +
-                                  std::to_string(info.param.pp_size);
-                         });
+                         NameOfGrid);
+INSTANTIATE_TEST_SUITE_P(Grids, CudaAdaptersOfProcessesTest, testing::Values(ProcessGrid{2, 1}),
+                         NameOfGrid);
 
 }  // namespace
 }  // namespace inflight::golden

@@ -436,9 +436,11 @@ TEST_P(StagedGroupTest, RowsArriveAsTheyWereSent) {
   }
 }
 
+// NCCL promises no places for rows, has them in no graph, and puts them into no memory of a size.
+class StagesOverPeersTest : public StagedGroupTest {};
+
 // A sender waits for nobody with its first two calls: both are there before anybody looks.
-TEST_P(StagedGroupTest, TwoCallsHavePlacesBeforeTheyAreReceived) {
-  if (uses_nccl()) GTEST_SKIP() << "NCCL promises no places";
+TEST_P(StagesOverPeersTest, TwoCallsHavePlacesBeforeTheyAreReceived) {
   Fill(/*round=*/9);
   for (int call = 0; call < kNumCalls; call += 2)
     for (int r = 0; r < num_ranks(); ++r) {
@@ -451,9 +453,11 @@ TEST_P(StagedGroupTest, TwoCallsHavePlacesBeforeTheyAreReceived) {
   ExpectArrived(/*round=*/9);
 }
 
-TEST_P(StagedGroupTest, RowsArriveFromGraphs) {
+TEST_P(StagedGroupTest, RowsOverPeersAloneMayBeRecorded) {
   EXPECT_EQ(group_->groups(0).pipeline->may_be_recorded(), !uses_nccl());
-  if (uses_nccl()) GTEST_SKIP() << "rows are in no graph beside NCCL";
+}
+
+TEST_P(StagesOverPeersTest, RowsArriveFromGraphs) {
   std::vector<cudaGraphExec_t> graphs(static_cast<size_t>(num_ranks()));
   for (int round = 0; round < 4; ++round) {
     Fill(round);
@@ -505,8 +509,7 @@ TEST_P(StagedGroupTest, AnAbortEndsWhoWaits) {
 }
 
 // Rows that do not fit what a step hands over at most are refused.
-TEST_P(StagedGroupTest, RowsBeyondAStepAreRefused) {
-  if (uses_nccl()) GTEST_SKIP() << "rows go into no memory of a size beside NCCL";
+TEST_P(StagesOverPeersTest, RowsBeyondAStepAreRefused) {
   comm::Communicator& pipeline = *group_->groups(0).pipeline;
   const Status refused = pipeline.Send(
       {ranks_[0].memory.data(), DType::kI32, {int64_t{kStepBytes} / 4 + 4}}, 1, *ranks_[0].stream);
@@ -539,6 +542,10 @@ INSTANTIATE_TEST_SUITE_P(Stages, StagedGroupTest,
                          testing::Values(GroupCase{2, "peers", 2}, GroupCase{4, "peers", 4},
                                          GroupCase{4, "peers", 2}, GroupCase{2, "nccl", 2},
                                          GroupCase{4, "nccl", 4}, GroupCase{4, "nccl", 2}),
+                         NameOfStages);
+INSTANTIATE_TEST_SUITE_P(Stages, StagesOverPeersTest,
+                         testing::Values(GroupCase{2, "peers", 2}, GroupCase{4, "peers", 4},
+                                         GroupCase{4, "peers", 2}),
                          NameOfStages);
 INSTANTIATE_TEST_SUITE_P(Stages, StagesOfRanksTest,
                          testing::Values(GroupCase{4, "peers", 2}, GroupCase{4, "nccl", 2}),
