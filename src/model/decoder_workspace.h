@@ -40,7 +40,8 @@ struct DecoderWorkspace {
   TensorView x_scales, attention_scales, inner_scales;
 };
 
-// Places the workspace from `base` on and returns its size; a null base only measures.
+// Places the workspace from `base` on and returns its size; a null base only measures. The ranks of
+// a stage have one layout, by which they find each other's tensors.
 uint64_t LayOut(const ModelConfig& config, DeviceKind device, int max_seq_len, int max_num_tokens,
                 int max_logits, std::byte* base, DecoderWorkspace& out);
 

@@ -17,22 +17,32 @@ TensorView Cut(TensorView view, int64_t rows) {
 void LayOutExperts(const ModelConfig& config, DeviceKind device, int64_t max_num_tokens,
                    TensorLayout& layout, ExpertWorkspace& out) {
   if (config.num_experts == 0) return;
+  // Ranks read each other's tensors, which lie in the same places on all: each has room for what
+  // the last one holds, which is the most.
+  const int ep_size = config.part.moe_ep_size;
+  const ops::HeldExperts held = ExpertsOfRank(config);
+  const ops::HeldExperts most =
+      ExpertsOfRank(config.num_experts, config.num_shared_experts, ep_size, ep_size - 1);
   const int64_t num_places = max_num_tokens * ExpertsOfToken(config);
+  const int64_t most_places = max_num_tokens * (config.experts_per_token + most.num_shared);
+  const auto place = [&](DType dtype, int64_t width = 0) {
+    return Cut(layout.Place(dtype, width == 0 ? Shape{most_places} : Shape{most_places, width}),
+               num_places);
+  };
   out.logits = layout.Place(DType::kF32, {max_num_tokens, RouterRows(config)});
-  out.routes.begins = layout.Place(DType::kI32, {ExpertsOfRank(config).size() + 1});
-  out.routes.tokens = layout.Place(DType::kI32, {num_places});
-  out.routes.weights = layout.Place(DType::kF32, {num_places});
-  out.routes.num_holders = config.part.moe_ep_size;
-  out.chosen = layout.Place(DType::kI32, {num_places});
-  out.chosen_weights = layout.Place(DType::kF32, {num_places});
-  out.inner =
-      layout.Place(ActivationDType(config, device), {num_places, config.expert_intermediate_size});
+  out.routes.begins = Cut(layout.Place(DType::kI32, {most.size() + 1}), held.size() + 1);
+  out.routes.tokens = place(DType::kI32);
+  out.routes.weights = place(DType::kF32);
+  out.routes.num_holders = ep_size;
+  out.chosen = place(DType::kI32);
+  out.chosen_weights = place(DType::kF32);
+  out.inner = place(ActivationDType(config, device), config.expert_intermediate_size);
   if (device == DeviceKind::kCpu) return;
-  out.routes.places = layout.Place(DType::kI32, {num_places});
-  out.parts = layout.Place(DType::kF32, {num_places, config.hidden_size});
+  out.routes.places = place(DType::kI32);
+  out.parts = place(DType::kF32, config.hidden_size);
   if (!HasFp8Activations(config)) return;
-  out.wide_inner = layout.Place(config.dtype, {num_places, config.expert_intermediate_size});
-  out.inner_scales = layout.Place(DType::kF32, {num_places});
+  out.wide_inner = place(config.dtype, config.expert_intermediate_size);
+  out.inner_scales = place(DType::kF32);
 }
 
 ExpertWorkspace ForTokens(const ExpertWorkspace& workspace, int64_t num_tokens) {

@@ -7,6 +7,7 @@
 
 #include "model/config_json.h"
 #include "model/decoder.h"
+#include "model/decoder_workspace.h"
 #include "model/families/families.h"
 #include "model/limits.h"
 #include "model/rope.h"
@@ -503,6 +504,27 @@ TEST(Decoder, WorkspaceIsWhatWasPlanned) {
     EXPECT_EQ((*decoder)->workspace_bytes(),
               Decoder::WorkspaceBytes(config, DeviceKind::kCpu, 64, 10, 3));
     EXPECT_EQ(before - device->ledger().free_bytes(), (*decoder)->workspace_bytes());
+  }
+}
+
+// Of shared experts ranks hold different numbers, and gather each other's logits by their place.
+TEST(DecoderWorkspace, RanksOfExpertsHaveOneLayout) {
+  for (const int num_shared : {1, 3}) {
+    ModelConfig config = TinyLlama();
+    config.num_experts = 4;
+    config.num_shared_experts = num_shared;
+    config.experts_per_token = 2;
+    config.expert_intermediate_size = 64;
+    config.part.tp_size = config.part.moe_ep_size = 2;
+    const auto of_rank = [&](int rank) {
+      config.part.tp_rank = rank;
+      DecoderWorkspace out;
+      const uint64_t bytes = LayOut(config, DeviceKind::kCuda, 64, 10, 3,
+                                    reinterpret_cast<std::byte*>(uintptr_t{1} << 20U), out);
+      EXPECT_EQ(out.experts.inner.shape, Shape({10 * int64_t{ExpertsOfToken(config)}, 64}));
+      return std::tuple(bytes, out.delta.data, out.logits.data, out.rank_logits.data);
+    };
+    EXPECT_EQ(of_rank(0), of_rank(1));
   }
 }
 

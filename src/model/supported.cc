@@ -28,7 +28,6 @@ BackendFacts FactsOf(DeviceKind device) {
   return {.name = "cpu",
           .has_all_of_float32 = true,
           .has_all_experts = true,
-          .has_shared_by_rank = true,
           .has_column_order = true,
           .has_integer_tables = true};
 }
@@ -68,11 +67,6 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
       {"quantized_layers", backend.has_integer_tables || !HasQuantizedEmbedding(c),
        "an embedding table of integers", "one of the model's dtype",
        "convert the model again with --quant-algo none, or use cpu"},
-      {"moe_ep_size",
-       backend.has_shared_by_rank || c.part.moe_ep_size == 1 || c.num_shared_experts == 0,
-       fmt::format("{} beside shared experts", c.part.moe_ep_size),
-       "experts by rank of models without shared experts",
-       "leave it out, so that ranks have a part of every expert, or use cpu"},
       {"desc_act", backend.has_column_order || !HasColumnOrder(c), "true",
        "groups of columns in their order",
        "convert the model again with --quant-algo none, or use cpu"},

@@ -20,7 +20,6 @@ struct BackendFacts {
   bool has_fp8 = false;              // weights and activations of a scale per row, and KV cache
   bool has_all_grouped_fp8 = false;  // weights in groups beside float16, too
   bool has_all_experts = false;      // also those of HasExpertsToWiden
-  bool has_shared_by_rank = false;   // experts by rank (EP) beside shared experts
   bool has_column_order = false;     // linears whose columns have an order of their own
   bool has_integer_tables = false;   // embedding tables of integers, also such as are the head
 };

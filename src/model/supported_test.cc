@@ -66,18 +66,6 @@ TEST(CheckSupported, RefusesByName) {
       float32_error([](auto& c) { c.part.tp_size = 2; }),
       HasSubstr("dtype: got float32 on 2 ranks for target cuda, whose ranks add up bfloat16 "
                 "and float16; use --dtype bfloat16, one rank, or cpu"));
-  EXPECT_THAT(
-      error(
-          [](auto& c) {
-            c.hidden_size = c.expert_intermediate_size = 64;
-            c.num_experts = 4;
-            c.num_shared_experts = 1;
-            c.experts_per_token = 2;
-            c.part.tp_size = c.part.moe_ep_size = 2;
-          },
-          cuda),
-      HasSubstr("moe_ep_size: got 2 beside shared experts for target cuda, which supports experts "
-                "by rank of models without shared experts; leave it out"));
   EXPECT_THAT(error([](auto& c) { c.quant_algo = QuantAlgo::kFp8PerChannelPerToken; }),
               HasSubstr("quant_algo: got FP8_PER_CHANNEL_PER_TOKEN for target cpu, which supports "
                         "weights in float32"));

@@ -115,6 +115,8 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaExpertRanksTest,
                          testing::Values(ExpertRanksCase{"mixtral_experts", 2, 2},
                                          ExpertRanksCase{"mixtral_experts", 4, 2},
                                          ExpertRanksCase{"gpt_oss_experts", 2, 2},
+                                         // One shared expert, which the last rank holds.
+                                         ExpertRanksCase{"qwen2_moe_ranks", 2, 2},
                                          ExpertRanksCase{"mixtral_experts", 2, 2,
                                                          model::QuantAlgo::kW8A16},
                                          ExpertRanksCase{"mixtral_experts", 2, 2,
