@@ -40,23 +40,26 @@ measured: dict[str, float] = {}
 
 def run_gtest(binary: pathlib.Path, shard: int = 0, num_shards: int = 1) -> tuple[int, int]:
     """Passed and failed tests of one GoogleTest binary, or of a part of them; a crash counts as one failure."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+    # A folder of its own: parts of a binary run the same code beside each other.
+    with tempfile.TemporaryDirectory(prefix="inflight-", ignore_cleanup_errors=True) as folder:
+        report = pathlib.Path(folder) / "report.json"
         start = time.monotonic()
         try:
             done = subprocess.run(
-                [binary, f"--gtest_output=json:{report.name}", "--gtest_brief=1"], timeout=TIMEOUT_S, check=False,
+                [binary, f"--gtest_output=json:{report}", "--gtest_brief=1"], timeout=TIMEOUT_S, check=False,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                env=dict(os.environ, GTEST_TOTAL_SHARDS=str(num_shards), GTEST_SHARD_INDEX=str(shard)),
+                env=dict(os.environ, GTEST_TOTAL_SHARDS=str(num_shards), GTEST_SHARD_INDEX=str(shard),
+                         TEST_TMPDIR=folder, TMPDIR=folder),
             )
             code, output = done.returncode, done.stdout
         except subprocess.TimeoutExpired as late:
             code, output = -1, late.stdout or b""
         try:
-            result = json.loads(pathlib.Path(report.name).read_text())
+            result = json.loads(report.read_text())
             total, failed = result["tests"] - result.get("disabled", 0), result["failures"]
             tests = [test for suite in result["testsuites"] for test in suite["testsuite"]]
             skipped = sum(test["result"] == "SKIPPED" for test in tests)
-        except (ValueError, KeyError):
+        except (OSError, ValueError, KeyError):
             total, failed, skipped = 0, 0, 0
     total -= skipped
     if code != 0 and failed == 0:
