@@ -47,7 +47,7 @@ Value Interpreter::Evaluate(const Expr& expr) {
     case ExprKind::kSlice:
       return Slice(expr);
     case ExprKind::kCall:
-      return Call(expr);
+      return Call(expr, /*caller=*/nullptr);
     default:
       return EvaluateOperands(expr);
   }
@@ -81,7 +81,8 @@ Value Interpreter::Name(const Expr& expr) {
   if (IsLoop(expr) && loop_ != nullptr)
     return runtime_.Fail("'loop' is supported only as loop.NAME");
   if (const Value* value = scope_->Find(expr.text)) return *value;
-  if (const MacroNode* function = FindFunction(expr.text)) return Value(function);
+  if (const MacroNode* function = FindFunction(expr.text))
+    return Value(BoundMacro{.node = function});
   return Value(Undefined{expr.text});
 }
 
@@ -253,33 +254,61 @@ Value Interpreter::Slice(const Expr& expr) {
   return ApplyFilter(runtime_, "join", runtime_.NewList(std::move(out)), {});
 }
 
-CallArguments Interpreter::EvaluateArguments(const Arguments& arguments) {
+CallArguments Interpreter::EvaluateArguments(const Arguments& arguments, const Value* caller) {
   CallArguments values;
   for (const ExprPtr& argument : arguments.positional)
     values.positional.push_back(Evaluate(*argument));
   for (const auto& [name, argument] : arguments.named)
     values.named.emplace_back(name, Evaluate(*argument));
+  if (caller != nullptr) values.named.emplace_back("caller", *caller);
+  if (arguments.list != nullptr) {
+    for (Value& item : Iterate(runtime_, Evaluate(*arguments.list)))
+      values.positional.push_back(std::move(item));
+  }
+  if (arguments.dict != nullptr) Unpack(Evaluate(*arguments.dict), values);
   return values;
 }
 
-Value Interpreter::Call(const Expr& expr) {
+void Interpreter::Unpack(Value dict, CallArguments& arguments) {
+  if (runtime_.failed()) return;
+  if (dict.dict() == nullptr) {
+    runtime_.Fail(fmt::format("'**' needs a dict, got a value of type {}", dict.TypeName()));
+    return;
+  }
+  if (!runtime_.ChargeItems(dict.dict()->items.size())) return;
+  const auto num_written = static_cast<std::ptrdiff_t>(arguments.named.size());
+  for (const auto& [key, value] : dict.dict()->items) {
+    const auto written_end = arguments.named.begin() + num_written;
+    if (key.text() == nullptr)
+      runtime_.Fail("'**' needs a dict whose keys are texts");
+    else if (std::any_of(arguments.named.begin(), written_end,
+                         [&](const auto& written) { return written.first == *key.text(); }))
+      runtime_.Fail(fmt::format("argument '{}' is given twice", *key.text()));
+    else
+      arguments.named.emplace_back(*key.text(), value);
+  }
+  arguments.unpacked = std::move(dict);
+}
+
+Value Interpreter::Call(const Expr& expr, const Value* caller) {
   const Expr& callee = *expr.operands[0];
   if (callee.kind == ExprKind::kMember) {
     if (IsLoop(*callee.operands[0]) && loop_ != nullptr) {
-      const CallArguments arguments = EvaluateArguments(expr.arguments);
-      if (callee.text != "cycle" || arguments.positional.empty())
+      const CallArguments arguments = EvaluateArguments(expr.arguments, caller);
+      if (runtime_.failed()) return {};
+      if (callee.text != "cycle" || arguments.positional.empty() || !arguments.named.empty())
         return runtime_.Fail(fmt::format(
             "loop.{}() is not supported; loop.cycle() with a value or more is", callee.text));
       return arguments.positional[loop_->index % arguments.positional.size()];
     }
     const Value object = Evaluate(*callee.operands[0]);
-    const CallArguments arguments = EvaluateArguments(expr.arguments);
+    const CallArguments arguments = EvaluateArguments(expr.arguments, caller);
     if (runtime_.failed()) return {};
     runtime_.set_line(expr.line);
     return CallMethod(runtime_, object, callee.text, arguments);
   }
   const Value function = Evaluate(callee);
-  const CallArguments arguments = EvaluateArguments(expr.arguments);
+  CallArguments arguments = EvaluateArguments(expr.arguments, caller);
   if (runtime_.failed()) return {};
   runtime_.set_line(expr.line);
   if (function.is_undefined())
@@ -287,9 +316,9 @@ Value Interpreter::Call(const Expr& expr) {
         fmt::format("'{}' is undefined", std::get<Undefined>(function.storage()).name));
   if (!function.is_macro())
     return runtime_.Fail(fmt::format("a value of type {} cannot be called", function.TypeName()));
-  const MacroNode* macro = std::get<const MacroNode*>(function.storage());
-  if (macro == FindFunction(macro->name)) return CallFunction(runtime_, macro->name, arguments);
-  return CallMacro(*macro, arguments);
+  const std::string& name = function.macro()->node->name;
+  if (function.macro()->node == FindFunction(name)) return CallFunction(runtime_, name, arguments);
+  return CallMacro(*function.macro(), std::move(arguments));
 }
 
 }  // namespace inflight::chat_template

@@ -213,6 +213,9 @@ ExprPtr ExpressionParser::NameOrLiteral() {
     expr->value = Value(None{});
   else
     expr = Make(ExprKind::kName, name);
+  reads_.caller |= name == "caller";
+  reads_.varargs |= name == "varargs";
+  reads_.kwargs |= name == "kwargs";
   Advance();
   return expr;
 }
@@ -315,25 +318,40 @@ ExprPtr ExpressionParser::Subscript(ExprPtr object) {
 void ExpressionParser::ReadArguments(Expr& call) {
   Expect("(");
   while (!failed() && !IsOperator(")")) {
+    if (call.arguments.dict != nullptr) return Fail("an argument follows one with **");
     if (IsOperator("*") || IsOperator("**"))
-      return Refuse("unpacking arguments with * or **", "write each argument");
-    const bool is_named = Is(Kind::kName) && NextIs(Kind::kOperator, "=");
-    std::string name;
-    if (is_named) {
-      name = ExpectName("a name");
-      Advance();
-    } else if (!call.arguments.named.empty()) {
-      return Fail("an argument without a name follows one with a name");
-    }
-    ExprPtr value = Expression();
-    Count(call, value);
-    if (is_named)
-      call.arguments.named.emplace_back(std::move(name), std::move(value));
+      ReadUnpacked(call);
     else
-      call.arguments.positional.push_back(std::move(value));
+      ReadArgument(call);
     if (!SkipOperator(",")) break;
   }
   Expect(")");
+}
+
+void ExpressionParser::ReadArgument(Expr& call) {
+  const bool is_named = Is(Kind::kName) && NextIs(Kind::kOperator, "=");
+  std::string name;
+  if (is_named) {
+    name = ExpectName("a name");
+    Advance();
+  } else if (!call.arguments.named.empty() || call.arguments.list != nullptr) {
+    return Fail(fmt::format("an argument without a name follows one with {}",
+                            call.arguments.list != nullptr ? "*" : "a name"));
+  }
+  ExprPtr value = Expression();
+  Count(call, value);
+  if (is_named)
+    call.arguments.named.emplace_back(std::move(name), std::move(value));
+  else
+    call.arguments.positional.push_back(std::move(value));
+}
+
+void ExpressionParser::ReadUnpacked(Expr& call) {
+  ExprPtr& unpacked = IsOperator("*") ? call.arguments.list : call.arguments.dict;
+  if (unpacked != nullptr) return Fail("a call has a second argument with *");
+  Advance();
+  unpacked = Expression();
+  Count(call, unpacked);
 }
 
 ExprPtr ExpressionParser::Call(ExprPtr callee) {

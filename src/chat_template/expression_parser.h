@@ -22,6 +22,8 @@ class ExpressionParser : public TokenReader {
   ExprPtr WithTuples();  // or several, separated by commas
   ExprPtr WithoutIf();   // one that an `if` ends: the sequence of a `for`
 
+  SpecialNames reads_;  // of the names read so far
+
  private:
   ExprPtr Make(ExprKind kind, std::string text = {}) const;
   // Adds `child` and bounds the depth of the tree, since it is walked and destroyed by recursion.
@@ -50,6 +52,8 @@ class ExpressionParser : public TokenReader {
   ExprPtr Filter(ExprPtr operand);
   ExprPtr Test(ExprPtr operand);
   void ReadArguments(Expr& call);
+  void ReadArgument(Expr& call);
+  void ReadUnpacked(Expr& call);
 };
 
 }  // namespace inflight::chat_template

@@ -17,11 +17,14 @@ const Value* Scope::Find(std::string_view name) const {
   return nullptr;
 }
 
-bool Scope::Defines(const MacroNode& macro) const {
-  return std::ranges::any_of(variables_, [&](const auto& variable) {
-    const auto* const found = std::get_if<const MacroNode*>(&variable.second.storage());
-    return found != nullptr && *found == &macro && variable.first == macro.name;
-  });
+uint64_t LiveScopes::Push(Scope* scope) {
+  scopes_.push_back(scope);
+  return ++num_made_;
+}
+
+Scope* LiveScopes::Find(uint64_t number) const {
+  const auto found = std::ranges::lower_bound(scopes_, number, {}, &Scope::number);
+  return found != scopes_.end() && (*found)->number() == number ? *found : nullptr;
 }
 
 void Scope::Set(std::string_view name, Value value) {
@@ -34,7 +37,7 @@ void Scope::Set(std::string_view name, Value value) {
 }
 
 Interpreter::Interpreter(const std::vector<std::pair<std::string, Value>>& variables, int64_t now_s)
-    : runtime_(now_s), root_(nullptr) {
+    : runtime_(now_s), root_(nullptr, nullptr, live_) {
   for (const auto& [name, value] : variables) root_.Set(name, value);
 }
 
@@ -82,10 +85,14 @@ Interpreter::Flow Interpreter::Execute(const Statement& statement, std::string& 
       Set(statement);
       break;
     case StatementKind::kMacro:
-      scope_->Set(statement.macro->name, Value(statement.macro.get()));
+      scope_->Set(statement.macro->name,
+                  Value(BoundMacro{.node = statement.macro.get(), .home = scope_->number()}));
+      break;
+    case StatementKind::kCall:
+      CallBlock(statement, out);
       break;
     case StatementKind::kScope: {
-      Scope inner(scope_);
+      Scope inner(scope_, loop_, live_);
       Scope* const outer = std::exchange(scope_, &inner);
       const Flow flow = Execute(statement.body, out);
       scope_ = outer;
@@ -117,7 +124,7 @@ Interpreter::Flow Interpreter::For(const Statement& statement, std::string& out)
     std::vector<Value> kept;
     for (const Value& item : items) {
       if (runtime_.failed()) return Flow::kBreak;
-      Scope inner(outer);
+      Scope inner(outer, outer_loop, live_);
       scope_ = &inner;
       Assign(statement.targets, item);
       if (Evaluate(*statement.condition).Truthy()) kept.push_back(item);
@@ -127,7 +134,7 @@ Interpreter::Flow Interpreter::For(const Statement& statement, std::string& out)
   }
   Loop loop{.items = &items, .depth = outer_loop == nullptr ? 1 : outer_loop->depth + 1};
   for (; loop.index < items.size() && !runtime_.failed(); ++loop.index) {
-    Scope inner(outer);
+    Scope inner(outer, &loop, live_);
     scope_ = &inner;
     loop_ = &loop;
     Assign(statement.targets, items[loop.index]);
@@ -138,7 +145,7 @@ Interpreter::Flow Interpreter::For(const Statement& statement, std::string& out)
   }
   if (runtime_.failed()) return Flow::kBreak;
   if (items.empty() && !statement.otherwise.empty()) {
-    Scope inner(outer);
+    Scope inner(outer, outer_loop, live_);
     scope_ = &inner;
     const Flow flow = Execute(statement.otherwise, out);
     scope_ = outer;
@@ -150,7 +157,7 @@ Interpreter::Flow Interpreter::For(const Statement& statement, std::string& out)
 void Interpreter::Set(const Statement& statement) {
   if (statement.kind == StatementKind::kSetBlock) {
     std::string text;
-    Scope inner(scope_);
+    Scope inner(scope_, loop_, live_);
     Scope* const outer = std::exchange(scope_, &inner);
     Execute(statement.body, text);
     scope_ = outer;
@@ -182,24 +189,31 @@ void Interpreter::Assign(const std::vector<std::string>& targets, const Value& v
   for (size_t i = 0; i < parts.size(); ++i) scope_->Set(targets[i], parts[i]);
 }
 
-// The scope of its definition, among those around the call; null where that is over.
-Scope* Interpreter::HomeOf(const MacroNode& macro) {
-  for (Scope* scope = scope_; scope != nullptr; scope = scope->parent())
-    if (scope->Defines(macro)) return scope;
-  return nullptr;
+void Interpreter::CallBlock(const Statement& statement, std::string& out) {
+  const Runtime::Recursion recursion(runtime_);
+  const Value caller(BoundMacro{.node = statement.macro.get(), .home = scope_->number()});
+  const Value text = Call(*statement.expr, &caller);
+  if (runtime_.failed()) return;
+  if (text.string() == nullptr)
+    runtime_.Fail(
+        fmt::format("a `call` block needs a text, got a value of type {}", text.TypeName()));
+  else
+    Write(*text.string(), out);
 }
 
-Value Interpreter::CallMacro(const MacroNode& macro, const CallArguments& arguments) {
-  Scope* const home = macro.is_nested ? HomeOf(macro) : &root_;
+Value Interpreter::CallMacro(const BoundMacro& called, CallArguments arguments) {
+  const MacroNode& macro = *called.node;
+  Scope* const home = live_.Find(called.home);
   if (home == nullptr)
     return runtime_.Fail(
         fmt::format("the macro '{}' is called where it is not defined", macro.name));
+  Scope inner(home, home->loop(), live_);
+  SetSpecial(macro, arguments, inner);
   std::vector<std::string_view> names(macro.parameters.begin(), macro.parameters.end());
   const auto values = Bind(runtime_, macro.name, arguments, names);
   const size_t first_default = names.size() - macro.defaults.size();
-  Scope inner(home);
   Scope* const outer = std::exchange(scope_, &inner);
-  const Loop* const outer_loop = std::exchange(loop_, nullptr);
+  const Loop* const outer_loop = std::exchange(loop_, home->loop());
   for (size_t i = 0; i < names.size() && !runtime_.failed(); ++i) {
     if (values[i] != nullptr)
       inner.Set(names[i], *values[i]);
@@ -213,6 +227,40 @@ Value Interpreter::CallMacro(const MacroNode& macro, const CallArguments& argume
   scope_ = outer;
   loop_ = outer_loop;
   return Value(std::move(text));
+}
+
+// Takes from `arguments` what the body has by the names `caller`, `varargs` and `kwargs`.
+void Interpreter::SetSpecial(const MacroNode& macro, CallArguments& arguments, Scope& scope) {
+  const std::vector<std::string>& parameters = macro.parameters;
+  const auto has = [&](bool is_read, std::string_view name) {
+    return is_read && std::ranges::find(parameters, name) == parameters.end();
+  };
+  auto& [positional, named, unpacked] = arguments;
+  if (has(macro.reads.caller, "caller")) {
+    const auto found = std::ranges::find_if(
+        named, [](const auto& argument) { return argument.first == "caller"; });
+    const bool is_called_by_block = found != named.end();
+    scope.Set("caller", is_called_by_block ? found->second : Value(Undefined{"caller"}));
+    if (is_called_by_block) named.erase(found);
+  }
+  const auto num_bound =
+      static_cast<std::ptrdiff_t>(std::min(positional.size(), parameters.size()));
+  if (has(macro.reads.kwargs, "kwargs")) {
+    DictItems rest;
+    std::erase_if(named, [&](const auto& argument) {
+      const auto first_unbound = parameters.begin() + num_bound;
+      if (std::find(first_unbound, parameters.end(), argument.first) != parameters.end())
+        return false;
+      rest.emplace_back(argument.first, argument.second);
+      return true;
+    });
+    scope.Set("kwargs", runtime_.Take(Value::MakeDict(std::move(rest))));
+  }
+  if (has(macro.reads.varargs, "varargs")) {
+    const auto first = positional.begin() + num_bound;
+    scope.Set("varargs", runtime_.NewList({first, positional.end()}, /*is_tuple=*/true));
+    positional.erase(first, positional.end());
+  }
 }
 
 }  // namespace inflight::chat_template

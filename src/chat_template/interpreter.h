@@ -12,18 +12,46 @@
 
 namespace inflight::chat_template {
 
+// What `loop.NAME` tells; the enclosing loop's while one runs inside of it.
+struct Loop {
+  const std::vector<Value>* items;
+  size_t index = 0;
+  int depth = 1;
+};
+
+class Scope;
+
+// Those that have not ended, innermost last. Their numbers grow and begin with 1.
+class LiveScopes {
+ public:
+  uint64_t Push(Scope* scope);
+  void Pop() { scopes_.pop_back(); }
+  Scope* Find(uint64_t number) const;  // null where that has ended
+
+ private:
+  std::vector<Scope*> scopes_;
+  uint64_t num_made_ = 0;
+};
+
 // Variables of the template, a loop's pass, or a macro's call. Names point into the tree.
 class Scope {
  public:
-  explicit Scope(Scope* parent) : parent_(parent) {}
+  Scope(Scope* parent, const Loop* loop, LiveScopes& live)
+      : parent_(parent), loop_(loop), live_(live), number_(live.Push(this)) {}
+  ~Scope() { live_.Pop(); }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
 
   const Value* Find(std::string_view name) const;  // here and above
-  bool Defines(const MacroNode& macro) const;      // here
   void Set(std::string_view name, Value value);    // here
-  Scope* parent() const { return parent_; }
+  const Loop* loop() const { return loop_; }
+  uint64_t number() const { return number_; }
 
  private:
   Scope* const parent_;
+  const Loop* const loop_;  // the innermost around it; may be null
+  LiveScopes& live_;
+  const uint64_t number_;
   std::vector<std::pair<std::string_view, Value>> variables_;
 };
 
@@ -35,12 +63,6 @@ class Interpreter {
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
-  // What `loop.NAME` tells; the enclosing loop's while one runs inside of it.
-  struct Loop {
-    const std::vector<Value>* items;
-    size_t index = 0;
-    int depth = 1;
-  };
 
   // interpreter.cc: statements
   Flow Execute(const Body& body, std::string& out);
@@ -49,8 +71,9 @@ class Interpreter {
   Flow For(const Statement& statement, std::string& out);
   void Set(const Statement& statement);
   void Assign(const std::vector<std::string>& targets, const Value& value);
-  Value CallMacro(const MacroNode& macro, const CallArguments& arguments);
-  Scope* HomeOf(const MacroNode& macro);
+  void CallBlock(const Statement& statement, std::string& out);
+  Value CallMacro(const BoundMacro& called, CallArguments arguments);
+  void SetSpecial(const MacroNode& macro, CallArguments& arguments, Scope& scope);
   void Write(std::string_view text, std::string& out);
 
   // evaluate.cc: expressions
@@ -65,13 +88,16 @@ class Interpreter {
   Value LoopMember(const Expr& expr);
   Value Item(const Expr& expr);
   Value Slice(const Expr& expr);
-  Value Call(const Expr& expr);
-  CallArguments EvaluateArguments(const Arguments& arguments);
+  // `caller`: of a `call` block, else null.
+  Value Call(const Expr& expr, const Value* caller);
+  CallArguments EvaluateArguments(const Arguments& arguments, const Value* caller = nullptr);
+  void Unpack(Value dict, CallArguments& arguments);
   bool IsLoop(const Expr& expr) const {
     return expr.kind == ExprKind::kName && expr.text == "loop";
   }
 
   Runtime runtime_;
+  LiveScopes live_;
   Scope root_;
   Scope* scope_ = &root_;
   const Loop* loop_ = nullptr;

@@ -42,6 +42,8 @@ class NameCheck {
     for (const ExprPtr& operand : expr->operands) Check(operand, is_in_if);
     for (const ExprPtr& argument : expr->arguments.positional) Check(argument, is_in_if);
     for (const auto& [name, argument] : expr->arguments.named) Check(argument, is_in_if);
+    Check(expr->arguments.list, is_in_if);
+    Check(expr->arguments.dict, is_in_if);
   }
 
   void Refuse(const Expr& expr, std::string_view what, const std::string& supported) {

@@ -16,9 +16,8 @@ namespace {
 using Kind = Token::Kind;
 
 // Statements of Jinja and its usual extensions that chat templates have no use for.
-constexpr std::string_view kUnsupported[] = {"block",  "extends", "include",    "import",
-                                             "from",   "with",    "autoescape", "call",
-                                             "filter", "do",      "trans"};
+constexpr std::string_view kUnsupported[] = {"block", "extends",    "include", "import", "from",
+                                             "with",  "autoescape", "filter",  "do",     "trans"};
 
 class TemplateParser : public ExpressionParser {
  public:
@@ -66,14 +65,6 @@ class TemplateParser : public ExpressionParser {
     return body;
   }
 
-  // The same, with variables of its own.
-  Body Scoped(const Names& ends) {
-    ++num_scopes_;
-    Body body = Statements(ends);
-    --num_scopes_;
-    return body;
-  }
-
   Statement Make(StatementKind kind) const {
     Statement statement{};
     statement.kind = kind;
@@ -93,6 +84,7 @@ class TemplateParser : public ExpressionParser {
     if (name == "for") return For();
     if (name == "set") return Set();
     if (name == "macro") return Macro();
+    if (name == "call") return CallBlock();
     if (name == "generation") return Generation();
     if (name == "break" || name == "continue") {
       Statement statement =
@@ -103,7 +95,7 @@ class TemplateParser : public ExpressionParser {
     }
     if (std::find(std::begin(kUnsupported), std::end(kUnsupported), name) != std::end(kUnsupported))
       Refuse(fmt::format("the statement '{}'", name),
-             "supported are if, for, break, continue, set, macro and generation");
+             "supported are if, for, break, continue, set, macro, call and generation");
     else
       Fail(fmt::format("unknown statement '{}'", name));
     return Make(StatementKind::kText);
@@ -136,11 +128,11 @@ class TemplateParser : public ExpressionParser {
     if (IsName("recursive")) Refuse("a recursive loop", "nest loops");
     ExpectBlockEnd();
     ++num_loops_;
-    statement.body = Scoped({"else", "endfor"});
+    statement.body = Statements({"else", "endfor"});
     --num_loops_;
     if (!failed() && SkipName("else")) {
       ExpectBlockEnd();
-      statement.otherwise = Scoped({"endfor"});
+      statement.otherwise = Statements({"endfor"});
     }
     Advance();
     ExpectBlockEnd();
@@ -167,7 +159,7 @@ class TemplateParser : public ExpressionParser {
     if (statement.targets.size() > 1 || !statement.member.empty()) Fail("expected '='");
     ExpectBlockEnd();
     statement.kind = StatementKind::kSetBlock;
-    statement.body = Scoped({"endset"});
+    statement.body = Statements({"endset"});
     Advance();
     ExpectBlockEnd();
     return statement;
@@ -175,11 +167,29 @@ class TemplateParser : public ExpressionParser {
 
   Statement Macro() {
     Statement statement = Make(StatementKind::kMacro);
-    const int num_loops = std::exchange(num_loops_, 0);  // are around it, none in it
     statement.macro = std::make_unique<MacroNode>();
-    MacroNode& macro = *statement.macro;
-    macro.is_nested = num_scopes_ > 0;
-    macro.name = Target();
+    statement.macro->name = Target();
+    ReadParameters(*statement.macro);
+    ReadBody(*statement.macro, "endmacro");
+    if (Is(Kind::kName)) Advance();  // {% endmacro name %}
+    ExpectBlockEnd();
+    return statement;
+  }
+
+  // The body is a macro without a name, for the macro that is called.
+  Statement CallBlock() {
+    Statement statement = Make(StatementKind::kCall);
+    statement.macro = std::make_unique<MacroNode>();
+    statement.macro->name = "caller";
+    if (IsOperator("(")) ReadParameters(*statement.macro);
+    statement.expr = Expression();
+    if (!failed() && statement.expr->kind != ExprKind::kCall) Fail("expected a call of a macro");
+    ReadBody(*statement.macro, "endcall");
+    ExpectBlockEnd();
+    return statement;
+  }
+
+  void ReadParameters(MacroNode& macro) {
     Expect("(");
     while (!failed() && !IsOperator(")")) {
       macro.parameters.push_back(Target());
@@ -190,27 +200,37 @@ class TemplateParser : public ExpressionParser {
       if (!SkipOperator(",")) break;
     }
     Expect(")");
+  }
+
+  void ReadBody(MacroNode& macro, std::string_view end) {
     ExpectBlockEnd();
-    macro.body = Scoped({"endmacro"});
-    Advance();
-    if (Is(Kind::kName)) Advance();  // {% endmacro name %}
-    ExpectBlockEnd();
+    const int num_loops = std::exchange(num_loops_, 0);  // are around it, none in it
+    const SpecialNames before = std::exchange(reads_, {});
+    macro.body = Statements({end});
+    macro.reads = reads_;
+    reads_ = {.caller = before.caller || reads_.caller,
+              .varargs = before.varargs || reads_.varargs,
+              .kwargs = before.kwargs || reads_.kwargs};
     num_loops_ = num_loops;
-    return statement;
+    const size_t num_required = macro.parameters.size() - macro.defaults.size();
+    const auto required_end = macro.parameters.begin() + static_cast<std::ptrdiff_t>(num_required);
+    if (macro.reads.caller &&
+        std::find(macro.parameters.begin(), required_end, "caller") != required_end)
+      Fail("the parameter 'caller' has no default");
+    Advance();
   }
 
   // transformers' mark of what the assistant said; it changes no text.
   Statement Generation() {
     Statement statement = Make(StatementKind::kScope);
     ExpectBlockEnd();
-    statement.body = Scoped({"endgeneration"});
+    statement.body = Statements({"endgeneration"});
     Advance();
     ExpectBlockEnd();
     return statement;
   }
 
   int num_loops_ = 0;
-  int num_scopes_ = 0;
 };
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace inflight::chat_template {
 
 struct CallArguments {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string_view, Value>> named;
+  std::vector<std::pair<std::string_view, Value>> named;  // names point into the tree or `unpacked`
+  Value unpacked;                                         // the dict of **dict
 };
 
 class Runtime {

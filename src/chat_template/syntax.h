@@ -20,6 +20,8 @@ using Body = std::vector<Statement>;
 struct Arguments {
   std::vector<ExprPtr> positional;
   std::vector<std::pair<std::string, ExprPtr>> named;
+  ExprPtr list;  // *list: more positional ones; may be null
+  ExprPtr dict;  // **dict: more named ones; may be null
 };
 
 enum class ExprKind {
@@ -64,6 +66,7 @@ enum class StatementKind {
   kSet,       // targets = expr; one target may have a `member`
   kSetBlock,  // targets[0] = text of body
   kMacro,     // macro
+  kCall,      // expr: a call, which has macro as its argument `caller`
   kScope,     // body: {% generation %}
   kBreak,
   kContinue
@@ -74,14 +77,22 @@ struct Branch {
   Body body;
 };
 
-// Called by name; sees the variables of where it is defined besides its parameters: those of the
-// template, or of a pass of a loop or a call, which it does not outlive.
+// What a macro's body has without parameters of these names, where it reads them: the body of the
+// `call` block that calls it, and arguments beyond its parameters.
+struct SpecialNames {
+  bool caller = false;
+  bool varargs = false;  // tuple
+  bool kwargs = false;   // dict
+};
+
+// Sees the variables of where it is defined besides its parameters: those of the template, or of a
+// pass of a loop or a call, which it does not outlive.
 struct MacroNode {
   std::string name;
-  bool is_nested = false;  // in a loop, a macro or another scope of its own
   std::vector<std::string> parameters;
   std::vector<ExprPtr> defaults;  // of the last parameters
   Body body;
+  SpecialNames reads = {};
 };
 
 struct Statement {

@@ -36,7 +36,7 @@ TEST(TemplateTest, RendersTheTurnsOfAConversation) {
 TEST(TemplateTest, RefusesByNameAndLineWhatIsNotSupported) {
   EXPECT_EQ(ParseError("a\n{% include 'x' %}"),
             "line 2: the statement 'include' is not supported; supported are if, for, break, "
-            "continue, set, macro and generation");
+            "continue, set, macro, call and generation");
   EXPECT_THAT(
       ParseError("\n\n{{ x | xmlattr }}"),
       StartsWith(
@@ -81,15 +81,43 @@ TEST(TemplateTest, TellsWhatIsWrongWithAValue) {
             "error: line 1: a value of type int is not iterable");
 }
 
-// A macro sees the variables around it, and does not outlive them.
+// A macro sees the variables around it, wherever it is called, and does not outlive them.
 TEST(TemplateTest, AMacroOfALoopEndsWithItsPass) {
-  EXPECT_EQ(Rendered("{% macro call(m) %}{{ m() }}{% endmacro %}"
-                     "{% for i in [1] %}{% macro f() %}{{ i }}{% endmacro %}{{ f() }}{{ call(f) }}"
+  EXPECT_EQ(Rendered("{% macro run(m) %}{{ m() }}{% endmacro %}"
+                     "{% for i in [1] %}{% macro f() %}{{ i }}{% endmacro %}{{ f() }}{{ run(f) }}"
                      "{% endfor %}"),
-            "error: line 1: the macro 'f' is called where it is not defined");
+            "11");
   EXPECT_EQ(Rendered("{% set n = namespace(f=0) %}{% for i in [1] %}{% macro f() %}{{ i }}"
                      "{% endmacro %}{% set n.f = f %}{% endfor %}{{ [n.f][0]() }}"),
             "error: line 1: the macro 'f' is called where it is not defined");
+}
+
+TEST(TemplateTest, ACallBlockEndsWithItsScope) {
+  EXPECT_EQ(Rendered("{% set n = namespace(c=0) %}{% macro f() %}{% set n.c = caller %}"
+                     "{{ caller() }}{% endmacro %}{% for i in [7] %}{% call f() %}{{ i }}"
+                     "{% endcall %}{% endfor %}{% for i in [8] %}\n{{ [n.c][0]() }}{% endfor %}"),
+            "error: line 2: the macro 'caller' is called where it is not defined");
+}
+
+TEST(TemplateTest, TellsWhatIsWrongWithACall) {
+  EXPECT_EQ(ParseError("{% call x %}{% endcall %}"), "line 1: expected a call of a macro");
+  EXPECT_EQ(ParseError("{% call f() %}"), "line 1: '{% endcall %}' is missing");
+  EXPECT_EQ(ParseError("{% macro f(caller) %}{{ caller() }}{% endmacro %}"),
+            "line 1: the parameter 'caller' has no default");
+  EXPECT_EQ(ParseError("{{ f(*a, *b) }}"), "line 1: a call has a second argument with *");
+  EXPECT_EQ(ParseError("{{ f(*a, b) }}"), "line 1: an argument without a name follows one with *");
+  EXPECT_EQ(ParseError("{{ f(**a, b=1) }}"), "line 1: an argument follows one with **");
+  EXPECT_EQ(Rendered("{% macro f() %}{% endmacro %}{% call f() %}{% endcall %}"),
+            "error: line 1: f: unknown argument 'caller'");
+  EXPECT_EQ(Rendered("{{ dict(**[1]) }}"),
+            "error: line 1: '**' needs a dict, got a value of type list");
+  EXPECT_EQ(Rendered("{{ dict(**{1: 2}) }}"),
+            "error: line 1: '**' needs a dict whose keys are texts");
+  EXPECT_EQ(Rendered("{{ dict(a=1, **{'a': 2}) }}"), "error: line 1: argument 'a' is given twice");
+  EXPECT_EQ(Rendered("{{ dict(*none) }}"),
+            "error: line 1: a value of type NoneType is not iterable");
+  EXPECT_EQ(Rendered("{% call dict() %}{% endcall %}"),
+            "error: line 1: a `call` block needs a text, got a value of type dict");
 }
 
 TEST(TemplateTest, AGeneratorHasNoText) {
@@ -112,6 +140,9 @@ TEST(TemplateTest, EndlessWorkEnds) {
               HasSubstr("too much work"));
   EXPECT_THAT(Rendered("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
               HasSubstr("nests too deep"));
+  EXPECT_THAT(
+      Rendered("{% macro f() %}{% call f() %}{{ caller() }}{% endcall %}{% endmacro %}{{ f() }}"),
+      HasSubstr("nests too deep"));
   EXPECT_THAT(Rendered("{% set n = namespace(s=[]) %}{% for i in range(1000) %}"
                        "{% set n.s = [n.s] %}{% endfor %}"),
               HasSubstr("nest deeper than 100"));

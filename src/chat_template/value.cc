@@ -138,7 +138,7 @@ const char* Value::TypeName() const {
     }
     const char* operator()(const std::shared_ptr<const Dict>&) const { return "dict"; }
     const char* operator()(const std::shared_ptr<Namespace>&) const { return "namespace"; }
-    const char* operator()(const MacroNode*) const { return "macro"; }
+    const char* operator()(const BoundMacro&) const { return "macro"; }
   } name;
   return std::visit(name, storage_);
 }
@@ -198,7 +198,7 @@ bool Equal(const Value& a, const Value& b) {
     });
   }
   if (a.name_space() != nullptr) return a.name_space() == b.name_space();
-  return std::get<const MacroNode*>(a.storage()) == std::get<const MacroNode*>(b.storage());
+  return *a.macro() == *b.macro();
 }
 
 std::optional<bool> Less(const Value& a, const Value& b) {

@@ -25,6 +25,14 @@ constexpr int kMaxNesting = 100;
 class Value;
 struct MacroNode;
 
+// A macro, or a function, which sees no scope.
+struct BoundMacro {
+  const MacroNode* node;
+  uint64_t home = 0;  // number of the scope that it sees; interpreter.h
+
+  bool operator==(const BoundMacro&) const = default;
+};
+
 // A name that has no value, or a member that is not there. It is false and empty text; most other
 // uses are errors that say `name`.
 struct Undefined {
@@ -76,10 +84,9 @@ struct Namespace {
 
 class Value {
  public:
-  using Storage =
-      std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>,
-                   std::shared_ptr<const List>, std::shared_ptr<const Dict>,
-                   std::shared_ptr<Namespace>, const MacroNode*>;
+  using Storage = std::variant<Undefined, None, bool, int64_t, double,
+                               std::shared_ptr<const std::string>, std::shared_ptr<const List>,
+                               std::shared_ptr<const Dict>, std::shared_ptr<Namespace>, BoundMacro>;
 
   Value() = default;
   explicit Value(Undefined undefined) : storage_(std::move(undefined)) {}
@@ -90,7 +97,7 @@ class Value {
   explicit Value(std::string value)
       : storage_(std::make_shared<const std::string>(std::move(value))) {}
   explicit Value(std::shared_ptr<Namespace> value) : storage_(std::move(value)) {}
-  explicit Value(const MacroNode* value) : storage_(value) {}
+  explicit Value(BoundMacro value) : storage_(value) {}
   explicit Value(const char*) = delete;  // would be a bool
 
   // kInvalidArgument where nested too deep or holding a namespace.
@@ -105,7 +112,8 @@ class Value {
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(storage_); }
   bool is_none() const { return std::holds_alternative<None>(storage_); }
-  bool is_macro() const { return std::holds_alternative<const MacroNode*>(storage_); }
+  const BoundMacro* macro() const { return std::get_if<BoundMacro>(&storage_); }
+  bool is_macro() const { return macro() != nullptr; }
   const bool* boolean() const { return std::get_if<bool>(&storage_); }
   const std::string* string() const { return Pointee<const std::string>(); }
   bool is_safe() const { return is_safe_; }

@@ -6,6 +6,7 @@ import json
 import pathlib
 
 import as_transformers
+import call_templates
 import deepseek_templates
 import functionary_templates
 import gemma_4_template
@@ -20,6 +21,7 @@ from conversations import CONVERSATIONS
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULES = (
     templates, phi_templates, deepseek_templates, gemma_4_template, harmony_template, seed_template, functionary_templates,
+    call_templates,
 )  # fmt: skip
 ALL = {name: text for module in MODULES for name, text in module.ALL.items()}
 
@@ -272,6 +274,49 @@ STATEMENTS = {
     "macro_in_an_if_of_a_loop": "{% for i in [1, 2] %}{% if i == 2 %}{% macro f() %}{{ i }}{% endmacro %}{{ f() }}{% endif %}{% endfor %}",
     "macro_in_a_set_block": "{% set b %}{% macro f() %}in{% endmacro %}{{ f() }}{% endset %}{{ b }}{{ f is defined }}",
     "break_of_a_loop_in_a_macro_in_a_loop": "{% for i in [1, 2] %}{% macro f() %}{% for j in [1, 2] %}{% break %}{% endfor %}x{% endmacro %}{{ f() }}{% endfor %}",
+    "macro_of_a_loop_called_by_another": "{% macro g(m) %}{{ m() }}{% endmacro %}{% for i in words %}{% macro f() %}{{ i }}{{ loop.index }}{% endmacro %}{{ g(f) }}{% endfor %}",
+    "call": "{% macro f(a) %}<{{ a }}{{ caller() }}>{% endmacro %}{% set s = 1 %}{% call f(n) %}{% set s = 2 %}{{ s }}{% endcall %}{{ s }}",
+    "call_with_parameters": "{% macro f() %}{{ caller(1, b=2) }}{{ caller(5) }}{% endmacro %}{% call(a, b=3, c=a) f() %}{{ a }}{{ b }}{{ c }};{% endcall %}",
+    "call_takes_no_more": "{% macro f() %}{{ caller(1) }}{% endmacro %}{% call f() %}x{% endcall %}",
+    "call_of_a_call": "{% macro g() %}<{{ caller() }}>{% endmacro %}{% macro f() %}{% set mine = caller %}{% call g() %}{{ mine() }}{% endcall %}{% endmacro %}{% call f() %}x{% endcall %}",
+    "call_has_its_own_caller": "{% macro g() %}<{{ caller() }}>{% endmacro %}{% macro f() %}{% call g() %}{{ caller() }}{% endcall %}{% endmacro %}{% call f() %}x{% endcall %}",
+    "call_again_and_again": "{% macro f(m) %}{{ caller(m) }}{% if m %}{% call(k) f(m - 1) %}({{ m }}{{ k }}){% endcall %}{% endif %}{{ m }}{% endmacro %}{% call(k) f(3) %}top{{ k }}{% endcall %}",
+    "call_kept_while_called_again": "{% macro f(m, kept) %}{% if m %}{% call f(m - 1, caller) %}{{ m }}{{ kept() if kept }}{% endcall %}{% endif %}{{ caller() }}|{{ kept() if kept }};{% endmacro %}{% call f(3, none) %}top{% endcall %}",
+    "call_in_a_loop": "{% macro f() %}[{{ caller() }}]{% endmacro %}{% for i in words %}{% call f() %}{{ loop.index }}{{ i }}{% endcall %}{% endfor %}",
+    "call_trims": "{% macro f() %}{{ caller() | length }}{% endmacro %}a\n  {% call f() %}\n  x\n  {% endcall %}\n|{% call f() -%} y {%- endcall %}",
+    "call_without_a_call": "{% macro f() %}{{ caller is defined }}{{ caller }}{% endmacro %}{{ f() }}",
+    "call_is_needed": "{% macro f() %}{{ caller() }}{% endmacro %}{{ f() }}",
+    "call_is_not_taken": "{% macro f() %}x{% endmacro %}{% call f() %}y{% endcall %}",
+    "call_of_a_function": "{% call range(3) %}y{% endcall %}",
+    "call_of_a_method": "{% call s.upper() %}y{% endcall %}",
+    "call_of_a_loop": "{% for i in [1] %}{% call loop.cycle('a') %}y{% endcall %}{% endfor %}",
+    "call_of_what_is_no_text": "{% call dict() %}y{% endcall %}",
+    "call_of_nothing": "{% call n %}y{% endcall %}",
+    "call_of_a_filter": "{% macro f() %}{{ caller() }}{% endmacro %}{% call f() | upper %}y{% endcall %}",
+    "call_without_end": "{% macro f() %}{{ caller() }}{% endmacro %}{% call f() %}y",
+    "caller_as_a_parameter": "{% macro f(caller=none) %}{{ caller() if caller else 'no' }}{% endmacro %}{% call f() %}x{% endcall %}{{ f() }}",
+    "caller_as_a_parameter_without_default": "{% macro f(caller) %}{{ caller() }}{% endmacro %}{% call f() %}x{% endcall %}",
+    "caller_is_read_by_a_default": "{% macro f(a=caller) %}x{% endmacro %}{% call f() %}y{% endcall %}",
+    "more_arguments": "{% macro f(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f() }}{{ f(1) }}{{ f(1, 2, 'x', b=3) }}{{ f(b=1, a=2) }}{{ f(1, a=2) }}",
+    "more_arguments_of_one_kind": "{% macro f() %}{{ varargs | join }}{% endmacro %}{{ f(1, 2) }}{{ f(1, a=2) }}",
+    "more_arguments_of_an_inner_macro": "{% macro f() %}{{ varargs | length }}{% macro g() %}{{ varargs }}{% endmacro %}{{ g(1, 2) }}{% endmacro %}{{ f(5) }}",
+    "more_arguments_by_own_names": "{% macro f(varargs=1, kwargs=2) %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(3) }}{{ f(kwargs=4) }}",
+    "more_arguments_and_a_call": "{% macro f() %}{{ caller() }}{{ varargs }}{{ kwargs }}{% endmacro %}{% call f(1, b=2) %}x{% endcall %}",
+    "no_more_arguments_outside": "{{ varargs }}{{ kwargs is defined }}{{ caller is defined }}",
+    "unpacked_list": "{% macro f(a, b, c=9) %}{{ a }}{{ b }}{{ c }};{% endmacro %}{{ f(*[1, 2]) }}{{ f(1, *'xy') }}{{ f(c=3, *[1]) }}{{ f(*nothing) }}{{ f(*d) }}{{ f(*words | map('upper'),) }}",
+    "unpacked_dict": "{% macro f(a, b, c=9) %}{{ a }}{{ b }}{{ c }};{% endmacro %}{{ f(**{'b': 5}) }}{{ f(1, *[2], **{'c': 3}) }}{{ f(b=1, **dict(c=n)) }}",
+    "unpacked_for_all_kinds_of_calls": "{{ 'a b'.split(*[' ', 1]) }}{{ words | join(*['-']) }}{{ n is divisibleby(*[7]) }}{{ range(*[1, 9, 3]) | list }}{{ dict(**d) }}{{ d | tojson(**{'indent': 1}) }}",
+    "unpacked_handed_on": "{% macro g(a, b=0) %}{{ a }}{{ b }}{% endmacro %}{% macro f() %}{{ g(*varargs, **kwargs) }}{% endmacro %}{{ f(1, b=2) }}{{ f(3) }}",
+    "unpacked_too_many": "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(*[1, 2]) }}",
+    "unpacked_list_of_none": "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(*x) }}",
+    "unpacked_dict_of_a_list": "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(**[1]) }}",
+    "unpacked_dict_of_numbers": "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(**{1: 1}) }}",
+    "unpacked_dict_of_nothing": "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(**nothing) }}",
+    "unpacked_twice": "{% macro f() %}{{ kwargs }}{% endmacro %}{{ f(a=1, **{'a': 1}) }}",
+    "unpacked_behind_a_dict": "{{ range(**d, *l) }}",
+    "named_behind_a_dict": "{{ range(**d, start=1) }}",
+    "unnamed_behind_a_list": "{{ range(*l, 1) }}",
+    "two_lists": "{{ range(*l, *l) }}",
     "namespace_as_a_name": "{% macro f(namespace='n') %}{{ namespace }}{% endmacro %}{{ f() }}{% set namespace = 3 %}{{ namespace }}",
     "raw": "a {% raw %}{{ b }} {% c %} {# d #}{% endraw %} e",
     "raw_lines": "a\n  {% raw %}\n  {{ b }}\n  {% endraw %}\n  c\n{% raw -%}\n  d {%- endraw -%}\n  e {%+ raw %}{%+ endraw +%}\nf",
