@@ -27,6 +27,8 @@ bool ApplyTest(Runtime& runtime, std::string_view name, const Value& operand,
 Value CallMethod(Runtime& runtime, const Value& object, std::string_view name,
                  const CallArguments& arguments);
 bool IsDictMethod(std::string_view name);
+// What dict['items'] is where no key is 'items': a value without members, which is no macro's.
+const MacroNode* FindDictMethod(std::string_view name);
 
 // functions.cc: null where there is no such function.
 const MacroNode* FindFunction(std::string_view name);

@@ -198,8 +198,12 @@ Value Interpreter::Item(const Expr& expr) {
   const Value object = Evaluate(*expr.operands[0]);
   const Value key = Evaluate(*expr.operands[1]);
   if (runtime_.failed()) return {};
-  if (key.string() != nullptr || object.is_undefined())
-    return MemberOf(runtime_, object, key.ToText());
+  if (key.string() != nullptr || object.is_undefined()) {
+    const Value found = MemberOf(runtime_, object, key.ToText());
+    if (!found.is_undefined() || object.dict() == nullptr) return found;
+    const MacroNode* const method = FindDictMethod(key.ToText());
+    return method == nullptr ? found : Value(BoundMacro{.node = method});
+  }
   const auto index = key.integer();
   const List* list = object.is_generator() ? nullptr : object.list();
   const std::string* text = object.string();
@@ -318,6 +322,8 @@ Value Interpreter::Call(const Expr& expr, const Value* caller) {
     return runtime_.Fail(fmt::format("a value of type {} cannot be called", function.TypeName()));
   const std::string& name = function.macro()->node->name;
   if (function.macro()->node == FindFunction(name)) return CallFunction(runtime_, name, arguments);
+  if (function.macro()->node == FindDictMethod(name))
+    return runtime_.Fail(fmt::format("the method '{0}' of a dict is called as .{0}()", name));
   return CallMacro(*function.macro(), std::move(arguments));
 }
 

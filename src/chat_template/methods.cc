@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "chat_template/builtins.h"
+#include "chat_template/syntax.h"
 #include "chat_template/text.h"
 
 namespace inflight::chat_template {
@@ -230,6 +231,17 @@ bool IsDictMethod(std::string_view name) {
                                                 "copy",       "clear",   "pop",     "update",
                                                 "setdefault", "popitem", "fromkeys"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+const MacroNode* FindDictMethod(std::string_view name) {
+  static const auto nodes = [] {
+    std::vector<MacroNode> made;
+    for (const char* method : {"get", "items", "keys", "values", "copy", "fromkeys"})
+      made.push_back({.name = method, .parameters = {}, .defaults = {}, .body = {}});
+    return made;
+  }();
+  const auto found = std::ranges::find(nodes, name, &MacroNode::name);
+  return found == nodes.end() ? nullptr : &*found;
 }
 
 Value CallMethod(Runtime& runtime, const Value& object, std::string_view name,

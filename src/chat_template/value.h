@@ -25,7 +25,7 @@ constexpr int kMaxNesting = 100;
 class Value;
 struct MacroNode;
 
-// A macro, or a function, which sees no scope.
+// A macro, or a function or a method, which see no scope.
 struct BoundMacro {
   const MacroNode* node;
   uint64_t home = 0;  // number of the scope that it sees; interpreter.h

@@ -100,6 +100,10 @@ n is eq 7 ~ n is equalto(7) ~ n is ne 7 ~ n is gt 6 ~ n is le 6 ~ n is in [7, 8]
 t is true ~ t is false ~ 1 is true ~ 'abc' is lower ~ 'ABC' is upper ~ '12' is upper
 raise_exception is defined ~ raise_exception is callable ~ n is callable
 d.a ~ d['b'].c ~ d.b['c'][1] ~ d.b.c.0 ~ d['items'] ~ d.q
+d['keys'] is defined ~ d['keys'] is callable ~ d['keys'].enum is defined ~ ('y' if d['values'] else 'n') ~ ({}['get'] is string)
+d['keys'] is iterable ~ d['keys'] is mapping ~ d['nope'] is defined ~ d['clear'] is defined ~ {'keys': 1}['keys'] ~ (d.b['items'].type is iterable)
+d['keys'] | length
+d['keys'] | tojson
 d.items() | list
 d.keys() | list ~ d.values() | list ~ d.get('a') ~ d.get('q') ~ d.get('q', 5)
 d | items | list
