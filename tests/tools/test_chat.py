@@ -235,6 +235,11 @@ def test_bye_ends_and_what_follows_is_not_read():
     ("line", "error"),
     [
         ("/cleer", "no command is called '/cleer'; did you mean '/clear'?"),
+        ("/exit", "no command is called '/exit'; did you mean '/bye'? /help lists them"),
+        ("/?", "did you mean '/help'?"),
+        ("/dictionary", "no command is called '/dictionary'; /help lists them"),
+        ("/set parameter temperature 1", "/set parameter: here it is /set NAME VALUE"),
+        ("/set system You are kind.", "/set system: here it is /system TEXT"),
         ("/clear now", "/clear: takes nothing behind it, got 'now'"),
         ("/set temprature 1", "unknown option 'temprature'; did you mean 'temperature'?"),
         ("/set top_p 2", "--top-p: got '2', needs a number 0 to 1"),

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -59,6 +60,18 @@ Result<std::filesystem::path> PathOf(std::string_view argument, const char* comm
 }
 
 std::string TextOf(const auto& value) { return value ? fmt::format("{}", *value) : "off"; }
+
+// Commands of other chats, and what they are here.
+constexpr std::pair<std::string_view, std::string_view> kCommandsElsewhere[] = {
+    {"/exit", "/bye"}, {"/quit", "/bye"},    {"/q", "/bye"},
+    {"/?", "/help"},   {"/reset", "/clear"}, {"/new", "/clear"}};
+
+std::optional<std::string> CommandMeantBy(const std::string& name,
+                                          const std::vector<std::string>& known) {
+  for (const auto& [elsewhere, here] : kCommandsElsewhere)
+    if (name == elsewhere) return std::string(here);
+  return config::Nearest(name, known);
+}
 
 }  // namespace
 
@@ -118,10 +131,9 @@ Result<ChatSession::Next> ChatSession::Command(std::string_view line) {
     }
     names.emplace_back(row.name);
   }
-  const auto nearest = config::Nearest(name, names);
+  const auto meant = CommandMeantBy(name, names);
   return InvalidArgument(
-      "no command is called '" + name + "'" +
-      (nearest ? "; did you mean '" + *nearest + "'?" : "") +
+      "no command is called '" + name + "';" + (meant ? " did you mean '" + *meant + "'?" : "") +
       R"( /help lists them; a text that begins with a slash stands between """)");
 }
 
@@ -148,6 +160,9 @@ Status ChatSession::System(std::string_view argument) {
 Status ChatSession::Set(std::string_view argument) {
   const std::string name = TakeWord(argument);
   if (name.empty()) return Show({});
+  if (name == "parameter")
+    return InvalidArgument("/set parameter: here it is /set NAME VALUE, without that word");
+  if (name == "system") return InvalidArgument("/set system: here it is /system TEXT");
   return argument.empty() ? Settings().Reset(sampling_, name)
                           : Settings().Set(sampling_, name, argument);
 }
