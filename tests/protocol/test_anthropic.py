@@ -110,11 +110,12 @@ def test_thinking_ends_where_its_budget_does(api):
 
 def test_a_request_as_coding_assistants_send_it_is_answered(api):
     """With what comes along: ?beta=true, names of betas, marks of the cache, who asks, and results of tools among words."""
-    mark = {"type": "ephemeral", "ttl": "5m"}
+    mark = {"type": "ephemeral", "ttl": "5m", "scope": "global"}
     use = {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"a": 1}, "cache_control": mark}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "2"}], "is_error": False}
     body = asked(
         "calls", betas=["interleaved-thinking-2025-05-14"], metadata={"user_id": "somebody"},
+        context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         system=[{"type": "text", "text": "You are brief.", "cache_control": mark}],
         tools=[TOOLS[0], {**TOOLS[1], "cache_control": mark}],
         messages=[
@@ -253,6 +254,24 @@ def test_a_wrong_request_is_told_what_is_wrong(api, options, says):
     assert error.value.body["type"] == "error"
     assert error.value.body["error"]["type"] == "invalid_request_error"
     assert says in error.value.body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "says"),
+    [
+        ("stop", ["a"], "stop: is not a member of this request; did you mean 'stop_sequences'?"),
+        ("max_completion_tokens", 5, "did you mean 'max_tokens'?"),
+        ("enable_thinking", False, "did you mean 'chat_template_kwargs'?"),
+        ("context_management", {"edits": [{"type": "clear_tool_uses_20250919"}]},
+         "context_management.edits[0].type: got 'clear_tool_uses_20250919': conversations are taken as they are"),
+        ("context_management", {"edits": [{"type": "clear_thinking_20251015"}]}, "context_management.edits[0].keep"),
+    ],
+)  # fmt: skip
+def test_a_member_that_is_elsewhere_is_told_its_name_here(talker, member, value, says):
+    body = {"model": MODEL, "max_tokens": 9, "messages": QUESTION, member: value}
+    answer = requests.post(f"http://{talker.http}/v1/messages", json=body, timeout=30)
+    assert answer.status_code == 400
+    assert says in answer.json()["error"]["message"]
 
 
 def test_other_faults_have_their_status_and_type(talker, api):

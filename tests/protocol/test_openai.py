@@ -338,6 +338,10 @@ def test_log_probs_of_completions(api):
          "messages[0].content[0]", "takes text alone"),
         ("messages", "hello", "messages", "must be an array"),
         ("max_token", 1, "max_token", "did you mean 'max_tokens'?"),
+        ("n_predict", 1, "n_predict", "did you mean 'max_tokens'?"),
+        ("repeat_penalty", 1, "repeat_penalty", "did you mean 'repetition_penalty'?"),
+        ("extra_body", {"top_k": 1}, "extra_body", "put them there"),
+        ("web_search_options", {}, "web_search_options", "searches nothing"),
         ("temperature", "warm", "temperature", "must be a number"),
         ("top_p", 2, "top_p", "must be in [0, 1]"),
         ("n", 0, "n", "must be in [1, 128]"),
@@ -402,6 +406,14 @@ def test_other_models_paths_and_methods_are_refused(server):
     error = refused(server, "/v1/chat/completions", {"model": "gpt-5", "messages": QUESTION}, 404)
     assert (error["param"], error["code"]) == ("model", "model_not_found")
     refused(server, "/v1/audio/speech", {}, 404)
+    for path, says in (
+        ("/chat/completions", "here it is /v1/chat/completions; the base URL of clients of OpenAI's API ends with /v1"),
+        ("/api/chat", "here it is /v1/chat/completions"),
+        ("/v1/v1/messages", "the base URL of the client and its path both have /v1"),
+        ("/v1/chat/completions/", "did you mean /v1/chat/completions?"),
+    ):
+        assert says in refused(server, path, {}, 404)["message"], path
+    assert requests.get(f"http://{server.http}/nope", timeout=30).json() == {"error": "Not Found"}  # as Triton says it
     answer = requests.get(f"http://{server.http}/v1/completions", timeout=30)
     assert (answer.status_code, answer.json()["error"]["type"]) == (405, "invalid_request_error")
     assert requests.get(f"http://{server.http}/health", timeout=30).status_code == 200

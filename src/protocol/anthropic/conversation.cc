@@ -206,6 +206,27 @@ class MessagesReader {
   std::optional<ChatTurn> turn_;  // that goes on
 };
 
+// What says of a tool when the model sees it, and who calls it: it is seen at once, and by the
+// model.
+Status CheckToolUse(const std::string& where, const std::optional<Value>& deferred,
+                    const std::optional<Value>& callers, const std::optional<Value>& examples) {
+  if (deferred && deferred->text() != "false")
+    return Unimplemented(where + ".defer_loading",
+                         "is not supported: the model sees all tools; leave it out");
+  const auto num_examples = examples ? examples->NumElements() : Result<size_t>(size_t{0});
+  if (!num_examples.ok() || *num_examples > 0)
+    return Unimplemented(where + ".input_examples",
+                         "is not supported: put them into the description");
+  if (!callers) return Status::Ok();
+  if (callers->kind() != Kind::kArray)
+    return InvalidArgument(where + ".allowed_callers", "must be an array");
+  return callers->ForEachElement([&](const Value& caller) {
+    if (caller.text() == "\"direct\"") return Status::Ok();
+    return Unimplemented(where + ".allowed_callers",
+                         "is not supported but for \"direct\": this server runs no tools");
+  });
+}
+
 Status WriteTool(const std::string& where, const Value& tool, json::Writer& out) {
   constexpr std::array<std::string_view, 2> kKind = {"type", "name"};
   if (tool.kind() != Kind::kObject) return InvalidArgument(where, "must be an object");
@@ -215,10 +236,13 @@ Status WriteTool(const std::string& where, const Value& tool, json::Writer& out)
                          "got " + Shortened(type->text()) +
                              ": this server runs no tools; those of the client are \"custom\"");
   ASSIGN_OR_RETURN(const auto members,
-                   MembersOf<7>(tool, where, "a tool",
-                                {"type", "name", "description", "input_schema", "strict",
-                                 "cache_control", "eager_input_streaming"}));
-  const auto& [kind, name, description, schema, strict, cache_control, eager] = members;
+                   MembersOf<10>(tool, where, "a tool",
+                                 {"type", "name", "description", "input_schema", "strict",
+                                  "cache_control", "eager_input_streaming", "defer_loading",
+                                  "allowed_callers", "input_examples"}));
+  const auto& [kind, name, description, schema, strict, cache_control, eager, deferred, callers,
+               examples] = members;
+  RETURN_IF_ERROR(CheckToolUse(where, deferred, callers, examples));
   if (cache_control)
     RETURN_IF_ERROR(openai::CheckCacheControl(where + ".cache_control", *cache_control));
   if (eager && eager->kind() != Kind::kBool)

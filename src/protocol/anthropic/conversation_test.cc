@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/anthropic/conversation.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -103,6 +104,25 @@ TEST(AnthropicConversation, WhatIsWrongIsRefusedByItsName) {
             "client are \"custom\"");
   EXPECT_EQ(Chat(hello + R"("tool_choice": {"type": "some"})"),
             "tool_choice.type: got 'some', must be auto, any, tool or none");
+}
+
+TEST(AnthropicConversation, AToolIsSeenAtOnceAndCalledByTheModel) {
+  const auto tool = [](const std::string& members) {
+    return Chat(R"("messages": [{"role": "user", "content": "a"}], "tools": [{"name": "f", )"
+                R"("input_schema": {"type": "object"}, )" +
+                members + "}]");
+  };
+  const std::string plain = tool(R"("type": "custom")");
+  EXPECT_THAT(plain, testing::HasSubstr(R"("name":"f")"));
+  EXPECT_EQ(tool(R"("defer_loading": false, "allowed_callers": ["direct"], "input_examples": [])"),
+            plain);
+  EXPECT_EQ(tool(R"("defer_loading": true)"),
+            "tools[0].defer_loading: is not supported: the model sees all tools; leave it out");
+  EXPECT_EQ(tool(R"("allowed_callers": ["direct", "code_execution_20250825"])"),
+            "tools[0].allowed_callers: is not supported but for \"direct\": this server runs no "
+            "tools");
+  EXPECT_EQ(tool(R"("input_examples": [{"a": 1}])"),
+            "tools[0].input_examples: is not supported: put them into the description");
 }
 
 TEST(AnthropicConversation, ErrorsOfChatHaveTheNamesOfThisApi) {

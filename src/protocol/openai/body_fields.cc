@@ -9,9 +9,9 @@
 #include <set>
 
 #include "base/status_macros.h"
-#include "config/schema.h"
 #include "json/json_writer.h"
 #include "json/valid_text.h"
+#include "protocol/openai/names_elsewhere.h"
 #include "protocol/openai/object_reader.h"
 
 namespace inflight::openai {
@@ -171,6 +171,30 @@ Status ReadUserId(const BodyField& field, const Value& value, Asked&) {
 
 Status ReadCacheControl(const BodyField& field, const Value& value, Asked&) {
   return CheckCacheControl(std::string(field.name), value);
+}
+
+// Edits of a conversation that leave it as it is: thinking is kept.
+Status ReadContextManagement(const BodyField& field, const Value& value, Asked&) {
+  const std::string where(field.name);
+  ASSIGN_OR_RETURN(const auto members,
+                   MembersOf<1>(value, where, "what is done to conversations", {"edits"}));
+  if (!members[0]) return Status::Ok();
+  if (members[0]->kind() != Kind::kArray)
+    return InvalidArgument(where + ".edits", "must be an array");
+  size_t index = 0;
+  return members[0]->ForEachElement([&](const Value& edit) -> Status {
+    const std::string at = At(where + ".edits", index++);
+    ASSIGN_OR_RETURN(const std::string type, TypeAt(at, edit));
+    if (type != "clear_thinking_20251015")
+      return Unimplemented(
+          at + ".type",
+          "got '" + Shortened(type) + "': conversations are taken as they are; leave it out");
+    ASSIGN_OR_RETURN(const auto parts, MembersOf<2>(edit, at, "an edit", {"type", "keep"}));
+    if (parts[1] && parts[1]->text() == "\"all\"") return Status::Ok();
+    return Unimplemented(at + ".keep",
+                         "is not supported but for \"all\": the model's template says "
+                         "which thinking is kept; leave the edit out");
+  });
 }
 
 Status ReadTruncation(const BodyField& field, const Value& value, Asked& asked) {
@@ -351,7 +375,7 @@ constexpr BodyField kFields[] = {
     {"output_config", kAnthropic, Keep<&Asked::output_config, Kind::kObject>},
     {.name = "container", .kinds = kMessages, .remedy = kNoTools},
     {.name = "mcp_servers", .kinds = kAnthropic, .remedy = kNoTools},
-    {.name = "context_management", .kinds = kAnthropic, .remedy = "conversations are taken as they are; leave it out"},
+    {"context_management", kAnthropic, ReadContextManagement},
     {.name = "compaction", .kinds = kAnthropic, .remedy = "conversations are taken as they are; leave it out"},
     {.name = "thread", .kinds = kMessages, .remedy = "messages has the conversation; leave it out"},
     {.name = "fallbacks", .kinds = kMessages, .remedy = "the model that is asked answers; leave it out"},
@@ -378,7 +402,7 @@ constexpr BodyField kFields[] = {
     {"reasoning_effort", kChat | kTokenize, ReadEffort},
     {"thinking_budget", kChat, ReadInt<&Asked::thinking_budget>, 0, kMostInt},
     {.name = "verbosity", .kinds = kChat, .remedy = kLeaveOut},
-    {.name = "web_search_options", .kinds = kChat, .remedy = "this server searches nothing; leave it out"},
+    {.name = "web_search_options", .kinds = kChat, .remedy = "this server searches nothing; leave it out", .asks_when_empty = true},
     {.name = "store", .kinds = kChat, .remedy = "nothing is stored; leave it out"},
     {.name = "metadata", .kinds = kChat, .remedy = "nothing is stored; leave it out"},
     {.name = "service_tier", .kinds = kChat, .remedy = "all requests are of one tier; leave it out", .neutral = "\"auto\""},
@@ -408,18 +432,13 @@ std::string WithoutBlanks(std::string_view text) {
 bool AsksForNothing(const BodyField& field, const Value& value) {
   if (value.text_bytes() > kMaxComparedBytes) return false;
   const std::string text = WithoutBlanks(value.text());
-  return text == "false" || text == "[]" || text == "{}" ||
-         (!field.neutral.empty() && text == field.neutral);
+  const bool is_empty = text == "false" || text == "[]" || text == "{}";
+  return (is_empty && !field.asks_when_empty) || (!field.neutral.empty() && text == field.neutral);
 }
 
 Status UnknownMember(std::string_view name, BodyKinds kind) {
-  std::vector<std::string> known;
-  for (const BodyField& field : kFields)
-    if ((field.kinds & kind) != 0) known.emplace_back(field.name);
   std::string what = "is not a member of this request";
-  if (name.size() > kMaxComparedBytes) return InvalidArgument(Shortened(name), what);
-  if (const auto nearest = config::Nearest(name, known))
-    what += "; did you mean '" + *nearest + "'?";
+  if (const auto meant = MemberElsewhere(name, kind)) what += "; " + *meant;
   return InvalidArgument(Shortened(name), what);
 }
 

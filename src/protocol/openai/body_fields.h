@@ -80,6 +80,7 @@ struct BodyField {
   double high = 0;                // of numbers
   std::string_view remedy = {};   // of one that is refused
   std::string_view neutral = {};  // a value that asks for nothing, as JSON without blanks
+  bool asks_when_empty = false;   // false, [] and {} ask for something, too
 };
 
 std::span<const BodyField> BodyFields();

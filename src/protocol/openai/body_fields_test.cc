@@ -52,7 +52,8 @@ TEST(BodyFieldsTest, AMemberIsReadOrRefusedByItsName) {
   EXPECT_EQ(MessageOf(R"({"messages": [], "temperature": 0.5, "stop": ["a"], "user": "u"})"), "OK");
   EXPECT_EQ(MessageOf(R"({"max_token": 1})"),
             "max_token: is not a member of this request; did you mean 'max_tokens'?");
-  EXPECT_EQ(MessageOf(R"({"prompt": "a"})"), "prompt: is not a member of this request");
+  EXPECT_EQ(MessageOf(R"({"prompt": "a"})"),
+            "prompt: is not a member of this request; did you mean 'messages'?");
   EXPECT_THAT(MessageOf(R"({"functions": [{"name": "f"}]})"),
               HasSubstr("functions: is not supported"));
   EXPECT_EQ(MessageOf(R"({"n": 1, "n": 2})"), "n: is given twice");
@@ -63,6 +64,30 @@ TEST(BodyFieldsTest, WhatAsksForNothingIsTaken) {
                           "functions": null, "store": false, "temperature": null})"),
             "OK");
   EXPECT_EQ(MessageOf(R"({"suffix": "", "best_of": 1})", kCompletion), "OK");
+}
+
+TEST(BodyFieldsTest, AnEmptyObjectMayAskForSomething) {
+  EXPECT_THAT(MessageOf(R"({"web_search_options": {}})"),
+              HasSubstr("web_search_options: is not supported"));
+}
+
+// Of conversations that clients of Anthropic's API send: what keeps all is done by doing nothing.
+TEST(BodyFieldsTest, EditsThatKeepAllThinkingAreTaken) {
+  const auto edited = [](const std::string& edits) {
+    return MessageOf(R"({"context_management": {"edits": )" + edits + "}}", kMessages);
+  };
+  EXPECT_EQ(MessageOf(R"({"context_management": {}})", kMessages), "OK");
+  EXPECT_EQ(edited("[]"), "OK");
+  EXPECT_EQ(edited(R"([{"type": "clear_thinking_20251015", "keep": "all"}])"), "OK");
+  EXPECT_THAT(edited(R"([{"type": "clear_thinking_20251015"}])"),
+              HasSubstr(R"(context_management.edits[0].keep: is not supported but for "all")"));
+  EXPECT_THAT(
+      edited(
+          R"([{"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}}])"),
+      HasSubstr(R"(context_management.edits[0].keep: is not supported but for "all")"));
+  EXPECT_THAT(edited(R"([{"type": "clear_tool_uses_20250919"}])"),
+              HasSubstr("context_management.edits[0].type: got 'clear_tool_uses_20250919': "));
+  EXPECT_EQ(edited("1"), "context_management.edits: must be an array");
 }
 
 TEST(BodyFieldsTest, ErrorsNameValueAndBound) {

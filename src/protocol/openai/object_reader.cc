@@ -41,7 +41,7 @@ Result<std::string> TextAt(const std::string& where, const std::optional<Value>&
 
 Status CheckCacheControl(const std::string& where, const Value& value) {
   ASSIGN_OR_RETURN(const auto members,
-                   MembersOf<2>(value, where, "a mark of the cache", {"type", "ttl"}));
+                   MembersOf<3>(value, where, "a mark of the cache", {"type", "ttl", "scope"}));
   ASSIGN_OR_RETURN(const std::string type, TextAt(where + ".type", members[0]));
   if (type == "ephemeral") return Status::Ok();
   return InvalidArgument(where + ".type", "got '" + Shortened(type) + "', must be \"ephemeral\"");

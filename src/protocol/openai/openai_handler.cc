@@ -14,6 +14,7 @@
 #include "protocol/http_listener/cross_origin.h"
 #include "protocol/http_listener/large_bodies.h"
 #include "protocol/openai/error.h"
+#include "protocol/openai/names_elsewhere.h"
 
 namespace inflight::openai {
 namespace {
@@ -87,7 +88,8 @@ class Handler final : public http_listener::PathHandler {
 
   bool Serves(const HttpRequest& head) const override {
     const std::string_view path = head.path();
-    return path.starts_with(kApiPaths) || router_.Find("GET", path).has_value();
+    return path.starts_with(kApiPaths) || router_.Find("GET", path).has_value() ||
+           IsPathElsewhere(path);
   }
 
   size_t MaxBodyBytes(const HttpRequest&) const override { return options_.max_input_bytes; }
@@ -158,10 +160,7 @@ class Handler final : public http_listener::PathHandler {
       response.headers.emplace_back("Allow", methods);
       return response;
     }
-    return ErrorOf(404, what +
-                            ": there is no such path; the API has /v1/models, "
-                            "/v1/chat/completions, /v1/completions, /v1/responses and "
-                            "/v1/messages");
+    return ErrorOf(404, what + ": there is no such path; " + PathElsewhere(head.path()));
   }
 
   static std::optional<HttpResponse> Refusal(const Route& route,
