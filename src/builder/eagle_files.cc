@@ -167,6 +167,7 @@ std::vector<Part> PartsOf(const EagleConfig& config, const std::string& prefix,
     if (is_there) parts.push_back({std::move(names), std::move(rows), 0, nullptr, to});
   };
   const bool is_3 = config.version == 3;
+  if (config.has_table) matrix({"embed_tokens"}, {c.vocab_size}, hidden, &w.table);
   matrix({"fc"}, {hidden}, config.fc_width(), &w.fc);
   vector(config.fc_bias, {"fc.bias"}, {hidden}, &w.fc_bias);
   vector(is_3, {prefix + "input_layernorm.weight"}, {hidden}, &w.layer.input_norm_weight);
@@ -289,8 +290,24 @@ Result<std::vector<int32_t>> TokenIds(const EagleConfig& config, const TensorSet
   return ids;
 }
 
+// Of a head beside stages on GPUs.
+Status CheckOnLastStage(const EagleConfig& config, const TensorSet& tensors,
+                        const std::string& where) {
+  if (config.version == 3)
+    return Unimplemented(fmt::format(
+        "{}: got a head of EAGLE-3 beside stages on GPUs, where it reads of layers that other "
+        "stages have; use a head of EAGLE, a draft model, --speculation ngram or suffix, "
+        "tensor_parallel_size alone, or --device cpu",
+        where));
+  if (tensors.Find("embed_tokens.weight") != nullptr) return Status::Ok();
+  return Refuse(where, "embed_tokens.weight",
+                "is missing; beside stages on GPUs a head has a table of its own, since the "
+                "model's is on the first stage. Copy the model's into the head's file, or use "
+                "tensor_parallel_size alone");
+}
+
 Result<EagleConfig> Describe(const fs::path& dir, const TensorSet& tensors,
-                             const ModelConfig& target) {
+                             const ModelConfig& target, EaglePlace place) {
   const std::string where = (dir / artifact::kConfigFile).string();
   ASSIGN_OR_RETURN(const json object, artifact::ReadJsonFile(where));
   EagleConfig config;
@@ -315,6 +332,10 @@ Result<EagleConfig> Describe(const fs::path& dir, const TensorSet& tensors,
                     "supported",
                     where));
   RETURN_IF_ERROR(fields.status());
+  if (place == EaglePlace::kLastStage) {
+    RETURN_IF_ERROR(CheckOnLastStage(config, tensors, dir.string()));
+    config.has_table = true;
+  }
   return config;
 }
 
@@ -327,9 +348,10 @@ bool IsEagleHead(const fs::path& dir) {
   return tensors.ok() && tensors->Find(kFc) != nullptr;
 }
 
-Result<EagleConfig> DescribeEagleHead(const fs::path& dir, const ModelConfig& target) {
+Result<EagleConfig> DescribeEagleHead(const fs::path& dir, const ModelConfig& target,
+                                      EaglePlace place) {
   ASSIGN_OR_RETURN(const TensorSet tensors, TensorSet::OpenModel(dir));
-  return Describe(dir, tensors, target);
+  return Describe(dir, tensors, target, place);
 }
 
 uint64_t EagleHeadBytes(const EagleConfig& config, DeviceKind device) {
@@ -342,10 +364,10 @@ uint64_t EagleHeadBytes(const EagleConfig& config, DeviceKind device) {
 
 Result<std::shared_ptr<const model::EagleHead>> OpenEagleHead(const fs::path& dir,
                                                               const ModelConfig& target,
-                                                              Device& device) {
+                                                              Device& device, EaglePlace place) {
   ASSIGN_OR_RETURN(const TensorSet tensors, TensorSet::OpenModel(dir));
   auto head = std::make_shared<model::EagleHead>();
-  ASSIGN_OR_RETURN(head->config, Describe(dir, tensors, target));
+  ASSIGN_OR_RETURN(head->config, Describe(dir, tensors, target, place));
   const DType dtype = head->config.layer.dtype;
   const std::string where = dir.string();
   const std::vector<Part> parts = PartsOf(head->config, LayerPrefix(tensors), head->weights);

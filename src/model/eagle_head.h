@@ -18,6 +18,9 @@ struct EagleConfig {
   // are the model's.
   ModelConfig layer;
   bool fc_bias = false;
+  // The embedding of tokens is its own: beside stages on GPUs, where each rank of the last one has
+  // the head, whole, and none of them the model's table. Of version 1.
+  bool has_table = false;
   int draft_vocab_size = 0;  // of the head's lm_head; of version 1 the model's vocab_size
   // Version 3: ascending, whose input residuals it reads (KeptResiduals).
   std::vector<int> target_layers;
@@ -34,7 +37,8 @@ struct EagleConfig {
 
 // Empty views where the version has no such tensor. Norms and biases are float32.
 struct EagleWeights {
-  ops::Weight fc;  // [hidden_size, fc_width]
+  ops::Weight table;  // [vocab_size, hidden_size], row-major; where the head has one
+  ops::Weight fc;     // [hidden_size, fc_width]
   TensorView fc_bias;
   // Of version 3: of the token's embedding (layer.input_norm_weight), and of the state.
   TensorView hidden_norm;

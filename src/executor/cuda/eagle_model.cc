@@ -111,6 +111,7 @@ Result<std::unique_ptr<EagleModel>> EagleModel::Create(std::shared_ptr<const mod
                                                        const StepState& state, Device& device) {
   CHECK(plan.draft_tree.has_value());
   const model::EagleConfig& config = head->config;
+  CHECK(config.has_table || target.part.is_first_stage());
   const model::ModelConfig& layer = config.layer;
   if (BytesOf(layer.dtype, layer.hidden_size) % sizeof(int4) != 0)
     return Unimplemented("draft_model",
@@ -177,6 +178,14 @@ Result<std::unique_ptr<EagleModel>> EagleModel::Create(std::shared_ptr<const mod
   return made;
 }
 
+Result<TensorView> EagleModel::Embed(const TensorView& ids, const TensorView& y) {
+  if (!head_->config.has_table) return decoder_.Embed(ids, /*y=*/{}, beside_);
+  RETURN_IF_ERROR(ops_.embed(
+      {.ids = ids, .positions = {}, .table = head_->weights.table, .position_table = {}, .y = y},
+      *stream_));
+  return y;
+}
+
 // From the pairs to arrays_.residual, and to what q, k and v are projected from: the same of
 // version 1, arrays_.wide of version 3.
 Status EagleModel::Enter(const TensorView& ids, const TensorView& features, const int32_t* rows,
@@ -187,7 +196,7 @@ Status EagleModel::Enter(const TensorView& ids, const TensorView& features, cons
   const TensorView residual = FirstOf(arrays_.residual, num_tokens);
   const TensorView wide = FirstOf(arrays_.wide, num_tokens);
   const TensorView x = FirstOf(arrays_.x, num_tokens);
-  ASSIGN_OR_RETURN(const TensorView embedding, decoder_.Embed(ids, /*y=*/{}, beside_));
+  ASSIGN_OR_RETURN(const TensorView embedding, Embed(ids, x));
   const auto project = [&](const TensorView& input) {
     return ops_.linear(
         {.x = {.values = input}, .weight = weights.fc, .bias = weights.fc_bias, .y = residual},

@@ -95,6 +95,8 @@ class EagleModel : public TreeModel {
   // Keys and values of pairs alone. Of `paged` tokens are read, not rows.
   Status WritePairs(const TensorView& ids, const TensorView& features, const int32_t* rows,
                     const ops::PagedBatch& paged);
+  // In the model's dtype; of the head's own table in `y`.
+  Result<TensorView> Embed(const TensorView& ids, const TensorView& y);
   Status Enter(const TensorView& ids, const TensorView& features, const int32_t* rows, bool are_own,
                int64_t num_tokens);
   Status WriteKv(const ops::PagedBatch& paged);
