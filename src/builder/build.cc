@@ -60,15 +60,7 @@ Result<artifact::RankMapping> RanksToBuild(const WeightSource& source,
   } else {
     RETURN_IF_ERROR(CheckMapping(source, options));
   }
-  if (options.merge_ranks || ranks.num_ranks() == 1) return artifact::RankMapping{};
-  const char* why = nullptr;
-  if (options.target == DeviceKind::kCuda && ranks.pp_size > 1 &&
-      source.config.num_medusa_heads > 0)
-    why = "stages on GPUs judge no trees of Medusa's heads";
-  if (why == nullptr) return ranks;
-  logging::Info("the ranks become one engine",
-                {{"path", source.where}, {"ranks", ranks.num_ranks()}, {"reason", why}});
-  return artifact::RankMapping{};
+  return options.merge_ranks ? artifact::RankMapping{} : ranks;
 }
 
 // This machine's first GPU, for what it does better than the host; null where there is none.

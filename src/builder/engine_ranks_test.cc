@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "artifact/engine_file.h"
@@ -139,7 +140,7 @@ TEST_F(EngineRanksTest, RanksMayBeMerged) {
     EXPECT_EQ(*ReadFile(engine() / name), *ReadFile(dir_ / "single" / name)) << name;
 }
 
-TEST_F(EngineRanksTest, RanksAndStagesForGpusHaveFilesOfTheirOwn) {
+TestModel TwoLayers() {
   TestModel model = TinyLlama();
   model.is_wavy = true;
   model.config["num_hidden_layers"] = 2;
@@ -150,7 +151,54 @@ TEST_F(EngineRanksTest, RanksAndStagesForGpusHaveFilesOfTheirOwn) {
     tensor.name = "model.layers.1." + tensor.name.substr(first.size());
     model.tensors.push_back(std::move(tensor));
   }
-  model.Write(hf());
+  return model;
+}
+
+// Medusa's heads, whole, whatever parts of them ranks of the checkpoint have.
+TEST_F(EngineRanksTest, HeadsOfStagesForGpusLieOnTheLastOne) {
+  TwoLayers().Write(hf());
+  TestModel heads = {{{"medusa_num_heads", 2}}, {}};
+  for (const std::string head : {"0", "1"}) {
+    heads.tensors.push_back({head + ".0.linear.weight", DType::kF32, {16, 16}});
+    heads.tensors.push_back({head + ".0.linear.bias", DType::kF32, {16}});
+    heads.tensors.push_back({head + ".1.weight", DType::kF32, {10, 16}});
+  }
+  heads.Write(dir_ / "heads");
+  fs::rename(dir_ / "heads/model.safetensors", dir_ / "heads/medusa_lm_head.safetensors");
+  const Status converted = Convert({.model_dir = hf(),
+                                    .output_dir = checkpoint(),
+                                    .dtype = "float32",
+                                    .tp_size = 2,
+                                    .pp_size = 2,
+                                    .medusa = {.dir = dir_ / "heads"}});
+  ASSERT_TRUE(converted.ok()) << converted.ToString();
+  BuildTo(engine(), checkpoint(), {.target = DeviceKind::kCuda});
+  BuildTo(dir_ / "plain", hf(), {.tp_size = 2, .pp_size = 2, .target = DeviceKind::kCuda});
+  constexpr uint64_t kHeadBytes = uint64_t{2} * (16 * 16 + 16 + 10 * 16) * 2;  // bfloat16
+  for (int rank = 0; rank < 4; ++rank) {
+    SCOPED_TRACE(rank);
+    const OpenOptions of_rank = {.ranks = {.tp_size = 2, .pp_size = 2}, .rank = rank};
+    const auto with = Describe(engine(), of_rank);
+    const auto without = Describe(dir_ / "plain", of_rank);
+    ASSERT_TRUE(with.ok()) << with.status().ToString();
+    ASSERT_TRUE(without.ok()) << without.status().ToString();
+    EXPECT_EQ(with->config.num_medusa_heads, 2) << "all judge their trees";
+    model::DecoderWeights weights;
+    const auto slots = model::WeightSlots(with->config, weights);
+    const auto num_slots = std::ranges::count_if(slots, [](const model::WeightSlot& slot) {
+      return slot.name.starts_with(model::kMedusaHeads);
+    });
+    EXPECT_EQ(num_slots, rank < 2 ? 0 : 6);
+    if (rank < 2) {
+      EXPECT_EQ(with->weight_bytes, without->weight_bytes);
+    } else {
+      EXPECT_GE(with->weight_bytes, without->weight_bytes + kHeadBytes);
+    }
+  }
+}
+
+TEST_F(EngineRanksTest, RanksAndStagesForGpusHaveFilesOfTheirOwn) {
+  TwoLayers().Write(hf());
   ConvertFor(2);
   BuildTo(engine(), checkpoint(), {.target = DeviceKind::kCuda});
   EXPECT_TRUE(FileExists(engine() / "rank1.engine"));

@@ -72,8 +72,10 @@ Result<Sharding> DivideOver(const artifact::RankMapping& ranks, WeightSource& so
 
 namespace {
 
-// On CPUs the leader drafts, on GPUs every rank.
-bool HasHeads(int rank, DeviceKind target) { return rank == 0 || target == DeviceKind::kCuda; }
+// On CPUs the leader drafts, on GPUs every rank of the last stage.
+bool HasHeads(const artifact::RankMapping& ranks, int rank, DeviceKind target) {
+  return target == DeviceKind::kCuda ? rank / ranks.tp_size == ranks.pp_size - 1 : rank == 0;
+}
 
 }  // namespace
 
@@ -89,7 +91,8 @@ model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& shard
           .moe_ep_size = ranks.moe_ep_size,
           .num_layers = config.num_layers,
           .num_kv_heads = config.num_kv_heads,
-          .stage_layers = sharding.num_layers};
+          .stage_layers = sharding.num_layers,
+          .heads_are_last = target == DeviceKind::kCuda};
   for (int stage = 0; stage < part.pp_rank; ++stage)
     part.first_layer += sharding.num_layers[static_cast<size_t>(stage)];
   config.num_layers = sharding.num_layers[static_cast<size_t>(part.pp_rank)];
@@ -97,7 +100,7 @@ model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& shard
   config.num_kv_heads = std::max(config.num_kv_heads / ranks.tp_size, 1);
   config.intermediate_size /= ranks.tp_size;
   config.expert_intermediate_size /= ranks.moe_tp_size();
-  if (!HasHeads(rank, target)) config.num_medusa_heads = 0;
+  if (!part.heads_are_last && !HasHeads(ranks, rank, target)) config.num_medusa_heads = 0;
   return config;
 }
 
@@ -109,7 +112,7 @@ Status TakeRank(const Sharding& sharding, int rank, DeviceKind target, WeightSou
     const auto whole = source.recipes.find(slot.name);
     if (whole == source.recipes.end()) continue;  // scales that quantising makes
     if (slot.name.starts_with(model::kMedusaHeads)) {
-      if (HasHeads(rank, target)) recipes.emplace(slot.name, whole->second);
+      if (HasHeads(sharding.ranks, rank, target)) recipes.emplace(slot.name, whole->second);
       continue;
     }
     for (const Shard& shard : ShardsOf(source.config, sharding, slot)) {

@@ -28,9 +28,9 @@ model::ModelConfig ConfigOfRank(model::ModelConfig config, const Sharding& shard
                                 DeviceKind target);
 
 // Leaves of `source`, a whole model that DivideOver has divided, what that rank holds: its
-// configuration and the recipes of its tensors. Rank 0, and on GPUs every rank, has Medusa's heads
-// whole, whichever ranks of a checkpoint have parts of them. Errors are those of OrderedPart
-// (builder/ordered_part.h).
+// configuration and the recipes of its tensors. Rank 0, on GPUs every rank of the last stage, has
+// Medusa's heads whole, whichever ranks of a checkpoint have parts of them. Errors are those of
+// OrderedPart (builder/ordered_part.h).
 Status TakeRank(const Sharding& sharding, int rank, DeviceKind target, WeightSource& source);
 
 }  // namespace inflight::builder

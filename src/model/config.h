@@ -66,6 +66,9 @@ struct RankPart {
   int num_layers = 0;
   int num_kv_heads = 0;                // of the model
   std::vector<int> stage_layers = {};  // [pp_size] how many each stage has
+  // Which ranks hold Medusa's heads, whole: on GPUs each of the last stage, though all know how
+  // many there are; else the first rank.
+  bool heads_are_last = false;
 
   // The stage that has layer `layer` of the model.
   int StageOf(int layer) const {

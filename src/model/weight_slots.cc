@@ -231,7 +231,7 @@ void AddMedusaHead(const ModelConfig& config, int head, MedusaHeadWeights& weigh
   list.Matrix(prefix + "lm_head.weight", config.vocab_size, config.hidden_size, weights.lm_head);
 }
 
-// Of ranks the first has them, whole, whatever stage it is.
+// Of ranks as RankPart::heads_are_last says.
 void AddMedusaHeads(const ModelConfig& config, DecoderWeights& weights, SlotList& list) {
   weights.medusa_heads.resize(static_cast<size_t>(config.num_medusa_heads));
   for (int head = 0; head < config.num_medusa_heads; ++head)
@@ -259,7 +259,7 @@ std::vector<WeightSlot> WeightSlots(const ModelConfig& config, DecoderWeights& w
     list.EndLayer();
   }
   if (!config.part.is_last_stage()) {
-    AddMedusaHeads(config, weights, list);
+    if (!config.part.heads_are_last) AddMedusaHeads(config, weights, list);
     return list.Take();
   }
   list.NormWeight("transformer.ln_f.weight", config.hidden_size, weights.final_norm_weight);

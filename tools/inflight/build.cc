@@ -160,7 +160,7 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "merge_ranks", [](Options& o) -> auto& { return o.build.merge_ranks; },
       "One engine for one rank, of a checkpoint of several. By default each rank has a file of its "
-      "own, but for stages of target cuda with Medusa's heads, which run on one.",
+      "own.",
       config::Switch());
   schema.Section("Quantization");
   AddQuantizationOfUpstream(schema, [](Options& o) -> auto& { return o.quantization; });
