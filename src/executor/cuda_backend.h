@@ -70,8 +70,8 @@ class CudaRank : public Backend {
   // on all of the stage.
   virtual Status LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
                             ops::OpChoice choice, Device& device) = 0;
-  // Before WarmUp, of a plan that has a tree: Medusa's heads of its engine, or `eagle`. All ranks
-  // draft with `ops` alike.
+  // Before WarmUp, of a plan that has a tree, of the last or only stage: Medusa's heads of its
+  // engine, or `eagle`. All ranks of the stage draft with `ops` alike.
   virtual Status LoadTrees(std::shared_ptr<const model::EagleHead> eagle, const ops::OpTable& ops,
                            Device& device) = 0;
   // After all ranks are loaded and before the first step, for each on a thread of its own.
@@ -83,9 +83,13 @@ class CudaRank : public Backend {
   virtual Status JoinStages() { return Status::Ok(); }
   // Of searches in the step that was collected last; valid until the next Collect.
   virtual std::span<const BeamMove> moves() const { return {}; }
-  // Of the last of several stages: what its texts guess of the step that is launched next; valid
-  // until as many steps are launched as there may be in flight. Nulls where no text is guessed.
-  virtual Guesses Guess(const StepPlan& /*plan*/) { return {}; }
+  // Of the last of several stages whose drafts are trees, before the step of `plan` is launched:
+  // enqueues its trees, which those before it have to be told.
+  virtual Status Draft(const StepPlan& /*plan*/) { return Status::Ok(); }
+  // Of the last of several stages: what its texts guess of the step that is launched next, or the
+  // trees that Draft has enqueued, for which it waits; valid until as many steps are launched as
+  // there may be in flight. Nulls where there are neither.
+  virtual Result<Guesses> Guess(const StepPlan& /*plan*/) { return Guesses(); }
   // Of a stage before it: the same, before that step is launched.
   virtual Status HearGuesses(const Guesses& /*guesses*/) { return Status::Ok(); }
   // Of the last of several stages, where nothing else tells the others (cuda/stage_mail.h): what

@@ -19,10 +19,12 @@ namespace inflight::executor {
 
 // The ranks of `engines`, [tp_size * pp_size] as of model::RankPart, each on its place of
 // `devices`: GPUs.
-// Each takes as many KV blocks as the rank with the least room. `drafts`, where a draft model or a
-// head of EAGLE proposes tokens: the whole of it on each GPU of the first stage, since each rank
-// there drafts; else empty. Those of other stages are not looked at.
-// kUnimplemented names what ranks on GPUs do not do; errors else as of CreateLocalBackend.
+// Each takes as many KV blocks as the rank with the least room. `drafts`, [tp_size * pp_size],
+// where a draft model or a head of EAGLE proposes tokens: a model whole on each GPU of the first
+// stage, a head on each of the last one, since each rank there drafts; else empty. Those of other
+// stages are not looked at. A head beside several stages has its own table
+// (EagleConfig::has_table). kUnimplemented names what ranks on GPUs do not do; errors else as of
+// CreateLocalBackend.
 using RankEngines = std::vector<std::shared_ptr<const model::Engine>>;
 Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
                                      const std::vector<Device*>& devices,
@@ -30,7 +32,7 @@ Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
                                      const std::string& force_ops = {},
                                      const std::vector<DraftWeights>& drafts = {});
 
-// What CreateCudaRanks refuses of what a model is to run with, before its weights are read.
-Status CheckCudaRanks(const model::RankPart& part, const ExecutorOptions& options);
+// What CreateCudaRanks refuses, before weights are read.
+Status CheckCudaRanks(const model::RankPart& part);
 
 }  // namespace inflight::executor

@@ -4,7 +4,7 @@
 
 namespace inflight::executor {
 
-Status CheckCudaRanks(const model::RankPart&, const ExecutorOptions&) { return Status::Ok(); }
+Status CheckCudaRanks(const model::RankPart&) { return Status::Ok(); }
 
 Result<LocalBackend> CreateCudaRanks(const RankEngines&, const std::vector<Device*>&,
                                      const ExecutorOptions&, const std::string&,

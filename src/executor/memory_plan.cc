@@ -110,6 +110,8 @@ Result<int64_t> HostBlocks(const ExecutorOptions& options, uint64_t bytes_per_bl
 Result<DraftSource> SourceOf(const model::ModelConfig& config, DeviceKind device,
                              const ExecutorOptions& options, bool has_eagle) {
   const bool has_heads = config.num_medusa_heads > 0;
+  has_eagle |= device == DeviceKind::kCuda && !config.part.is_last_stage() &&
+               options.drafts == DraftSource::kEagle;  // that of the last stage
   DraftSource source = options.drafts;
   if (source == DraftSource::kAuto) {
     const bool wants_drafts = options.max_draft_len.value_or(1) > 0;
@@ -132,11 +134,6 @@ Result<DraftSource> SourceOf(const model::ModelConfig& config, DeviceKind device
                                        "one of both out"
                                      : "the model has no Medusa heads; leave it out, or convert "
                                        "the model with --medusa-model-dir");
-  if (source == DraftSource::kMedusa && device == DeviceKind::kCuda && config.part.pp_size > 1)
-    return Unimplemented("speculation",
-                         "stages on GPUs judge no trees of Medusa's heads; use --speculation none "
-                         "or ngram, which leave the heads out, tensor_parallel_size alone, or "
-                         "--device cpu");
   if (source == DraftSource::kMedusa && device == DeviceKind::kCuda && config.dtype == DType::kF32)
     return Unimplemented("speculation",
                          "GPUs compute Medusa's heads in bfloat16 and float16; use --dtype "
@@ -204,9 +201,10 @@ Status PlanDrafts(const model::ModelConfig& config, const model::EngineLimits& l
     plan->draft_tree->Cut(
         std::clamp(RoomOf(limits.max_draft_len, options), 1, plan->draft_tree->size()));
   }
-  plan->head_inputs.states = plan->drafts == DraftSource::kMedusa ||
-                             (plan->drafts == DraftSource::kEagle && eagle->version == 1);
-  if (plan->drafts == DraftSource::kEagle) plan->head_inputs.layers = eagle->target_layers;
+  const bool has_eagle = plan->drafts == DraftSource::kEagle && eagle != nullptr;
+  plan->head_inputs.states =
+      plan->drafts == DraftSource::kMedusa || (has_eagle && eagle->version == 1);
+  if (has_eagle) plan->head_inputs.layers = eagle->target_layers;
   ASSIGN_OR_RETURN(plan->max_draft_len, DraftLength(limits, *plan, options));
   return Status::Ok();
 }
@@ -214,6 +212,7 @@ Status PlanDrafts(const model::ModelConfig& config, const model::EngineLimits& l
 // What proposes drafts works in; a draft model's is no part of the plan.
 uint64_t DraftBytes(const model::ModelConfig& config, const MemoryPlan& plan,
                     const model::EagleConfig* eagle) {
+  if (plan.device == DeviceKind::kCuda && !config.part.is_last_stage()) return 0;  // of trees
   switch (plan.drafts) {
     case DraftSource::kMedusa:
       if (plan.device == DeviceKind::kCuda) return CudaMedusaBytes(config, plan);
@@ -281,7 +280,7 @@ void PlanGroups(const model::ModelConfig& config, const ExecutorOptions& options
                                     .bytes_per_block = bytes,
                                     .full_length_blocks = length_of(groups[g])});
   }
-  if (plan->drafts == DraftSource::kEagle)
+  if (plan->drafts == DraftSource::kEagle && beside.eagle != nullptr)
     plan->kv_bytes_per_block +=
         KvBytesPerBlock(KvShape(beside.eagle->layer, options.block_size, plan->device));
 }
@@ -515,7 +514,7 @@ Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, const model::Eng
                       .dtype = config.dtype};
   plan.workspace_bytes = model::Decoder::WorkspaceBytes(config, device, plan.max_seq_len,
                                                         plan.max_num_tokens, plan.max_logits());
-  if (!plan.draft_tree) plan.num_stages = config.part.pp_size;
+  if (!plan.draft_tree || device == DeviceKind::kCuda) plan.num_stages = config.part.pp_size;
   plan.workspace_bytes += StageBytes(config, plan, limits.max_beam_width);
   ASSIGN_OR_RETURN(plan.windows, WindowsOf(config, options, plan.max_seq_len));
   plan.kernel_bytes =

@@ -63,8 +63,8 @@ struct MemoryPlan {
   int max_batch_size = 0;
   int max_slots = 0;  // sequences set up at once: more than rows where steps overlap
   int max_num_tokens = 0;
-  // Stages of ranks, each of which has a step of its own. Trees of drafts are made of what the step
-  // before left: then 1.
+  // Stages of ranks, each of which has a step of its own. On CPUs trees of drafts are made of what
+  // the step before left: then 1.
   int num_stages = 1;
   DraftSource drafts = DraftSource::kNone;        // never kAuto
   int max_draft_len = 0;                          // of a row
@@ -123,7 +123,7 @@ struct Beside {
   uint64_t ring_bytes = 0;
   uint64_t host_bytes = 0;
   uint64_t draft_kv_bytes_per_block = 0;
-  const model::EagleConfig* eagle = nullptr;  // null: there is none
+  const model::EagleConfig* eagle = nullptr;  // null: there is none, or another stage has it
 };
 
 // Bounds from the engine, lowered by `options`; KV tokens from the fraction of what is left of

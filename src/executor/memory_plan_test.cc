@@ -466,9 +466,6 @@ TEST(MemoryPlanTest, HeadsOfAModelProposeTreesUnlessToldOtherwise) {
   EXPECT_EQ(plan({}, DeviceKind::kCuda)->drafts, DraftSource::kMedusa);
   config.part.tp_size = 2;
   EXPECT_EQ(error({}, DeviceKind::kCuda), "");
-  config.part.pp_size = 2;
-  EXPECT_THAT(error({}, DeviceKind::kCuda),
-              HasSubstr("speculation: stages on GPUs judge no trees of Medusa's heads"));
   config.part = {};
   model::ModelConfig wide = config;
   wide.dtype = DType::kF32;
@@ -487,6 +484,48 @@ TEST(MemoryPlanTest, HeadsOfAModelProposeTreesUnlessToldOtherwise) {
               HasSubstr("medusa_choices: the model has no Medusa heads"));
   EXPECT_THAT(error({.drafts = DraftSource::kMedusa}),
               HasSubstr("speculation: got medusa, the model has no Medusa heads"));
+}
+
+// The stages before the one that has the heads judge the same trees, and have no memory of heads.
+TEST(MemoryPlanTest, AllStagesOnGpusJudgeTheTreesOfTheLastOne) {
+  model::ModelConfig config = Config();
+  config.dtype = DType::kBF16;
+  model::EngineLimits limits = kLimits;
+  limits.max_num_tokens = 4096;
+  model::EagleConfig head;
+  head.layer = Config();
+  head.layer.num_layers = 1;
+  head.layer.dtype = DType::kBF16;
+  head.draft_vocab_size = head.layer.vocab_size;
+  const auto plan = [&](int stage, const ExecutorOptions& options, bool has_eagle = false,
+                        DeviceKind device = DeviceKind::kCuda) {
+    config.part = {.pp_rank = stage, .pp_size = 2, .first_layer = 2 * stage, .num_layers = 4};
+    return PlanMemory(config, limits, device, 0, true, options, uint64_t{1} << 34,
+                      {.eagle = has_eagle ? &head : nullptr});
+  };
+  const ExecutorOptions eagle = {.drafts = DraftSource::kEagle};
+  const auto front = plan(0, eagle);
+  ASSERT_TRUE(front.ok()) << front.status().ToString();
+  const auto last = plan(1, eagle, /*has_eagle=*/true);
+  ASSERT_TRUE(last.ok()) << last.status().ToString();
+  for (const MemoryPlan* each : {&*front, &*last}) {
+    EXPECT_EQ(each->draft_tree->size(), 63);
+    EXPECT_EQ(each->max_draft_len, 63);
+    EXPECT_EQ(each->num_stages, 2);
+    EXPECT_EQ(BackendInfoOf(*each, 100, 1).depth, 2);
+    EXPECT_FALSE(BackendInfoOf(*each, 100, 1).looks_ahead);
+  }
+  const uint64_t without = plan(0, {})->kv_bytes_per_block;
+  EXPECT_EQ(front->kv_bytes_per_block, without);
+  EXPECT_EQ(last->kv_bytes_per_block, without + without / 2) << "of a third layer";
+  EXPECT_THAT(std::string(plan(1, eagle).status().message()),
+              HasSubstr("speculation: got eagle, there is no head of EAGLE"));
+  config.num_medusa_heads = 4;
+  for (const int stage : {0, 1}) {
+    EXPECT_EQ(plan(stage, {})->drafts, DraftSource::kMedusa);
+    EXPECT_EQ(plan(stage, {})->num_stages, 2);
+  }
+  EXPECT_EQ(plan(0, {}, false, DeviceKind::kCpu)->num_stages, 1) << "one step is in flight";
 }
 
 TEST(MemoryPlanTest, AGpuVerifiesAsManyDraftsAsItHasRowsFor) {

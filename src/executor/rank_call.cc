@@ -19,7 +19,7 @@ namespace {
 
 using CallKind = RankCall::Kind;
 
-constexpr CallKind kLastKind = CallKind::kFollowBeams;
+constexpr CallKind kLastKind = CallKind::kDraft;
 
 uint64_t HashOf(std::string_view call, uint64_t before) {
   return XXH3_64bits_withSeed(call.data(), call.size(), before);
@@ -303,6 +303,8 @@ Status Do(const RankCall& call, CudaRank& rank) {
       return rank.JoinStages();
     case CallKind::kFollowBeams:
       return rank.Follow(*call.move);
+    case CallKind::kDraft:
+      return rank.Draft(*call.plan);
   }
   return Internal("no call of a rank");
 }
@@ -320,6 +322,9 @@ std::string_view RankCallWriter::Write(const RankCall& call) {
     case CallKind::kLaunch:
       WritePlan(*call.plan, bytes);
       WriteGuesses(call.guesses, bytes);
+      break;
+    case CallKind::kDraft:
+      WritePlan(*call.plan, bytes);
       break;
     case CallKind::kLateInputs:
       WriteInputs(*call.inputs, bytes);
@@ -378,6 +383,10 @@ Status CalledRank::Do(std::string_view message, CallKind* kind) {
     case CallKind::kLaunch:
       ReadPlan(bytes, &plan_);
       return LaunchRead(plan_, bytes, *rank_);
+    case CallKind::kDraft:
+      ReadPlan(bytes, &plan_);
+      if (!bytes.ok()) return DataLoss("a plan between ranks is cut short");
+      return rank_->Draft(plan_);
     case CallKind::kLateInputs:
       return ProvideRead(call.ticket, bytes, *rank_);
     case CallKind::kCollect:

@@ -29,16 +29,17 @@ struct RankCall {
     kWriteAdapter,
     kJoinStages,
     kFollowBeams,
+    kDraft,
   };
   Kind kind = Kind::kAwaitSteps;
   const SlotSetup* setup = nullptr;      // of kSetupSlot
-  const StepPlan* plan = nullptr;        // of kLaunch
+  const StepPlan* plan = nullptr;        // of kLaunch and kDraft
   const LateInputs* inputs = nullptr;    // of kLateInputs
   const AdapterCopy* adapter = nullptr;  // of kWriteAdapter
   Ticket ticket = 0;                     // of kLateInputs and kCollect
   SlotId slot = 0;                       // of kReleaseSlot
   const BeamMove* move = nullptr;        // of kFollowBeams
-  Guesses guesses = {};                  // of kLaunch, where texts guess drafts
+  Guesses guesses = {};                  // of kLaunch, where the leader knows drafts
   // Of kCollect, where nothing else brings it to the stages before the last: what the step drew.
   std::span<const DrawnToken> drawn = {};
 };

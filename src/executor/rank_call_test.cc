@@ -68,6 +68,10 @@ class FakeRank : public CudaRank {
     heard_.guessed_ids.assign(guesses.ids, guesses.ids + guesses.num_ids);
     return guesses.rows == nullptr ? Status::Ok() : Note("guesses");
   }
+  Status Draft(const StepPlan& plan) override {
+    heard_.plan = plan;
+    return Note("draft " + std::to_string(plan.step_id));
+  }
   Status Follow(const BeamMove& move) override {
     heard_.moved.assign(move.slots.begin(), move.slots.end());
     heard_.parents.assign(move.parents.begin(), move.parents.end());
@@ -242,9 +246,10 @@ TEST_F(RankCallTest, LateInputsHaveTheirMasks) {
 
 // Of stages: what was drawn is heard before the step that drew it is collected.
 TEST_F(RankCallTest, StagesHearWhatWasDrawnAndHowBeamsWentOn) {
-  const std::vector<DrawnToken> drawn = {{.slot = 3, .at = 20, .id = 77, .num_tokens = 21},
-                                         {.slot = 5, .at = 9, .id = 1, .num_tokens = 11},
-                                         {.slot = 5, .at = 10, .id = 2, .num_tokens = 11}};
+  const std::vector<DrawnToken> drawn = {
+      {.slot = 3, .at = 20, .id = 77, .num_tokens = 21},
+      {.slot = 5, .kv_shift = 4, .at = 9, .id = 1, .num_tokens = 11},
+      {.slot = 5, .at = 10, .id = 2, .num_tokens = 11}};
   const std::vector<SlotId> slots = {4, 6};
   const std::vector<int32_t> parents = {1, 1};
   const std::vector<TokenId> tokens = {50, 51};
@@ -283,6 +288,20 @@ TEST_F(RankCallTest, StagesHearWhatTextsGuessBeforeTheStep) {
   EXPECT_THAT(heard_.guessed_ids, ElementsAreArray(ids));
   ASSERT_TRUE(Tell({.kind = Kind::kLaunch, .plan = &plan}).ok());
   EXPECT_EQ(heard_.calls.back(), "launch 7") << "of no texts";
+}
+
+// Trees are drafted before the step is launched, by its plan.
+TEST_F(RankCallTest, APlanIsDraftedForBeforeItIsLaunched) {
+  StepPlan plan;
+  plan.step_id = 8;
+  plan.num_rows = plan.num_decode_rows = 1;
+  plan.rows[0] = {.slot = 4, .num_query_tokens = 6, .yields = 1, .num_draft_tokens = 5};
+  ASSERT_TRUE(Tell({.kind = Kind::kDraft, .plan = &plan}).ok());
+  EXPECT_EQ(heard_.plan.rows[0].slot, 4);
+  EXPECT_EQ(heard_.plan.rows[0].num_draft_tokens, 5);
+  ASSERT_TRUE(Tell({.kind = Kind::kLaunch, .plan = &plan}).ok());
+  EXPECT_THAT(heard_.calls, ElementsAre("draft 8", "launch 8"));
+  EXPECT_FALSE(IsAnswered(Kind::kDraft));
 }
 
 // With a hash that fits: more drawn tokens than the message has.

@@ -35,8 +35,8 @@ struct Named {
   fs::path dir;
   bool is_eagle = false;
 };
-// Of a model on a device, of so many stages.
-Result<Named> Find(const model::ModelConfig& config, DeviceKind device, int num_stages,
+// Of a model on a device.
+Result<Named> Find(const model::ModelConfig& config, DeviceKind device,
                    const OpenOptions& options) {
   const DraftSource source = options.executor.drafts;
   if (const std::string_view other = OtherProposer(source); !other.empty())
@@ -45,12 +45,7 @@ Result<Named> Find(const model::ModelConfig& config, DeviceKind device, int num_
   Named named;
   ASSIGN_OR_RETURN(named.dir, artifact::ResolveModelDir(options.draft_model));
   named.is_eagle = builder::IsEagleHead(named.dir);
-  const bool is_eagle_on_gpu = named.is_eagle && device == DeviceKind::kCuda;
-  if (is_eagle_on_gpu && num_stages > 1)
-    return Unimplemented("draft_model",
-                         "stages on GPUs judge no trees of a head of EAGLE; use "
-                         "tensor_parallel_size alone, --speculation ngram, or --device cpu");
-  if (is_eagle_on_gpu && config.dtype == DType::kF32)
+  if (named.is_eagle && device == DeviceKind::kCuda && config.dtype == DType::kF32)
     return Unimplemented("draft_model",
                          "got a head of EAGLE beside dtype float32, GPUs compute such heads in "
                          "bfloat16 and float16; use --dtype bfloat16, give a smaller model, or "
@@ -63,15 +58,21 @@ Result<Named> Find(const model::ModelConfig& config, DeviceKind device, int num_
   return named;
 }
 
+builder::EaglePlace PlaceOf(DeviceKind device, int num_stages) {
+  return device == DeviceKind::kCuda && num_stages > 1 ? builder::EaglePlace::kLastStage
+                                                       : builder::EaglePlace::kWithTable;
+}
+
 }  // namespace
 
 Result<DraftPlan> PlanDrafts(const model::ModelConfig& config, const model::EngineLimits& limits,
                              const builder::OpenOptions& open, const OpenOptions& options) {
   DraftPlan plan{.source = options.executor.drafts, .cost = {}, .eagle = {}};
   if (options.draft_model.empty()) return plan;
-  ASSIGN_OR_RETURN(const Named named, Find(config, open.target, open.ranks.pp_size, options));
+  ASSIGN_OR_RETURN(const Named named, Find(config, open.target, options));
   if (named.is_eagle) {
-    auto head = builder::DescribeEagleHead(named.dir, model::WholeConfig(config));
+    auto head = builder::DescribeEagleHead(named.dir, model::WholeConfig(config),
+                                           PlaceOf(open.target, open.ranks.pp_size));
     if (!head.ok()) return head.status().WithPrefix("draft_model");
     plan.source = DraftSource::kEagle;
     plan.cost.bytes = plan.weight_bytes = builder::EagleHeadBytes(*head, open.target);
@@ -94,18 +95,20 @@ Result<OpenedDrafts> OpenDrafts(const model::Engine& engine, Device& device,
                                 const OpenOptions& options) {
   OpenedDrafts opened{.source = options.executor.drafts, .weights = {}};
   if (options.draft_model.empty()) return opened;
-  ASSIGN_OR_RETURN(const Named named,
-                   Find(engine.config, device.kind(), engine.config.part.pp_size, options));
+  const model::RankPart& part = engine.config.part;
+  ASSIGN_OR_RETURN(const Named named, Find(engine.config, device.kind(), options));
   if (named.is_eagle) {
-    auto head = builder::OpenEagleHead(named.dir, model::WholeConfig(engine.config), device);
-    if (!head.ok()) return head.status().WithPrefix("draft_model");
     opened.source = DraftSource::kEagle;
+    if (device.kind() == DeviceKind::kCuda && !part.is_last_stage()) return opened;
+    auto head = builder::OpenEagleHead(named.dir, model::WholeConfig(engine.config), device,
+                                       PlaceOf(device.kind(), part.pp_size));
+    if (!head.ok()) return head.status().WithPrefix("draft_model");
     opened.weights.eagle = *std::move(head);
     return opened;
   }
   opened.source = DraftSource::kModel;
   // Of stages on GPUs the first one drafts.
-  if (device.kind() == DeviceKind::kCuda && !engine.config.part.is_first_stage()) return opened;
+  if (device.kind() == DeviceKind::kCuda && !part.is_first_stage()) return opened;
   OpenOptions of_draft = options;
   of_draft.quant_algo = "auto";
   of_draft.group_size = std::nullopt;

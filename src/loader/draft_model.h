@@ -18,21 +18,26 @@ struct DraftPlan {
   std::optional<model::EagleConfig> eagle;
 
   const model::EagleConfig* eagle_config() const { return eagle ? &*eagle : nullptr; }
-  // Beside that part of the model: of stages the first one drafts.
+  // Whether a rank of a model on GPUs has it: a model those of the first stage, a head those of the
+  // last one.
+  bool IsOn(const model::RankPart& part) const {
+    return eagle ? part.is_last_stage() : part.is_first_stage();
+  }
+  // Beside that part of the model, on GPUs.
   executor::DraftModelCost CostOf(const model::RankPart& part) const {
-    return part.is_first_stage() ? cost : executor::DraftModelCost();
+    return IsOn(part) ? cost : executor::DraftModelCost();
   }
 };
 
 // Without reading weights, for a model of `config` and `limits`. `open` is that of the model.
-// Errors name draft_model: what else proposes tokens, a head of another model, a head beside stages
-// on GPUs.
+// Errors name draft_model: what else proposes tokens, a head of another model, or one that reads
+// what stages on GPUs do not have beside it.
 Result<DraftPlan> PlanDrafts(const model::ModelConfig& config, const model::EngineLimits& limits,
                              const builder::OpenOptions& open, const OpenOptions& options);
 
 // The weights, in the device's memory, and who proposes; of stages on GPUs the first one alone has
-// a model's. A model is quantised as its own directory says, a head has the dtype of `engine`.
-// Errors as above.
+// a model's, the last one alone a head's. A model is quantised as its own directory says, a head
+// has the dtype of `engine`. Errors as above.
 struct OpenedDrafts {
   DraftSource source = DraftSource::kAuto;
   executor::DraftWeights weights;

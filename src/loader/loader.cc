@@ -111,11 +111,9 @@ Status CheckRanks(const artifact::RankMapping& ranks) {
 }
 
 // Before weights are read.
-Status CheckRanksRunOn(const Device& device, const builder::OpenOptions& open,
-                       const OpenOptions& options) {
+Status CheckRanksRunOn(const Device& device, const builder::OpenOptions& open) {
   if (open.ranks.num_ranks() == 1 || device.kind() == DeviceKind::kCpu) return Status::Ok();
-  return executor::CheckCudaRanks({.tp_size = open.ranks.tp_size, .pp_size = open.ranks.pp_size},
-                                  options.executor);
+  return executor::CheckCudaRanks({.tp_size = open.ranks.tp_size, .pp_size = open.ranks.pp_size});
 }
 
 // Of ranks on GPUs that are processes.
@@ -218,7 +216,7 @@ executor::WeightSizes SizesOf(const builder::Description& model) {
 Result<std::shared_ptr<const model::Engine>> OpenWeights(const fs::path& dir, Device& device,
                                                          builder::OpenOptions open,
                                                          const OpenOptions& options) {
-  RETURN_IF_ERROR(CheckRanksRunOn(device, open, options));
+  RETURN_IF_ERROR(CheckRanksRunOn(device, open));
   const GpuWeights& asked = options.executor.gpu_weights;
   if (asked.fraction == 1 && !asked.as_many_as_fit)
     return builder::Open(dir, device, open, options.progress);
@@ -256,19 +254,22 @@ Result<std::vector<executor::MemoryPlan>> PlanRanks(
                       draft.CostOf(models[r].config.part)));
     weights.push_back(streaming.weights);
   }
-  // Beside the leader is what drafts work in; on GPUs every rank of the first stage drafts.
+  // Beside the leader is what drafts work in; on GPUs beside every rank of a stage.
   const auto has_drafts = [&](size_t rank) {
-    return rank == 0 || (is_cuda && models[rank].config.part.is_first_stage());
+    return is_cuda ? draft.IsOn(models[rank].config.part) : rank == 0;
   };
   const auto share_of = [&](size_t rank) {
     const Device& device = *devices[rank];
-    uint64_t taken = has_drafts(rank) || devices[0].get() == &device ? draft.weight_bytes : 0;
+    uint64_t taken = 0;
+    uint64_t of_drafts = 0;
     uint64_t num_shares = 0;
     for (size_t r = 0; r < models.size(); ++r) {
       if (devices[r].get() != &device) continue;
       taken += weights[r].device_bytes();
+      if (has_drafts(r)) of_drafts = draft.weight_bytes;
       ++num_shares;
     }
+    taken += of_drafts;
     return (device.FreeBytes() - std::min(device.FreeBytes(), taken)) / num_shares;
   };
   options.kv_cache_host_bytes /= static_cast<uint64_t>(num_ranks);
@@ -323,7 +324,7 @@ Result<Plan> MakePlan(const fs::path& directory, const OpenOptions& options) {
   ASSIGN_OR_RETURN(builder::OpenOptions open, BuilderOptions(dir, options));
   ASSIGN_OR_RETURN(const auto devices, DevicesFor(dir, options, open.ranks.num_ranks()));
   plan.device = devices.front();
-  RETURN_IF_ERROR(CheckRanksRunOn(*plan.device, open, options));
+  RETURN_IF_ERROR(CheckRanksRunOn(*plan.device, open));
   open.target = plan.device->kind();
   ASSIGN_OR_RETURN(plan.description, builder::Describe(dir, open));
   const builder::Description& model = plan.description;

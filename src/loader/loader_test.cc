@@ -119,27 +119,31 @@ TEST_F(LoaderTest, InspectSaysWhatOpenGivesOnRanks) {
   }
 }
 
-// A head of version 1 for the tiny model: its weights, workspace, keys and values.
-TEST_F(LoaderTest, AHeadOfEagleIsPlannedAsItIsOpened) {
+// Of version 1, for the tiny model.
+builder::TestModel TinyEagle() {
   const std::string layer = "layers.0.";
-  const builder::TestModel head = {{{"architectures", {"LlamaForCausalLM"}},
-                                    {"hidden_size", 16},
-                                    {"intermediate_size", 8},
-                                    {"num_hidden_layers", 1},
-                                    {"num_attention_heads", 2},
-                                    {"head_dim", 8},
-                                    {"vocab_size", 10}},
-                                   {{"fc.weight", DType::kF32, {16, 32}},
-                                    {layer + "self_attn.q_proj.weight", DType::kF32, {16, 16}},
-                                    {layer + "self_attn.k_proj.weight", DType::kF32, {16, 16}},
-                                    {layer + "self_attn.v_proj.weight", DType::kF32, {16, 16}},
-                                    {layer + "self_attn.o_proj.weight", DType::kF32, {16, 16}},
-                                    {layer + "post_attention_layernorm.weight", DType::kF32, {16}},
-                                    {layer + "mlp.gate_proj.weight", DType::kF32, {8, 16}},
-                                    {layer + "mlp.up_proj.weight", DType::kF32, {8, 16}},
-                                    {layer + "mlp.down_proj.weight", DType::kF32, {16, 8}}}};
+  return {{{"architectures", {"LlamaForCausalLM"}},
+           {"hidden_size", 16},
+           {"intermediate_size", 8},
+           {"num_hidden_layers", 1},
+           {"num_attention_heads", 2},
+           {"head_dim", 8},
+           {"vocab_size", 10}},
+          {{"fc.weight", DType::kF32, {16, 32}},
+           {layer + "self_attn.q_proj.weight", DType::kF32, {16, 16}},
+           {layer + "self_attn.k_proj.weight", DType::kF32, {16, 16}},
+           {layer + "self_attn.v_proj.weight", DType::kF32, {16, 16}},
+           {layer + "self_attn.o_proj.weight", DType::kF32, {16, 16}},
+           {layer + "post_attention_layernorm.weight", DType::kF32, {16}},
+           {layer + "mlp.gate_proj.weight", DType::kF32, {8, 16}},
+           {layer + "mlp.up_proj.weight", DType::kF32, {8, 16}},
+           {layer + "mlp.down_proj.weight", DType::kF32, {16, 8}}}};
+}
+
+// Its weights, workspace, keys and values.
+TEST_F(LoaderTest, AHeadOfEagleIsPlannedAsItIsOpened) {
   const fs::path dir = root_ / "head";
-  head.Write(dir);
+  TinyEagle().Write(dir);
   OpenOptions options = OnCpuOf(kRoomy, {.max_batch_size = 4, .max_num_tokens = 64});
   const auto plain = Inspect(hf(), options);
   options.draft_model = dir;
@@ -171,11 +175,6 @@ TEST_F(LoaderTest, AHeadOfEagleIsPlannedAsItIsOpened) {
   EXPECT_THAT(std::string(Inspect(hf(), options).status().message()),
               HasSubstr("which is no head of EAGLE"));
   options.draft_model = dir;
-  const auto on_gpus =
-      PlanDrafts({}, {}, {.target = DeviceKind::kCuda, .ranks = {.pp_size = 2}}, options);
-  EXPECT_EQ(on_gpus.status().code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(on_gpus.status().message()),
-              HasSubstr("draft_model: stages on GPUs judge no trees of a head of EAGLE"));
   const auto in_float32 =
       PlanDrafts({.dtype = DType::kF32}, {}, {.target = DeviceKind::kCuda}, options);
   EXPECT_EQ(in_float32.status().code(), StatusCode::kUnimplemented);
@@ -184,6 +183,45 @@ TEST_F(LoaderTest, AHeadOfEagleIsPlannedAsItIsOpened) {
   options.draft_model.clear();
   EXPECT_THAT(std::string(Inspect(hf(), options).status().message()),
               HasSubstr("speculation: got eagle, there is no head of EAGLE"));
+}
+
+// On the last one, which has neither the model's table nor what enters other stages' layers.
+TEST_F(LoaderTest, AHeadOfEagleBesideStagesOnGpusHasATableOfItsOwn) {
+  const fs::path dir = root_ / "head";
+  builder::TestModel head = TinyEagle();
+  head.Write(dir);
+  OpenOptions options;
+  options.draft_model = dir;
+  const auto model = builder::Describe(hf(), {.dtype = DType::kBF16});
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const auto on_stages = [&] {
+    return PlanDrafts(model->config, model->limits,
+                      {.target = DeviceKind::kCuda, .ranks = {.pp_size = 2}}, options);
+  };
+  EXPECT_EQ(on_stages().status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(on_stages().status().message()),
+              HasSubstr("draft_model: " + dir.string() +
+                        ": embed_tokens.weight: is missing; "
+                        "beside stages on GPUs a head has a table of its own"));
+  const uint64_t without_table =
+      PlanDrafts(model->config, model->limits, {.target = DeviceKind::kCuda}, options)
+          ->weight_bytes;
+  head.tensors.push_back({"embed_tokens.weight", DType::kF32, {10, 16}});
+  head.Write(dir);
+  const auto planned = on_stages();
+  ASSERT_TRUE(planned.ok()) << planned.status().ToString();
+  EXPECT_TRUE(planned->eagle->has_table);
+  EXPECT_GE(planned->weight_bytes, without_table + 10 * 16 * 2);
+  EXPECT_FALSE(planned->IsOn({.pp_rank = 0, .pp_size = 2}));
+  EXPECT_TRUE(planned->IsOn({.pp_rank = 1, .pp_size = 2}));
+  head.tensors.push_back({"layers.0.hidden_norm.weight", DType::kF32, {16}});  // version 3
+  head.config["eagle_aux_hidden_state_layer_ids"] = {0};
+  head.Write(dir);
+  EXPECT_EQ(on_stages().status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(
+      std::string(on_stages().status().message()),
+      HasSubstr("got a head of EAGLE-3 beside stages on GPUs, where it reads of layers that "
+                "other stages have"));
 }
 
 TEST_F(LoaderTest, InspectRefusesWhatOpenCannotRun) {

@@ -10,23 +10,10 @@
 
 #include "cuda_ranks_fixture.h"
 #include "golden_reference.h"
+#include "stage_grid.h"
 
 namespace inflight::golden {
 namespace {
-
-// How many GPUs a model has, in how many stages, and by what they hand rows over.
-struct Grid {
-  int num_gpus = 2;
-  int num_stages = 2;
-  const char* collectives = "peers";  // as of INFLIGHT_CUDA_COLLECTIVES
-
-  int stage_size() const { return num_gpus / num_stages; }
-  bool uses_nccl() const { return collectives == std::string("nccl"); }
-  std::string Name() const {
-    return std::to_string(stage_size()) + "x" + std::to_string(num_stages) +
-           (collectives == std::string("peers") ? "" : collectives);
-  }
-};
 
 ExecutorOptions SmallSteps() {
   ExecutorOptions options;
@@ -50,8 +37,8 @@ Sinks RunTogether(const std::filesystem::path& dir, int num_gpus, const Executor
   return RunAll<RowsSink>(*MakeExecutor(*engine, *gpus[0], options), requests);
 }
 
-Sinks RunStaged(const std::filesystem::path& dir, const Grid& grid, const ExecutorOptions& options,
-                const std::vector<Request>& requests) {
+Sinks RunStaged(const std::filesystem::path& dir, const StageGrid& grid,
+                const ExecutorOptions& options, const std::vector<Request>& requests) {
   const Gpus gpus = RankGpus(grid.num_gpus);
   const RankEngines engines = OpenRanks(dir, gpus, {.dtype = DType::kBF16}, grid.num_stages);
   return RunAll<RowsSink>(*MakeRanked(engines, gpus, options), requests);
@@ -111,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaStagedModelsTest,
                                          "starcoder2_head64"),
                          [](const auto& info) { return std::string(info.param); });
 
-class CudaStagesTest : public testing::TestWithParam<Grid> {
+class CudaStagesTest : public testing::TestWithParam<StageGrid> {
  protected:
   void SetUp() override {
     NEED_RANK_GPUS(GetParam().num_gpus);
@@ -278,10 +265,11 @@ TEST_P(CudaStagesTest, ManyShortRequestsTakeEachOthersSlots) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Grids, CudaStagesTest,
-                         testing::Values(Grid{2, 2}, Grid{3, 3}, Grid{4, 4}, Grid{4, 2},
-                                         Grid{2, 2, "told"}, Grid{3, 3, "told"}, Grid{4, 2, "told"},
-                                         Grid{2, 2, "nccl"}, Grid{3, 3, "nccl"},
-                                         Grid{4, 2, "nccl"}),
+                         testing::Values(StageGrid{2, 2}, StageGrid{3, 3}, StageGrid{4, 4},
+                                         StageGrid{4, 2}, StageGrid{2, 2, "told"},
+                                         StageGrid{3, 3, "told"}, StageGrid{4, 2, "told"},
+                                         StageGrid{2, 2, "nccl"}, StageGrid{3, 3, "nccl"},
+                                         StageGrid{4, 2, "nccl"}),
                          [](const auto& info) { return info.param.Name(); });
 
 }  // namespace

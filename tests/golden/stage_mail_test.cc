@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the last stage drew joins the slots of a stage before it, and what the first one drafted
-// those of a stage behind it: steps small enough to check by hand. One kernel after the other, so
-// that tools may look on.
+// What the last stage drew joins the slots of a stage before it, whose keys and values move as its
+// own did, and what the first one drafted those of a stage behind it: steps small enough to check
+// by hand. One kernel after the other, so that tools may look on.
 #include "executor/cuda/stage_mail.h"
 
 #include <cuda_runtime_api.h>
@@ -191,6 +191,99 @@ TEST_F(StageMailTest, OfDraftsThoseJoinThatWereAccepted) {
   Ints expected = drawn;
   expected[kMaxTokens + 4] = 44;  // a draft that nobody looks at
   EXPECT_EQ(Read(first.tokens, kSlots * kMaxTokens), expected);
+}
+
+// Keys and values of slot 1 in blocks 3 and 1, of two layers: in floats the key at a place of a
+// layer begins with 100 * layer + place, the value with 1000 more.
+struct SmallCache {
+  static constexpr int kBlockSize = 4;
+  static constexpr int kMaxBlocks = 2;  // of a slot
+  static constexpr int kLayers = 2;
+
+  ops::KvCacheView view = {.dtype = DType::kF32,
+                           .num_layers = kLayers,
+                           .num_blocks = 5,
+                           .num_kv_heads = 1,
+                           .block_size = kBlockSize,
+                           .head_dim = 8};
+  Ints tables = Ints(size_t{kSlots} * kMaxBlocks, 0);
+  std::vector<float> values =
+      std::vector<float>(view.block_bytes() / sizeof(float) * kLayers * 5, -1);
+
+  SmallCache() {
+    tables[kMaxBlocks] = 3, tables[kMaxBlocks + 1] = 1;
+    for (int layer = 0; layer < kLayers; ++layer)
+      for (int place = 0; place < kMaxTokens; ++place)
+        for (const int is_value : {0, 1})
+          At(layer, place, is_value) = static_cast<float>(100 * layer + place + 1000 * is_value);
+  }
+  float& At(int layer, int place, int is_value) {
+    const auto block = static_cast<size_t>(tables[static_cast<size_t>(kMaxBlocks + place / 4)]);
+    const size_t head = 5 * static_cast<size_t>(layer) + block;
+    return values[(2 * head + static_cast<size_t>(is_value)) * view.head_bytes() / sizeof(float) +
+                  static_cast<size_t>(place % kBlockSize * view.head_dim)];
+  }
+  void Move(int from, int to) {
+    for (int layer = 0; layer < kLayers; ++layer)
+      for (const int is_value : {0, 1}) At(layer, to, is_value) = At(layer, from, is_value);
+  }
+};
+
+// Slot 1 knows 3 tokens, 40, 41, 42; of five nodes the second and the fifth were accepted, whose
+// tokens are 61 and 64; behind them 70 was drawn. Slot 2 yields 80 without drafts, slot 0 nothing.
+TEST_F(StageMailTest, OfATreeTheTokensOfItsPathJoinAndTheirKeysMove) {
+  const uint64_t step = 5;
+  Ints tokens(kSlots * kMaxTokens, 0);
+  const size_t of_1 = kMaxTokens;
+  const size_t of_2 = size_t{2} * kMaxTokens;
+  tokens[of_1] = 40, tokens[of_1 + 1] = 41, tokens[of_1 + 2] = 42;
+  tokens[of_2] = 50;
+  Ints known = tokens;
+  for (size_t node = 0; node < 5; ++node) tokens[of_1 + 3 + node] = static_cast<int>(60 + node);
+  Stage first = StageOf(tokens, {0, 3, 1, 0}, 0);
+  known[of_1 + 3] = 61, known[of_1 + 4] = 64, known[of_1 + 5] = 70;
+  known[of_2 + 1] = 80;
+  const Stage last = StageOf(known, {0, 6, 2, 0}, step + 1);
+  Buffer slots = Upload(Ints{1, 1, 1, 1, 1, 1, 2, -1});
+  Buffer ids = Upload(Ints{61, 9, 64, 9, 9, 70, 80, 9});
+  Buffer positions = Upload(Ints{3, 4, 4, 5, 5, 5, 1, 1});
+  Buffer accepted = Upload(std::vector<uint64_t>{0b10010, 0, 0, 0, 0, 0, 0, 0});
+  Buffer nodes = Upload(Ints{5, 0, 0, 0, 0, 0, 0, 0});
+  constexpr int kNumLogits = 8;
+
+  SmallCache cache;
+  Buffer table = Upload(cache.tables);
+  first.slots.block_tables = Values(table);
+  first.slots.max_blocks = SmallCache::kMaxBlocks;
+  first.slots.block_size = SmallCache::kBlockSize;
+  Buffer memory = Upload(cache.values);
+  ops::KvCacheView kv = cache.view;
+  kv.data = memory.data();
+
+  Buffer abort = Make(sizeof(uint32_t));
+  Buffer box = Make(kNumArenas * sizeof(StageLetter));
+  const StageMail mail{.num_boxes = 1,
+                       .boxes = {reinterpret_cast<StageLetter*>(box.data())},
+                       .abort = reinterpret_cast<const uint32_t*>(abort.data())};
+  const StepTensors tensors = {.logit_slots = Values(slots),
+                               .logit_positions = Values(positions),
+                               .sampled_ids = Values(ids),
+                               .accepted = reinterpret_cast<uint64_t*>(accepted.data()),
+                               .num_nodes = Values(nodes)};
+  ASSERT_TRUE(SendDrawn(mail, last.slots, tensors, kNumLogits, nullptr).ok());
+  ASSERT_TRUE(TakeDrawn(mail, first.slots, step, nullptr).ok());
+  ASSERT_TRUE(MoveDrawn(mail, kv, /*group=*/0, first.slots, step, kNumLogits, nullptr).ok());
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+
+  EXPECT_EQ(Read(first.num_tokens, kSlots), (Ints{0, 6, 2, 0}));
+  Ints expected = known;
+  expected[of_1 + 6] = 63, expected[of_1 + 7] = 64;  // drafts that nobody looks at
+  EXPECT_EQ(Read(first.tokens, kSlots * kMaxTokens), expected);
+  cache.Move(4, 3);  // node 1
+  cache.Move(7, 4);  // node 4
+  std::vector<float> moved(cache.values.size());
+  ASSERT_TRUE(device().Copy(moved.data(), memory.data(), moved.size() * sizeof(float)).ok());
+  EXPECT_EQ(moved, cache.values);
 }
 
 }  // namespace

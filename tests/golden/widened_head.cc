@@ -56,7 +56,7 @@ std::vector<float> Transposed(const std::vector<float>& values, size_t rows) {
 
 }  // namespace
 
-Status WriteWidenedHead(const fs::path& from, const fs::path& to) {
+Status WriteWidenedHead(const fs::path& from, const fs::path& to, const fs::path& table_of) {
   fs::remove_all(to);
   fs::create_directories(to);
   ASSIGN_OR_RETURN(nlohmann::json config, artifact::ReadJsonFile(from / "config.json"));
@@ -86,11 +86,20 @@ Status WriteWidenedHead(const fs::path& from, const fs::path& to) {
     specs.push_back({tensor.name, values.empty() ? tensor.dtype : DType::kF32, shape});
     widened.push_back(std::move(values));
   }
+  std::vector<std::byte> table;
+  if (!table_of.empty()) {
+    ASSIGN_OR_RETURN(const artifact::TensorSet model, artifact::TensorSet::OpenModel(table_of));
+    const artifact::StoredTensor* const stored = model.Find("model.embed_tokens.weight");
+    if (stored == nullptr) return NotFound(table_of.string() + ": has no table");
+    specs.push_back({"embed_tokens.weight", stored->dtype, stored->shape});
+    table.assign(stored->data.begin(), stored->data.end());
+  }
   ASSIGN_OR_RETURN(auto writer,
                    artifact::SafetensorsWriter::Create(to / "model.safetensors", specs));
   for (size_t i = 0; i < widened.size(); ++i)
     RETURN_IF_ERROR(writer.Append(widened[i].empty() ? tensors.tensors()[i].data
                                                      : std::as_bytes(std::span(widened[i]))));
+  if (!table.empty()) RETURN_IF_ERROR(writer.Append(table));
   return writer.Finish();
 }
 

@@ -9,7 +9,9 @@
 
 namespace inflight::golden {
 
-// Both directories as builder/eagle_files.h has them; `to` is emptied.
-Status WriteWidenedHead(const std::filesystem::path& from, const std::filesystem::path& to);
+// Both directories as builder/eagle_files.h has them; `to` is emptied. With the table of the model
+// in `table_of`, where that is not empty.
+Status WriteWidenedHead(const std::filesystem::path& from, const std::filesystem::path& to,
+                        const std::filesystem::path& table_of = {});
 
 }  // namespace inflight::golden

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -36,7 +37,6 @@
 namespace inflight::executor {
 namespace {
 
-using cuda::DraftModel;
 using cuda::Held;
 using cuda::LogitsToHost;
 using cuda::NowNs;
@@ -44,7 +44,6 @@ using cuda::StepGraphs;
 using cuda::StepShape;
 using cuda::StepState;
 using cuda::StepVariant;
-using decoding::DeviceSampler;
 using inflight::cuda::ToStatus;
 
 class CudaBackend : public CudaRank {
@@ -81,10 +80,8 @@ class CudaBackend : public CudaRank {
   Status AwaitSteps() override;
   std::span<const BeamMove> moves() const override { return moves_; }
   std::span<const DrawnToken> drawn() const override { return drawn_; }
-  Guesses Guess(const StepPlan& plan) override {
-    const auto known = [this](SlotId slot) { return KnownTokens(slot); };
-    return held_->texts == nullptr ? Guesses() : held_->texts->GuessAll(plan, num_launched_, known);
-  }
+  Status Draft(const StepPlan& plan) override;
+  Result<Guesses> Guess(const StepPlan& plan) override;
 
   const BackendInfo& info() const override { return info_; }
   AdapterCache* adapters() override { return &held_->adapters->cache(); }
@@ -127,6 +124,10 @@ class CudaBackend : public CudaRank {
   StepInFlight& Oldest() { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
   const StepInFlight& Oldest() const { return in_flight_[static_cast<size_t>(first_in_flight_)]; }
 
+  Guesses GuessTexts(const StepPlan& plan) const {
+    const auto known = [this](SlotId slot) { return KnownTokens(slot); };
+    return held_->texts == nullptr ? Guesses() : held_->texts->GuessAll(plan, num_launched_, known);
+  }
   Status Record();
   Status Enqueue(const StepShape& shape, StepVariant variant);
   Status EnqueueSampling(const StepShape& shape, StepVariant variant,
@@ -162,6 +163,7 @@ class CudaBackend : public CudaRank {
   int first_in_flight_ = 0;
   int num_in_flight_ = 0;
   uint64_t num_launched_ = 0;
+  std::optional<StepShape> prepared_;  // of the step that is launched next, where Draft was asked
   bool is_stuck_ = false;
   std::vector<kv_cache::BlockCopy> copies_;  // of open blocks of beams
   std::vector<BeamMove> moves_;              // of the step collected last
@@ -182,17 +184,8 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, comm::Ra
   RETURN_IF_ERROR(LoadLayers(
       layers, info_, device, *held_,
       [this](const StepShape& shape, StepVariant variant) { return Enqueue(shape, variant); }));
-  ASSIGN_OR_RETURN(held_->sampler,
-                   DeviceSampler::Create(device, info_.max_slots, info_.vocab_size));
-  ASSIGN_OR_RETURN(held_->masks, cuda::LateMasks::Create(plan, device));
+  RETURN_IF_ERROR(LoadSampling(plan, info_, device, *held_));
   info_.wants_guide_masks = true;
-  held_->to_host = std::make_unique<LogitsToHost>(device, info_, plan.max_logits());
-  if (plan.drafts != DraftSource::kNone) {
-    ASSIGN_OR_RETURN(held_->sent_drafts, cuda::DraftsToHost::Create(plan, device));
-  }
-  if (plan.drafts == DraftSource::kSuffix) {
-    ASSIGN_OR_RETURN(held_->texts, cuda::TextDrafts::Create(plan, device));
-  }
   info_.pinned_memory_bytes = held_->pinned_bytes();
   // What was cleared and copied in the default stream, which ours does not wait for. Waiting for
   // the device would be refused while another executor records its steps.
@@ -201,20 +194,14 @@ Status CudaBackend::Load(const ops::OpTable& ops, ops::OpChoice choice, comm::Ra
 
 Status CudaBackend::LoadDrafts(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
                                ops::OpChoice choice, Device& device) {
-  ASSIGN_OR_RETURN(held_->drafts,
-                   DraftModel::Create(std::move(engine), ops, choice, plan_, *held_->stream,
-                                      *held_->state, *held_->sampler, device));
-  held_->host_blocks.Add(held_->drafts->kv());
+  RETURN_IF_ERROR(LoadDraftModel(std::move(engine), ops, choice, plan_, device, *held_));
   info_.pinned_memory_bytes = held_->pinned_bytes();
   return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading a draft model");
 }
 
 Status CudaBackend::LoadTrees(std::shared_ptr<const model::EagleHead> eagle,
                               const ops::OpTable& ops, Device& device) {
-  ASSIGN_OR_RETURN(held_->trees,
-                   cuda::MakeTreeModel(held_->engine, std::move(eagle), ops, plan_, *held_->decoder,
-                                       *held_->stream, *held_->state, device));
-  if (held_->trees->kv() != nullptr) held_->host_blocks.Add(*held_->trees->kv());
+  RETURN_IF_ERROR(LoadTreeModel(std::move(eagle), ops, plan_, device, *held_));
   info_.pinned_memory_bytes = held_->pinned_bytes();
   return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading what proposes trees");
 }
@@ -427,18 +414,14 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
       row.is_beam = read.search != nullptr;
     }
   }
-  if (held_->trees != nullptr) RETURN_IF_ERROR(held_->trees->Prepare(plan));
-  const auto copies = std::span(plan.copies).first(static_cast<size_t>(plan.num_copies));
-  RETURN_IF_ERROR(held_->host_blocks.Copy(copies, handle()));
-  StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
-  shape.has_adapters = held_->adapters->AreIn(plan);
-  RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, Guess(plan), handle()));
+  if (!prepared_) RETURN_IF_ERROR(Draft(plan));
+  const StepShape shape = *std::exchange(prepared_, std::nullopt);
+  RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, GuessTexts(plan), handle()));
   RETURN_IF_ERROR(TakeDrafts(*held_, plan));
   if (held_->drafts != nullptr)
     RETURN_IF_ERROR(held_->drafts->Draft(plan, num_launched_, variant == StepVariant::kGreedy));
-  if (held_->trees != nullptr) RETURN_IF_ERROR(held_->trees->Draft(plan, num_launched_));
   if (step.waits && held_->sent_drafts != nullptr)
-    RETURN_IF_ERROR(held_->sent_drafts->Send(plan, held_->state->slots(), handle()));
+    RETURN_IF_ERROR(held_->sent_drafts->SendWaiting(plan, held_->state->slots(), handle()));
   RETURN_IF_ERROR(EnqueueStep(shape, variant, step));
   if (held_->drafts != nullptr && shape.has_prefill())
     RETURN_IF_ERROR(held_->drafts->ComputePrompts(held_->state->BatchOf(shape)));
@@ -447,6 +430,21 @@ Result<Ticket> CudaBackend::Launch(const StepPlan& plan) {
   step.num_tokens = shape.num_tokens;
   step.launch_ns = times_.is_on() ? NowNs() - start_ns : 0;
   return plan.step_id;
+}
+
+Status CudaBackend::Draft(const StepPlan& plan) {
+  cudaSetDevice(device_index_);
+  ASSIGN_OR_RETURN(prepared_, PrepareStep(*held_, plan, num_launched_));
+  if (held_->tree_guesses == nullptr) return Status::Ok();
+  return held_->tree_guesses->Send(plan, held_->state->slots(), handle());
+}
+
+Result<Guesses> CudaBackend::Guess(const StepPlan& plan) {
+  if (held_->tree_guesses == nullptr || !prepared_) return GuessTexts(plan);
+  const auto have_come = [this] { return held_->tree_guesses->HaveCome(); };
+  RETURN_IF_ERROR(cuda::WaitFor(have_come, plan.step_id, debug_.watchdog_ms, handle(), &is_stuck_));
+  const auto num_known = [this](SlotId slot) { return static_cast<int>(KnownTokens(slot).size()); };
+  return held_->tree_guesses->GuessOf(plan, num_launched_, num_known);
 }
 
 Result<const StepResult*> CudaBackend::Collect(Ticket ticket) {
@@ -526,7 +524,8 @@ void CudaBackend::Append(Row* row, const cuda::StepOutputs& outputs) {
   const int num_drawn = info_.makes_drafts ? outputs.num_yielded[row->logit] : 1;
   if (held_->trees != nullptr) row->accepted = outputs.accepted[row->logit];
   for (int i = 0; tells_drawn_ && i < num_drawn; ++i)
-    drawn_.push_back({row->slot, /*at=*/slot.num_tokens + i, outputs.ids[row->LogitOf(i)],
+    drawn_.push_back({static_cast<int16_t>(row->slot), row->KvShiftOf(i, num_drawn),
+                      /*at=*/slot.num_tokens + i, outputs.ids[row->LogitOf(i)],
                       /*num_tokens=*/slot.num_tokens + num_drawn});
   do {
     tokens[static_cast<size_t>(slot.num_tokens++)] = outputs.ids[row->LogitOf(row->num_yielded++)];

@@ -18,11 +18,13 @@
 namespace inflight::executor {
 namespace {
 
-// Of the rank's stage: the first one drafts.
+// Of the rank's stage: a draft model is the first one's, a head of EAGLE the last one's.
 DraftWeights DraftOf(const std::vector<DraftWeights>& drafts, const RankEngines& engines,
                      size_t rank) {
-  if (drafts.empty() || !engines[rank]->config.part.is_first_stage()) return {};
-  return drafts[rank];
+  if (drafts.empty()) return {};
+  const model::RankPart& part = engines[rank]->config.part;
+  return {.model = part.is_first_stage() ? drafts[rank].model : nullptr,
+          .eagle = part.is_last_stage() ? drafts[rank].eagle : nullptr};
 }
 
 Result<std::vector<MemoryPlan>> PlanRanks(const RankEngines& engines,
@@ -71,7 +73,7 @@ Result<LoadedRank> LoadRank(RankToLoad to_load, const ExecutorOptions& options,
   ASSIGN_OR_RETURN(loaded.rank, LoadCudaRank(to_load.engine, device, to_load.plan, ops, choice,
                                              to_load.groups, to_load.mail));
   DraftWeights& draft = to_load.draft;
-  // Each rank of the first stage drafts, and all have to draft the same.
+  // Each rank of a stage that drafts does, and all have to draft the same.
   constexpr ops::OpChoice kSame = ops::OpChoice::kFixed;
   const auto ops_of = [&](const model::ModelConfig& config) {
     return ops::FindOps(device, model::KernelShape(config), force_ops, kSame);
@@ -81,7 +83,7 @@ Result<LoadedRank> LoadRank(RankToLoad to_load, const ExecutorOptions& options,
     ASSIGN_OR_RETURN(const ops::OpTable draft_ops, ops_of(draft.model->config));
     RETURN_IF_ERROR(loaded.rank->LoadDrafts(std::move(draft.model), draft_ops, kSame, device));
   }
-  if (to_load.plan.draft_tree) {
+  if (to_load.plan.draft_tree && to_load.engine->config.part.is_last_stage()) {
     ASSIGN_OR_RETURN(
         const ops::OpTable of_heads,
         ops_of(draft.eagle == nullptr ? to_load.engine->config : draft.eagle->config.layer));
@@ -92,18 +94,12 @@ Result<LoadedRank> LoadRank(RankToLoad to_load, const ExecutorOptions& options,
 
 }  // namespace cuda
 
-Status CheckCudaRanks(const model::RankPart& part, const ExecutorOptions& options) {
-  if (part.pp_size == 1) return Status::Ok();
-  if (part.pp_size > kMaxCudaStages)
-    return InvalidArgument("pipeline_parallel_size",
-                           fmt::format("got {}, GPUs take at most {} stages; use a larger "
-                                       "tensor_parallel_size",
-                                       part.pp_size, kMaxCudaStages));
-  if (options.drafts != DraftSource::kEagle) return Status::Ok();
-  return Unimplemented("speculation",
-                       fmt::format("got eagle beside {} stages, which judge no trees on GPUs; use "
-                                   "a draft model, ngram or suffix, or tensor_parallel_size alone",
-                                   part.pp_size));
+Status CheckCudaRanks(const model::RankPart& part) {
+  if (part.pp_size <= kMaxCudaStages) return Status::Ok();
+  return InvalidArgument("pipeline_parallel_size",
+                         fmt::format("got {}, GPUs take at most {} stages; use a larger "
+                                     "tensor_parallel_size",
+                                     part.pp_size, kMaxCudaStages));
 }
 
 Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
@@ -112,11 +108,14 @@ Result<LocalBackend> CreateCudaRanks(const RankEngines& engines,
                                      const std::vector<DraftWeights>& drafts) {
   const model::ModelConfig& config = engines.front()->config;
   const model::RankPart& part = config.part;
-  RETURN_IF_ERROR(CheckCudaRanks(part, options));
+  RETURN_IF_ERROR(CheckCudaRanks(part));
   const size_t num_ranks = engines.size();
   CHECK_EQ(num_ranks, devices.size());
   CHECK(drafts.empty() || drafts.size() == num_ranks);
-  ASSIGN_OR_RETURN(std::vector<MemoryPlan> plans, PlanRanks(engines, devices, options, drafts));
+  ExecutorOptions planned = options;
+  if (options.drafts == DraftSource::kAuto && !drafts.empty() && drafts.back().eagle != nullptr)
+    planned.drafts = DraftSource::kEagle;  // for stages before the head's
+  ASSIGN_OR_RETURN(std::vector<MemoryPlan> plans, PlanRanks(engines, devices, planned, drafts));
   ASSIGN_OR_RETURN(auto group,
                    cuda::GpuGroup::Create(devices, {.is_deterministic = options.deterministic,
                                                     .num_stages = part.pp_size,

@@ -4,6 +4,7 @@
 // (cuda_rank_processes.h).
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
@@ -164,8 +165,7 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
     RETURN_IF_ERROR(turn_.BeginStep([this] { return AwaitSteps(); }));
     StepPlan& kept = plans_[next_plan_++ % plans_.size()];
     kept = plan;
-    Tell({.kind = Kind::kLaunch, .plan = &kept, .guesses = leader_->Guess(plan)});
-    Result<Ticket> ticket = leader_->Launch(plan);
+    Result<Ticket> ticket = LaunchKept(kept);
     if (!ticket.ok()) Fail(ticket.status());
     return ticket;
   }
@@ -207,6 +207,22 @@ class CudaRanksBackend : public Backend, public AdapterFollowers {
 
  private:
   using Kind = RankCall::Kind;
+
+  // Trees are drafted by all ranks of the last stage at once, before those of other stages can
+  // begin the step.
+  Result<Ticket> LaunchKept(const StepPlan& plan) {
+    if (group_->num_stages() > 1 && !info_.draft_parents.empty() && HasDrafts(plan)) {
+      Tell({.kind = Kind::kDraft, .plan = &plan});
+      RETURN_IF_ERROR(leader_->Draft(plan));
+    }
+    ASSIGN_OR_RETURN(const Guesses guesses, leader_->Guess(plan));
+    Tell({.kind = Kind::kLaunch, .plan = &plan, .guesses = guesses});
+    return leader_->Launch(plan);
+  }
+  static bool HasDrafts(const StepPlan& plan) {
+    const auto rows = std::span(plan.rows).first(static_cast<size_t>(plan.num_decode_rows));
+    return std::ranges::any_of(rows, [](const auto& row) { return row.num_draft_tokens > 0; });
+  }
 
   void Tell(const RankCall& call) {
     for (const auto& follower : followers_) follower->Tell(call);

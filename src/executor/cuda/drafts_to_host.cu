@@ -52,13 +52,13 @@ Result<std::unique_ptr<DraftsToHost>> DraftsToHost::Create(const MemoryPlan& pla
   return Result<std::unique_ptr<DraftsToHost>>(std::move(made));
 }
 
-Status DraftsToHost::Send(const scheduler::StepPlan& plan, const SlotState& slots,
+Status DraftsToHost::Send(const scheduler::StepPlan& plan, bool of_all, const SlotState& slots,
                           cudaStream_t stream) {
   DraftingRows rows;
   slots_.clear();
   for (int r = 0; r < plan.num_decode_rows; ++r) {
     const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
-    if (row.has_late_inputs == 0 || row.num_draft_tokens == 0) continue;
+    if (row.num_draft_tokens == 0 || (!of_all && row.has_late_inputs == 0)) continue;
     CHECK_LT(rows.num_rows, DraftingRows::kMaxRows);
     rows.rows[rows.num_rows++] = {.slot = static_cast<uint16_t>(row.slot),
                                   .num_drafts = row.num_draft_tokens};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drafts that a GPU found for rows that wait for masks, on their way to the host, which finds a
-// mask for the place behind each of them (late_masks.h).
+// Drafts that a GPU found, on their way to the host: of rows that wait for masks, of which it finds
+// one for the place behind each draft (late_masks.h); of all rows of the last of several stages,
+// which it tells to the stages before (tree_guesses.h).
 //
-// Of one step at a time: the next one is launched once this one has its masks.
+// Of one step at a time: what was sent is read before the next is sent.
 //
 // Threads: the executor's.
 #pragma once
@@ -26,9 +27,14 @@ class DraftsToHost {
 
   uint64_t pinned_bytes() const { return memory_.size(); }
 
-  // Enqueues the copy of the drafts of a plan's rows that wait for late inputs. They stand behind
-  // the tokens of their slots by then.
-  Status Send(const scheduler::StepPlan& plan, const SlotState& slots, cudaStream_t stream);
+  // Enqueues the copy of the drafts of a plan's decode rows, of all or of those that wait for late
+  // inputs. They stand behind the tokens of their slots by then.
+  Status SendAll(const scheduler::StepPlan& plan, const SlotState& slots, cudaStream_t stream) {
+    return Send(plan, /*of_all=*/true, slots, stream);
+  }
+  Status SendWaiting(const scheduler::StepPlan& plan, const SlotState& slots, cudaStream_t stream) {
+    return Send(plan, /*of_all=*/false, slots, stream);
+  }
 
   // Whether what was sent last is here.
   bool HaveCome() const { return __atomic_load_n(num_done_, __ATOMIC_ACQUIRE) == num_sent_; }
@@ -38,6 +44,8 @@ class DraftsToHost {
 
  private:
   explicit DraftsToHost(const MemoryPlan& plan);
+  Status Send(const scheduler::StepPlan& plan, bool of_all, const SlotState& slots,
+              cudaStream_t stream);
 
   const int max_drafts_;  // of a row
   const TokenId vocab_size_;

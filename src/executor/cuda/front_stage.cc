@@ -57,7 +57,7 @@ class FrontStage : public CudaRank {
         LoadLayers(layers, info_, device, *held_,
                    [this](const StepShape& shape, StepVariant) { return Enqueue(shape); }));
     if (is_told_) RETURN_IF_ERROR(MakeBox(device));
-    if (plan_.drafts == DraftSource::kSuffix) {
+    if (plan_.drafts == DraftSource::kSuffix || plan_.draft_tree) {
       ASSIGN_OR_RETURN(held_->guesses, GuessArenas::Create(plan_, device));
     }
     info_.pinned_memory_bytes = held_->pinned_bytes();
@@ -70,10 +70,7 @@ class FrontStage : public CudaRank {
     CHECK(held_->engine->config.part.is_first_stage());
     ASSIGN_OR_RETURN(held_->sampler,
                      decoding::DeviceSampler::Create(device, info_.max_slots, info_.vocab_size));
-    ASSIGN_OR_RETURN(held_->drafts,
-                     DraftModel::Create(std::move(engine), ops, choice, plan_, *held_->stream,
-                                        *held_->state, *held_->sampler, device));
-    held_->host_blocks.Add(held_->drafts->kv());
+    RETURN_IF_ERROR(LoadDraftModel(std::move(engine), ops, choice, plan_, device, *held_));
     info_.pinned_memory_bytes = held_->pinned_bytes();
     return ToStatus(cudaStreamSynchronize(cudaStreamLegacy), "loading a draft model");
   }
@@ -140,17 +137,17 @@ class FrontStage : public CudaRank {
     step.ticket = plan.step_id;
     step.step = num_launched_;
     step.prompt_ends.clear();
+    step.has_drafts = false;
     for (int r = 0; r < plan.num_rows; ++r) {
       const scheduler::PlanRow& row = plan.rows[static_cast<size_t>(r)];
       const int num_known = row.is_prefill != 0 ? num_known_[static_cast<size_t>(row.slot)]
                                                 : held_->state->slots().max_tokens;
       RETURN_IF_ERROR(CheckRow(plan, r, num_known, info_));
       if (row.is_prefill != 0 && row.yields != 0) step.prompt_ends.push_back(row.slot);
+      step.has_drafts |= row.is_prefill == 0 && row.num_draft_tokens > 0;
     }
-    const auto copies = std::span(plan.copies).first(static_cast<size_t>(plan.num_copies));
-    RETURN_IF_ERROR(held_->host_blocks.Copy(copies, handle()));
-    StepShape shape = held_->state->Pack(plan, &held_->state->arena(num_launched_));
-    shape.has_adapters = held_->adapters->AreIn(plan);
+    ASSIGN_OR_RETURN(const StepShape shape, PrepareStep(*held_, plan, num_launched_));
+    step.num_logits = shape.num_logits;
     RETURN_IF_ERROR(held_->state->LookUpDrafts(plan, std::exchange(guesses_, {}), handle()));
     if (held_->drafts != nullptr)
       RETURN_IF_ERROR(held_->drafts->Draft(plan, num_launched_, /*is_greedy=*/!Samples(plan)));
@@ -179,6 +176,7 @@ class FrontStage : public CudaRank {
     CHECK_EQ(ticket, step.ticket);
     cudaSetDevice(device_index_);
     RETURN_IF_ERROR(TakeDrawn(mail_, held_->state->slots(), step.step, handle()));
+    if (plan_.draft_tree && step.has_drafts) RETURN_IF_ERROR(MoveDrawnOfAll(step));
     for (const SlotId slot : step.prompt_ends) held_->prompt_tables->Release(slot);
     first_in_flight_ = (first_in_flight_ + 1) % info_.depth;
     --num_in_flight_;
@@ -197,7 +195,8 @@ class FrontStage : public CudaRank {
     const SlotState& slots = held_->state->slots();
     for (const DrawnToken& token : drawn)
       if (token.slot < 0 || token.slot >= slots.scratch_slot() || token.at < 0 ||
-          token.num_tokens > slots.max_tokens)
+          token.num_tokens > slots.max_tokens ||
+          (token.kv_shift > 0 && token.at + token.kv_shift >= slots.max_blocks * slots.block_size))
         return DataLoss("a token of the last stage is of no slot, or behind its end");
     return WriteLetter(mail_, Oldest().step, drawn);
   }
@@ -213,7 +212,9 @@ class FrontStage : public CudaRank {
  private:
   struct StepInFlight {
     Ticket ticket = 0;
-    uint64_t step = 0;                // as of StepState
+    uint64_t step = 0;  // as of StepState
+    int num_logits = 0;
+    bool has_drafts = false;          // of decode rows
     std::vector<SlotId> prompt_ends;  // whose last prompt tokens it has
   };
 
@@ -240,6 +241,14 @@ class FrontStage : public CudaRank {
     return std::ranges::any_of(rows, [this](const scheduler::PlanRow& row) {
       return row.yields != 0 && is_sampled_[static_cast<size_t>(row.slot)] != 0;
     });
+  }
+
+  // The last stage did so behind its sampling.
+  Status MoveDrawnOfAll(const StepInFlight& step) {
+    for (int g = 0; g < held_->kv.num_groups(); ++g)
+      RETURN_IF_ERROR(MoveDrawn(mail_, held_->kv.view(g), g, held_->state->slots(), step.step,
+                                step.num_logits, handle()));
+    return Status::Ok();
   }
 
   Status HandDrafts(const StepPlan& plan) {

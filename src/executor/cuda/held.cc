@@ -53,6 +53,40 @@ Status LoadLayers(const LayersToLoad& with, const BackendInfo& info, Device& dev
   return Status::Ok();
 }
 
+Status LoadSampling(const MemoryPlan& plan, const BackendInfo& info, Device& device, Held& held) {
+  ASSIGN_OR_RETURN(held.sampler,
+                   decoding::DeviceSampler::Create(device, info.max_slots, info.vocab_size));
+  ASSIGN_OR_RETURN(held.masks, LateMasks::Create(plan, device));
+  held.to_host = std::make_unique<LogitsToHost>(device, info, plan.max_logits());
+  if (plan.drafts != DraftSource::kNone) {
+    ASSIGN_OR_RETURN(held.sent_drafts, DraftsToHost::Create(plan, device));
+  }
+  if (plan.drafts == DraftSource::kSuffix) {
+    ASSIGN_OR_RETURN(held.texts, TextDrafts::Create(plan, device));
+  }
+  return Status::Ok();
+}
+
+Status LoadDraftModel(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
+                      ops::OpChoice choice, const MemoryPlan& plan, Device& device, Held& held) {
+  ASSIGN_OR_RETURN(held.drafts,
+                   DraftModel::Create(std::move(engine), ops, choice, plan, *held.stream,
+                                      *held.state, *held.sampler, device));
+  held.host_blocks.Add(held.drafts->kv());
+  return Status::Ok();
+}
+
+Status LoadTreeModel(std::shared_ptr<const model::EagleHead> eagle, const ops::OpTable& ops,
+                     const MemoryPlan& plan, Device& device, Held& held) {
+  ASSIGN_OR_RETURN(held.trees, MakeTreeModel(held.engine, std::move(eagle), ops, plan,
+                                             *held.decoder, *held.stream, *held.state, device));
+  if (held.trees->kv() != nullptr) held.host_blocks.Add(*held.trees->kv());
+  const model::RankPart& part = held.engine->config.part;
+  if (part.pp_size == 1 || part.tp_rank > 0) return Status::Ok();
+  ASSIGN_OR_RETURN(held.tree_guesses, TreeGuesses::Create(plan, device));  // the leader's
+  return Status::Ok();
+}
+
 ReleasableParts Held::releasable() const {
   ReleasableParts parts;
   parts.weights = engine->releasable;
@@ -72,6 +106,17 @@ model::Batch BatchOf(const Held& held, const StepShape& shape) {
     batch.other_groups[static_cast<size_t>(g - 1)].kv = held.kv.view(g);
   batch.moves_rows = !held.moves_rows_apart;
   return batch;
+}
+
+Result<StepShape> PrepareStep(const Held& held, const StepPlan& plan, uint64_t step) {
+  const cudaStream_t stream = ops::cuda::AsCuda(*held.stream).handle();
+  if (held.trees != nullptr) RETURN_IF_ERROR(held.trees->Prepare(plan));
+  const auto copies = std::span(plan.copies).first(static_cast<size_t>(plan.num_copies));
+  RETURN_IF_ERROR(held.host_blocks.Copy(copies, stream));
+  StepShape shape = held.state->Pack(plan, &held.state->arena(step));
+  shape.has_adapters = held.adapters->AreIn(plan);
+  if (held.trees != nullptr) RETURN_IF_ERROR(held.trees->Draft(plan, step));
+  return shape;
 }
 
 Status TakeRows(const Held& held, const StepShape& shape) {

@@ -16,6 +16,7 @@
 #include "executor/cuda/step_graphs.h"
 #include "executor/cuda/step_state.h"
 #include "executor/cuda/text_drafts.h"
+#include "executor/cuda/tree_guesses.h"
 #include "executor/cuda/tree_model.h"
 #include "executor/cuda/weight_ring.h"
 #include "executor/cuda_backend.h"
@@ -46,12 +47,13 @@ struct Held {
   std::unique_ptr<LogitsToHost> to_host;
   std::vector<LogitsToHost::Step> to_host_steps;  // [depth]
   std::unique_ptr<StepGraphs> graphs;
-  std::unique_ptr<DraftModel> drafts;  // null: no model makes them
-  std::unique_ptr<TextDrafts> texts;   // null: none, or out of each sequence's own text
-  std::unique_ptr<TreeModel> trees;    // null: drafts are no trees
-  PinnedBuffer letters;                // of a stage that is told what is drawn (stage_mail.h)
+  std::unique_ptr<DraftModel> drafts;         // null: no model makes them
+  std::unique_ptr<TextDrafts> texts;          // null: none, or out of each sequence's own text
+  std::unique_ptr<TreeModel> trees;           // null: drafts are no trees
+  std::unique_ptr<TreeGuesses> tree_guesses;  // of the leader of stages whose drafts are trees
+  PinnedBuffer letters;  // of a stage that is told what is drawn (stage_mail.h)
   std::unique_ptr<StageDrafts> stage_drafts;  // null: none go from stage to stage
-  std::unique_ptr<GuessArenas> guesses;       // of a stage that is told what texts guess
+  std::unique_ptr<GuessArenas> guesses;       // of a stage that is told drafts
   // Rows between stages are in no graph: TakeRows and HandRows.
   bool moves_rows_apart = false;
 
@@ -63,7 +65,7 @@ struct Held {
     return static_cast<int64_t>(of(state) + of(sampler) + of(to_host) + of(masks) +
                                 of(sent_drafts) + of(prompt_tables) + host_blocks.size() +
                                 engine->host_weight_bytes() + of(drafts) + of(texts) + of(trees) +
-                                letters.size() + of(guesses));
+                                of(tree_guesses) + letters.size() + of(guesses));
   }
 };
 
@@ -78,6 +80,15 @@ struct LayersToLoad {
 Status LoadLayers(const LayersToLoad& with, const BackendInfo& info, Device& device, Held& held,
                   StepGraphs::Enqueue enqueue);
 
+// Behind LoadLayers, of a stage that draws: the sampler, and what it and the host have of a step.
+Status LoadSampling(const MemoryPlan& plan, const BackendInfo& info, Device& device, Held& held);
+
+// A draft model, beside a sampler; what proposes trees, as of MakeTreeModel.
+Status LoadDraftModel(std::shared_ptr<const model::Engine> engine, const ops::OpTable& ops,
+                      ops::OpChoice choice, const MemoryPlan& plan, Device& device, Held& held);
+Status LoadTreeModel(std::shared_ptr<const model::EagleHead> eagle, const ops::OpTable& ops,
+                     const MemoryPlan& plan, Device& device, Held& held);
+
 // Before `held` is freed: waits for what its stream has to do. Where the GPU is stuck nobody frees
 // it.
 void FinishSteps(std::unique_ptr<Held>& held, int device_index, bool is_stuck);
@@ -85,6 +96,10 @@ void FinishSteps(std::unique_ptr<Held>& held, int device_index, bool is_stuck);
 // What the decoder computes of a step, with the caches of all KV groups but the first,
 // held.kv.view().
 model::Batch BatchOf(const Held& held, const StepShape& shape);
+
+// Enqueues what comes before the `step`-th step: blocks from and to the host, trees of drafts where
+// this rank proposes them. Its inputs are packed then.
+Result<StepShape> PrepareStep(const Held& held, const StepPlan& plan, uint64_t step);
 
 // Of a stage, before and behind what it computes of a step, where no graph may hold it: so many
 // rows as the step is filled up to where it has a graph, on all stages alike.

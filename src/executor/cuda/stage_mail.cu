@@ -3,6 +3,7 @@
 #include <iterator>
 #include <string>
 
+#include "executor/cuda/moved_kv.cuh"
 #include "executor/cuda/stage_mail.h"
 #include "ops/cuda/overlap.cuh"
 #include "tensor/cuda_status.h"
@@ -11,7 +12,35 @@ namespace inflight::executor::cuda {
 namespace {
 
 constexpr int kMailThreads = 256;
+constexpr int kMoveDrawnThreads = 128;
 constexpr int kPollsPerAbort = 1 << 12;  // between two looks at the host's word
+
+__device__ void WriteDrawn(StageLetter& letter, int j, const DrawnToken& drawn) {
+  reinterpret_cast<int4*>(letter.drawn)[j] = *reinterpret_cast<const int4*>(&drawn);
+}
+
+// Where drafts are trees: of the row whose logits begin with the j-th the tokens of its path.
+__device__ void WritePath(StageLetter& letter, int j, const SlotState& slots,
+                          const StepTensors& tensors) {
+  const int slot = tensors.logit_slots[j];
+  const int first = tensors.logit_positions[j];
+  const int32_t* const tokens = slots.tokens + static_cast<int64_t>(slot) * slots.max_tokens;
+  uint64_t left = tensors.accepted[j];
+  const int num_yielded = 1 + __popcll(left);
+  for (int i = 0; i <= tensors.num_nodes[j]; ++i) {
+    DrawnToken drawn = {};
+    if (i < num_yielded && first + i < slots.max_tokens) {
+      const int node = left == 0 ? i : __ffsll(static_cast<long long>(left)) - 1;
+      left &= left - 1;
+      drawn.slot = static_cast<int16_t>(slot);
+      drawn.kv_shift = static_cast<uint16_t>(node - i);
+      drawn.at = first + i;
+      drawn.id = tokens[first + i];
+      drawn.num_tokens = slots.num_tokens[slot];
+    }
+    WriteDrawn(letter, j + i, drawn);
+  }
+}
 
 // A CTA for each box.
 __global__ void __launch_bounds__(kMailThreads)
@@ -21,15 +50,20 @@ __global__ void __launch_bounds__(kMailThreads)
   const uint64_t number = *slots.num_steps;  // the step has ended
   StageLetter& letter = mail.boxes[blockIdx.x][(number - 1) % kNumArenas];
   for (auto j = static_cast<int>(threadIdx.x); j < num_logits; j += kMailThreads) {
-    DrawnToken drawn = {-1, 0, 0, 0};
-    drawn.slot = tensors.logit_slots[j];
-    if (drawn.slot >= 0) {
+    const int slot = tensors.logit_slots[j];
+    if (slot >= 0 && tensors.accepted != nullptr) {
+      if (j == 0 || tensors.logit_slots[j - 1] != slot) WritePath(letter, j, slots, tensors);
+      continue;
+    }
+    DrawnToken drawn = {};
+    if (slot >= 0) {
+      drawn.slot = static_cast<int16_t>(slot);
       drawn.id = tensors.sampled_ids[j];
-      drawn.num_tokens = slots.num_tokens[drawn.slot];
+      drawn.num_tokens = slots.num_tokens[slot];
       drawn.at =
           tensors.logit_positions == nullptr ? drawn.num_tokens - 1 : tensors.logit_positions[j];
     }
-    reinterpret_cast<int4*>(letter.drawn)[j] = *reinterpret_cast<const int4*>(&drawn);
+    WriteDrawn(letter, j, drawn);
   }
   if (threadIdx.x == 0) letter.num_drawn = num_logits;
   __syncthreads();
@@ -64,6 +98,25 @@ __global__ void __launch_bounds__(kMailThreads)
   }
 }
 
+// CTA (place of the letter, layer); of each slot that with its first token moves what it has.
+__global__ void __launch_bounds__(kMoveDrawnThreads)
+    MoveDrawnKernel(const __grid_constant__ StageMail mail, MovedKv kv, int group, SlotState slots,
+                    uint64_t step) {
+  ops::cuda::BeginOverlapped();
+  const StageLetter& letter = mail.boxes[0][step % kNumArenas];
+  const auto j = static_cast<int>(blockIdx.x);
+  const int num_drawn = letter.num_drawn;
+  if (j >= num_drawn) return;
+  const int slot = letter.drawn[j].slot;
+  if (slot < 0 || (j > 0 && letter.drawn[j - 1].slot == slot)) return;
+  MoveKv(kv, group, slots, slot, [&](const auto& move) {
+    for (int i = j; i < num_drawn && letter.drawn[i].slot == slot; ++i)
+      move(letter.drawn[i].at + letter.drawn[i].kv_shift, letter.drawn[i].at);
+  });
+}
+
+static_assert(sizeof(DrawnToken) == sizeof(int4));
+
 }  // namespace
 
 Status SendDrawn(const StageMail& mail, const SlotState& slots, const StepTensors& tensors,
@@ -88,6 +141,15 @@ Status TakeDrawn(const StageMail& mail, const SlotState& slots, uint64_t step,
                  cudaStream_t stream) {
   ops::cuda::LaunchOverlapped(TakeDrawnKernel, 1U, kMailThreads, 0, stream, mail, slots, step);
   return inflight::cuda::LaunchStatus("tokens of the last stage");
+}
+
+Status MoveDrawn(const StageMail& mail, const ops::KvCacheView& kv, int group,
+                 const SlotState& slots, uint64_t step, int num_logits, cudaStream_t stream) {
+  ops::cuda::LaunchOverlapped(
+      MoveDrawnKernel,
+      dim3(static_cast<unsigned>(num_logits), static_cast<unsigned>(kv.num_layers)),
+      kMoveDrawnThreads, 0, stream, mail, MovedKvOf(kv), group, slots, step);
+  return inflight::cuda::LaunchStatus("keys and values of the last stage's paths");
 }
 
 }  // namespace inflight::executor::cuda

@@ -6,6 +6,7 @@
 //   the last stage                     a stage before
 //   EndStep; SendDrawn  ---letter--->  TakeDrawn, between two of its steps: tokens, num_tokens
 //   RankCall::drawn     ---bytes---->  WriteLetter; TakeDrawn
+//                                      MoveDrawn, where drafts were trees: keys and values
 //
 // A letter for each step, in one of kNumArenas places by the step's number. A place is free: a step
 // is begun by a stage once it has taken what was drawn in the one kNumArenas - 1 before it.
@@ -20,6 +21,7 @@
 #include "executor/drawn_token.h"
 #include "inflight/status.h"
 #include "ops/cuda/peers.h"
+#include "ops/kv_cache_view.h"
 #include "scheduler/step_plan.h"
 
 namespace inflight::executor::cuda {
@@ -48,5 +50,9 @@ Status WriteLetter(const StageMail& mail, uint64_t step, std::span<const DrawnTo
 
 // What the `step`-th step drew, counted from 0 on by all stages alike, joins the slots.
 Status TakeDrawn(const StageMail& mail, const SlotState& slots, uint64_t step, cudaStream_t stream);
+
+// Behind TakeDrawn of a step of `num_logits` rows of logits: as MoveAccepted of the last stage.
+Status MoveDrawn(const StageMail& mail, const ops::KvCacheView& kv, int group,
+                 const SlotState& slots, uint64_t step, int num_logits, cudaStream_t stream);
 
 }  // namespace inflight::executor::cuda

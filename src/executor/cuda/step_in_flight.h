@@ -43,6 +43,11 @@ struct RowInFlight {
     for (int skipped = 1; skipped < i; ++skipped) left &= left - 1;
     return logit + 1 + std::countr_zero(left);
   }
+  // Of `num_drawn` tokens: how far behind the i-th's place its key and value were computed
+  // (DrawnToken). The last one has none yet.
+  uint16_t KvShiftOf(int i, int num_drawn) const {
+    return i + 1 < num_drawn ? static_cast<uint16_t>(LogitOf(i + 1) - logit - 1 - i) : uint16_t{0};
+  }
   // Those behind the last token that counts are no part of the sequence.
   void CutAccepted() {
     uint64_t cut = accepted;

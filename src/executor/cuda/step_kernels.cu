@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "decoding/ngram_drafts.h"
+#include "executor/cuda/moved_kv.cuh"
 #include "executor/cuda/step_kernels.h"
 #include "ops/cuda/overlap.cuh"
 #include "tensor/cuda_status.h"
@@ -358,38 +359,18 @@ __global__ void __launch_bounds__(kEndThreads)
   drawn.num_nodes[j] = num_drafts;
 }
 
-struct MovedKv {
-  std::byte* data;
-  int64_t layer_bytes, block_bytes, head_bytes, token_bytes;
-  int num_heads;  // of K and of V
-};
-
-// CTA (row of the logits, layer). A thread has the same bytes of every token, so that a place is
-// read before it is written: nodes stand at their own place or behind it.
+// CTA (row of the logits, layer).
 __global__ void __launch_bounds__(kMoveThreads)
     MoveAcceptedKernel(MovedKv kv, int group, SlotState slots, StepTensors drawn) {
   BeginOverlapped();
   const auto j = static_cast<int>(blockIdx.x);
   if (!BeginsRow(drawn, j) || drawn.accepted[j] == 0) return;
   const int first = drawn.logit_positions[j];  // the place of node 0
-  const int32_t* const table = slots.block_tables + group * slots.tables_of_group() +
-                               static_cast<int64_t>(drawn.logit_slots[j]) * slots.max_blocks;
-  const auto token_chunks = static_cast<int>(kv.token_bytes / sizeof(uint4));
-  for (auto i = static_cast<int>(threadIdx.x); i < kv.num_heads * token_chunks; i += kMoveThreads) {
-    std::byte* const head =
-        kv.data + blockIdx.y * kv.layer_bytes + i / token_chunks * kv.head_bytes;
-    const auto chunk = [&](int place) {
-      return reinterpret_cast<uint4*>(head +
-                                      int64_t{table[place / slots.block_size]} * kv.block_bytes +
-                                      place % slots.block_size * kv.token_bytes) +
-             i % token_chunks;
-    };
+  MoveKv(kv, group, slots, drawn.logit_slots[j], [&](const auto& move) {
     int to = first;
-    for (uint64_t left = drawn.accepted[j]; left != 0; left &= left - 1, ++to) {
-      const int from = first + __ffsll(static_cast<long long>(left)) - 1;
-      if (from != to) *chunk(to) = *chunk(from);
-    }
-  }
+    for (uint64_t left = drawn.accepted[j]; left != 0; left &= left - 1, ++to)
+      move(first + __ffsll(static_cast<long long>(left)) - 1, to);
+  });
 }
 
 // A CTA for each row of the logits.
@@ -536,17 +517,9 @@ Status AcceptTrees(const SlotState& slots, const StepTensors& tensors, int num_l
 
 Status MoveAccepted(const ops::KvCacheView& kv, int group, const SlotState& slots,
                     const StepTensors& tensors, int num_logits, cudaStream_t stream) {
-  const auto block_bytes = static_cast<int64_t>(kv.block_bytes());
-  const MovedKv moved = {.data = kv.data,
-                         .layer_bytes = kv.num_blocks * block_bytes,
-                         .block_bytes = block_bytes,
-                         .head_bytes = static_cast<int64_t>(kv.head_bytes()),
-                         .token_bytes = kv.row() * static_cast<int64_t>(SizeOf(kv.dtype)),
-                         .num_heads = 2 * kv.num_kv_heads};
-  CHECK_EQ(static_cast<size_t>(moved.token_bytes) % sizeof(uint4), 0U);
   LaunchOverlapped(MoveAcceptedKernel,
                    dim3(static_cast<unsigned>(num_logits), static_cast<unsigned>(kv.num_layers)),
-                   kMoveThreads, 0, stream, moved, group, slots, tensors);
+                   kMoveThreads, 0, stream, MovedKvOf(kv), group, slots, tensors);
   return LaunchStatus("move_accepted");
 }
 

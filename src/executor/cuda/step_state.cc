@@ -181,7 +181,7 @@ StepShape StepState::Pack(const scheduler::StepPlan& plan, StepArena* arena) con
 Status StepState::LookUpDrafts(const scheduler::StepPlan& plan, const Guesses& guesses,
                                cudaStream_t stream) const {
   static_assert(DraftingRows::kMaxRows >= MemoryPlan::kMaxDraftedLogits);
-  if (!looks_drafts_up_) return Status::Ok();
+  if (!looks_drafts_up_ && guesses.rows == nullptr) return Status::Ok();
   const DraftingRows rows = DraftingRowsOf(plan);
   return rows.num_rows == 0 ? Status::Ok() : cuda::LookUpDrafts(rows, guesses, slots_, stream);
 }

@@ -68,8 +68,8 @@ class StepState {
   // block 0 is the scratch block.
   StepShape Pack(const scheduler::StepPlan& plan, StepArena* arena) const;
 
-  // Enqueues what finds the drafts of a plan's rows, where texts give them; before Begin. `guesses`
-  // are of its decode rows that have drafts, in their order.
+  // Enqueues what finds the drafts of a plan's rows, where texts or another stage give them; before
+  // Begin. `guesses` are of its decode rows that have drafts, in their order.
   Status LookUpDrafts(const scheduler::StepPlan& plan, const Guesses& guesses,
                       cudaStream_t stream) const;
 
