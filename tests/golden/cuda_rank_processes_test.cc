@@ -13,6 +13,7 @@
 #include "comm/rendezvous_fixture.h"
 #include "cuda_ranks_fixture.h"
 #include "decoding/list_guide.h"
+#include "fitted_heads.h"
 #include "golden_reference.h"
 #include "loader/devices.h"
 #include "loader/loader.h"
@@ -208,6 +209,35 @@ TEST_P(CudaRankProcessesTest, DraftsOutOfTextsAreTold) {
     }
     EXPECT_GT(num_accepted, 0);
   });
+}
+
+// Medusa's heads of the leader's stage draft for the stages before it.
+TEST_P(CudaRankProcessesTest, TreesOfHeadsAreTold) {
+  options.executor.block_size = 64;
+  std::vector<Request> requests;
+  Sinks expected;
+  {
+    const auto executor = OnThreads(INFLIGHT_DEMO_MODEL);
+    requests = RequestsOfAllKinds(executor->limits().vocab_size);
+    for (Request& request : requests) request.bad_texts = nullptr;
+    expected = RunAll<RowsSink>(*executor, requests);
+  }
+  std::vector<std::vector<TokenId>> texts;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    texts.push_back(requests[i].input_ids);
+    texts.back().insert(texts.back().end(), expected[i]->ids.begin(), expected[i]->ids.end());
+  }
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "heads_of_processes";
+  const auto checkpoint =
+      WriteFittedHeads(INFLIGHT_DEMO_MODEL, texts, /*num_heads=*/4, DType::kBF16, folder);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  OnProcesses(*checkpoint, [&](Executor& executor) {
+    const Sinks actual = RunAll<RowsSink>(executor, requests);
+    ExpectAllEqualOnes(requests, actual, expected);
+    EXPECT_GT(executor.stats().drafts_accepted, 40);
+  });
+  std::filesystem::remove_all(folder);
 }
 
 // Whose model has one layer, and so one stage.
