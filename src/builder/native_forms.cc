@@ -13,6 +13,7 @@
 #include "model/supported.h"
 #include "ops/tensor_core_order.h"
 #include "quantized/wider_form.h"
+#include "tensor/element.h"
 
 namespace inflight::builder {
 namespace {
@@ -41,12 +42,32 @@ bool HaveOneOrder(const KeptLinear& a, const std::shared_ptr<const std::vector<i
   return *a.order == *b;
 }
 
+// Whether scales of rows are of `dtype`, or float32 that has nothing to round.
+bool AreScalesOf(const artifact::StoredTensor& scales, DType dtype) {
+  if (scales.dtype != DType::kF32) return scales.dtype == dtype;
+  const int64_t num_rows = scales.shape[0];
+  std::vector<float> computed;
+  const void* values = scales.data.data();
+  if (scales.reader != nullptr) {
+    computed.resize(static_cast<size_t>(num_rows));
+    scales.reader->Read({.row = 0, .num_rows = num_rows}, computed.data());
+    values = computed.data();
+  }
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const auto value = LoadAs<float>(values, row);
+    float rounded = 0;
+    StoreFloat(&rounded, dtype, 0, value);
+    if (LoadFloat(&rounded, dtype, 0) != value) return false;
+  }
+  return true;
+}
+
 // Scales of rows are kept in the model's dtype, but for FP8's; those of groups in float32.
 bool HasExactScales(const KeptLinear& linear, DType dtype) {
   if (linear.kind.has_groups() || dtype == DType::kF32 || linear.kind.codes == DType::kF8E4M3)
     return true;
-  return std::ranges::all_of(linear.forms,
-                             [&](const NativeForm* form) { return form->scales.dtype == dtype; });
+  return std::ranges::all_of(
+      linear.forms, [&](const NativeForm* form) { return AreScalesOf(form->scales, dtype); });
 }
 
 bool HasWholeGroups(const WeightRecipe& recipe, int64_t group_size) {

@@ -423,7 +423,7 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
                       slot.form.has_order ? "an order of columns (desc_act)" : "W4A16_MXFP4"));
     source.recipes.emplace(slot.name, std::move(recipe));
   }
-  return finder.Finish({kKvScale});
+  return finder.Finish({kKvScale, kNormScale, kInputScale});
 }
 
 Status MakeHuggingFaceRecipes(WeightSource& source) {

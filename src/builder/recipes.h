@@ -12,6 +12,10 @@ namespace inflight::builder {
 
 // The end of names of scales of a KV cache, which no recipe has.
 inline constexpr std::string_view kKvScale = ".kv_cache_scaling_factor";
+// The same of SmoothQuant's scales of what norms, and attention and feed-forward, give. They change
+// nothing where activations are scaled token by token.
+inline constexpr std::string_view kNormScale = ".scale_to_int";
+inline constexpr std::string_view kInputScale = ".quantization_scaling_factor";
 
 // Fill `source.recipes` from `source.files`. Errors: all missing tensors in one message; a wrong
 // shape with the expected and the found one. Unexpected tensors are logged as one warning. With

@@ -12,6 +12,7 @@
 
 #include "artifact/printable.h"
 #include "base/status_macros.h"
+#include "tensor/element.h"
 
 namespace inflight::quantized {
 namespace {
@@ -34,6 +35,18 @@ std::string MethodNames() {
   for (const NamedMethod& method : kMethods)
     names += fmt::format("{}{}", names.empty() ? "" : ", ", method.name());
   return names;
+}
+
+// The scale of a module's activations, under the names that methods have for it; none where it is
+// no single float.
+std::optional<float> ActivationScaleOf(const Module& module) {
+  for (const char* const name : {"input_scale", "activation_scale", "activation_scaling_factor"}) {
+    const artifact::StoredTensor* const scale = module.Find(name);
+    if (scale == nullptr || scale->shape.num_elements() != 1) continue;
+    if (std::ranges::find(kScaleDTypes, scale->dtype) == kScaleDTypes.end()) continue;
+    return LoadFloat(scale->data.data(), scale->dtype, 0);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -100,6 +113,8 @@ Result<Unpacked> UnpackAll(const Method& method, artifact::TensorSet& tensors) {
     ASSIGN_OR_RETURN(std::optional<Weight> weight, method.WeightOf(module));
     if (!weight) continue;
     for (const std::string_view part : method.Parts()) gone.insert(module.NameOf(part));
+    if (const std::optional<float> scale = ActivationScaleOf(module))
+      unpacked.activation_scales.emplace(weight->widened.name, *scale);
     if (weight->native) unpacked.native.emplace(weight->widened.name, *std::move(weight->native));
     if (tensors.Find(weight->widened.name) != nullptr && !gone.contains(weight->widened.name))
       return InvalidArgument(

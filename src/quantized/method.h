@@ -94,6 +94,9 @@ std::optional<BlockSize> ReadBlockSize(artifact::JsonFields& fields, std::string
 struct Unpacked {
   int num_weights = 0;
   std::unordered_map<std::string, NativeForm> native;  // by the name of the weight
+  // What activations are divided by before they are rounded, of weights whose file has one such
+  // scale; likewise.
+  std::unordered_map<std::string, float> activation_scales;
 };
 
 // Puts every weight that is packed in place of the tensors that stand for it.

@@ -67,13 +67,17 @@ Result<std::vector<float>> FactorsOf(const Module& module, std::string_view tens
   return factors;
 }
 
-// The weight of `matrix`, with the factors that `tensor` has where it is there.
+// The weight of `matrix`, with the factors that `tensor` has where it is there. Factors of 1 change
+// nothing, and the codes are kept.
 Result<Weight> WithFactors(const Module& module, const PackedMatrix& matrix,
                            std::string_view tensor, bool divides) {
   StoredTensor widened = matrix.AsTensor(module.NameOf("weight"));
-  if (module.Find(tensor) == nullptr)
+  std::vector<float> factors;
+  if (module.Find(tensor) != nullptr) {
+    ASSIGN_OR_RETURN(factors, FactorsOf(module, tensor, matrix.in_features));
+  }
+  if (std::ranges::all_of(factors, [](float factor) { return factor == 1; }))
     return Weight{.widened = std::move(widened), .native = NativeFormOf(module, matrix)};
-  ASSIGN_OR_RETURN(std::vector<float> factors, FactorsOf(module, tensor, matrix.in_features));
   const auto reader = std::make_shared<ColumnFactors>(widened, std::move(factors), divides);
   widened.reader = reader;
   return Weight{.widened = std::move(widened), .native = {}};

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 #include "base/status_macros.h"
 #include "quantized/method.h"
@@ -16,6 +17,8 @@ namespace {
 using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
 
 class UpstreamCheckpoint : public testing::Test {
  protected:
@@ -45,6 +48,13 @@ class UpstreamCheckpoint : public testing::Test {
     weight->widened.reader->Read({0, shape[0], 0, shape[1]}, values.data());
     return values;
   }
+  std::unordered_map<std::string, float> ActivationScales(const json& quantization) {
+    const auto method = ReadCheckpointMethod(quantization, false, "q");
+    artifact::TensorSet set = artifact::TensorSet::Of({}, tensors_);
+    const auto unpacked = UnpackAll(**method, set);
+    EXPECT_EQ(unpacked.status().ToString(), "OK");
+    return unpacked.ok() ? unpacked->activation_scales : std::unordered_map<std::string, float>();
+  }
   std::string Error(const json& quantization) {
     return std::string(Read(quantization).status().message());
   }
@@ -62,6 +72,9 @@ TEST_F(UpstreamCheckpoint, Fp8HasOneScale) {
   EXPECT_THAT(Numbers({{"quant_algo", "FP8"}}), ElementsAre(0.5F, -1, 0.75F, 0));
   Add<uint8_t>("weight", DType::kI8, {2, 2}, {0x38, 0xC0, 0x3C, 0});
   EXPECT_THAT(Numbers({{"quant_algo", "FP8"}}), ElementsAre(0.5F, -1, 0.75F, 0));
+  EXPECT_THAT(ActivationScales({{"quant_algo", "FP8"}}), ElementsAre(Pair("m.weight", 7)));
+  Floats("activation_scaling_factor", {2}, {7, 8});
+  EXPECT_THAT(ActivationScales({{"quant_algo", "FP8"}}), IsEmpty());
   Floats("weights_scaling_factor", {2}, {0.5F, 1});
   EXPECT_THAT(Error({{"quant_algo", "FP8"}}),
               HasSubstr("m.weights_scaling_factor: expected shape [1], found [2]"));
@@ -91,6 +104,11 @@ TEST_F(UpstreamCheckpoint, SmoothQuantHasScalesOfRowsAndDividesByFactors) {
   EXPECT_THAT(Numbers(smooth), ElementsAre(1, -128, 30, 40));
   Floats("smoother", {1, 2}, {2, 4});
   EXPECT_THAT(Numbers(smooth), ElementsAre(0.5F, -32, 15, 10));
+  EXPECT_FALSE(Read(smooth)->native.has_value());
+  Floats("smoother", {1, 2}, {1, 1});
+  EXPECT_THAT(Numbers(smooth), ElementsAre(1, -128, 30, 40));
+  EXPECT_TRUE(Read(smooth)->native.has_value());
+  Floats("smoother", {1, 2}, {2, 4});
   Floats("per_channel_scale", {1, 1}, {2});
   EXPECT_THAT(Numbers({{"quant_algo", "W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN"}}),
               ElementsAre(1, -64, 3, 2));
