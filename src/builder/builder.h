@@ -50,8 +50,9 @@ struct ConvertOptions {
   std::optional<int> group_size;               // likewise, of those with groups
   bool fp8_kv_cache = false;
   bool quantize_lm_head = false;
-  int tp_size = 1;  // tensor-parallel ranks
-  int pp_size = 1;  // pipeline stages; layers that are left over go to the first ones
+  bool upstream_layout = false;  // quantised linears as TensorRT-LLM's tools write and read them
+  int tp_size = 1;               // tensor-parallel ranks
+  int pp_size = 1;               // pipeline stages; layers that are left over go to the first ones
   std::optional<int> moe_tp_size;  // as of artifact::RankSizes
   std::optional<int> moe_ep_size;
   bool use_parallel_embedding = false;  // split the embedding table over the tensor-parallel ranks

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "artifact/checkpoint.h"
 #include "artifact/safetensors.h"
@@ -15,6 +16,7 @@
 #include "builder/quantize.h"
 #include "builder/rank_source.h"
 #include "builder/sharding.h"
+#include "builder/upstream_layout.h"
 #include "builder/weight_source.h"
 #include "gguf/file.h"
 #include "model/config_json.h"
@@ -61,6 +63,7 @@ Status CheckOptions(const ConvertOptions& options) {
 struct Layout {
   model::ModelConfig config;
   Sharding sharding;
+  std::optional<UpstreamForm> upstream = std::nullopt;  // none: as this project writes it
 };
 
 Result<Layout> ChooseLayout(const ConvertOptions& options, const model::ModelConfig& config) {
@@ -88,12 +91,6 @@ Result<Layout> ChooseLayout(const ConvertOptions& options, const model::ModelCon
   return layout;
 }
 
-// A tensor of one rank's file and the slot that it is a shard of.
-struct RankTensor {
-  Shard shard;
-  model::WeightSlot slot;
-};
-
 // Rows past the end of the tensor are zeros.
 Status WriteRows(const WeightSource& source, const RankTensor& tensor, const RowRange& range,
                  CpuPool& pool, std::vector<std::byte>& piece,
@@ -101,7 +98,7 @@ Status WriteRows(const WeightSource& source, const RankTensor& tensor, const Row
   const Shard& shard = tensor.shard;
   const auto row_bytes =
       static_cast<int64_t>(BytesOf(CheckpointDType(source.config, tensor.slot), shard.num_columns));
-  const int64_t rows_per_piece = std::max<int64_t>(1, kWrittenAtOnce / row_bytes);
+  const int64_t rows_per_piece = std::max<int64_t>(1, kWrittenAtOnce / row_bytes / 2) * 2;
   for (int64_t done = 0; done < range.num_rows; done += rows_per_piece) {
     const int64_t first = range.row + done;
     const int64_t num_rows = std::min(rows_per_piece, range.num_rows - done);
@@ -118,33 +115,45 @@ Status WriteRows(const WeightSource& source, const RankTensor& tensor, const Row
                      .num_columns = shard.num_columns},
                     piece.data() + begin * row_bytes);
     });
+    if (tensor.has_row_pairs) piece = RowPairsOf(piece, shard.num_columns, pool);
     RETURN_IF_ERROR(writer.Append(piece));
   }
   return Status::Ok();
 }
 
-std::vector<std::vector<RankTensor>> TensorsOfRanks(const WeightSource& source,
-                                                    const Layout& layout) {
+Result<std::vector<std::vector<RankTensor>>> TensorsOfRanks(const WeightSource& source,
+                                                            const Layout& layout) {
   std::vector<std::vector<RankTensor>> ranks(
       static_cast<size_t>(layout.sharding.ranks.num_ranks()));
+  const model::ModelConfig config =
+      SlotConfigOf(layout.upstream.value_or(UpstreamForm::kAsHere), layout.config);
   model::DecoderWeights unused;
-  for (const model::WeightSlot& slot : model::WeightSlots(layout.config, unused)) {
+  for (const model::WeightSlot& slot : model::WeightSlots(config, unused)) {
     model::WeightSlot from = slot;
     if (source.config.tied_embeddings) from.name = TiedName(slot.name);  // the table once more
-    for (Shard& shard : ShardsOf(layout.config, layout.sharding, slot)) {
+    for (Shard& shard : ShardsOf(config, layout.sharding, slot)) {
       std::vector<RankTensor>& tensors = ranks[static_cast<size_t>(shard.rank)];
-      tensors.push_back({std::move(shard), from});
+      tensors.push_back({.shard = std::move(shard), .slot = from});
     }
   }
+  if (layout.upstream)
+    for (std::vector<RankTensor>& tensors : ranks)
+      RETURN_IF_ERROR(SetUpstreamForm(*layout.upstream, source, tensors));
   return ranks;
+}
+
+artifact::TensorSpec SpecOf(const WeightSource& source, const RankTensor& tensor) {
+  const Shard& shard = tensor.shard;
+  if (!tensor.values.empty()) return {shard.name, DType::kF32, shard.shape};
+  if (tensor.has_row_pairs) return {shard.name, DType::kI8, {shard.shape[0] / 2, shard.shape[1]}};
+  return FileSpec(shard.name, CheckpointDType(source.config, tensor.slot),
+                  model::FileShape(shard.num_experts, shard.shape));
 }
 
 Status WriteRank(const WeightSource& source, const std::vector<RankTensor>& tensors,
                  const std::filesystem::path& path, CpuPool& pool, const Progress& progress) {
   std::vector<artifact::TensorSpec> specs;
-  for (const RankTensor& tensor : tensors)
-    specs.push_back(FileSpec(tensor.shard.name, CheckpointDType(source.config, tensor.slot),
-                             model::FileShape(tensor.shard.num_experts, tensor.shard.shape)));
+  for (const RankTensor& tensor : tensors) specs.push_back(SpecOf(source, tensor));
   ASSIGN_OR_RETURN(artifact::SafetensorsWriter writer,
                    artifact::SafetensorsWriter::Create(path, specs));
   std::vector<std::byte> piece;
@@ -152,6 +161,10 @@ Status WriteRank(const WeightSource& source, const std::vector<RankTensor>& tens
     const RankTensor& tensor = tensors[i];
     if (progress)
       progress(static_cast<double>(i) / static_cast<double>(tensors.size()), tensor.shard.name);
+    if (!tensor.values.empty()) {
+      RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(tensor.values))));
+      continue;
+    }
     for (const RowRange& range : tensor.shard.rows)
       RETURN_IF_ERROR(WriteRows(source, tensor, range, pool, piece, writer));
   }
@@ -160,7 +173,7 @@ Status WriteRank(const WeightSource& source, const std::vector<RankTensor>& tens
 
 Status WriteRanks(const WeightSource& source, const Layout& layout,
                   const std::filesystem::path& dir, const Progress& progress) {
-  const auto ranks = TensorsOfRanks(source, layout);
+  ASSIGN_OR_RETURN(const auto ranks, TensorsOfRanks(source, layout));
   CpuPool pool;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const auto report = [&](double fraction, std::string_view what) {
@@ -189,13 +202,17 @@ Status Convert(const ConvertOptions& options, const Progress& progress) {
                                            .fp8_kv_cache = options.fp8_kv_cache,
                                            .quantize_lm_head = options.quantize_lm_head,
                                            .medusa = options.medusa}));
-  ASSIGN_OR_RETURN(const Layout layout, ChooseLayout(options, source->config));
+  ASSIGN_OR_RETURN(Layout layout, ChooseLayout(options, source->config));
+  if (options.upstream_layout) {
+    ASSIGN_OR_RETURN(layout.upstream, UpstreamFormOf(*source, options.pp_size));
+  }
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
   if (!options.save_config_only)
     RETURN_IF_ERROR(WriteRanks(*source, layout, options.output_dir, progress));
   RETURN_IF_ERROR(CopyModelFiles(options.model_dir, options.output_dir));
   // Last, because it is what makes the directory a checkpoint.
-  nlohmann::json config = model::ConfigToCheckpoint(layout.config);
+  nlohmann::json config =
+      UpstreamConfig(layout.upstream.value_or(UpstreamForm::kAsHere), layout.config);
   WriteSharding(layout.sharding, config);
   RETURN_IF_ERROR(artifact::WriteConfig(options.output_dir, config));
   if (progress) progress(1.0, "done");

@@ -109,6 +109,12 @@ config::Schema<Options> MakeSchema() {
   AddMedusa(schema);
   schema.Section("Quantization");
   AddQuantizationOfUpstream(schema, [](Options& o) -> auto& { return o.quantization; });
+  schema.Add(
+      "upstream_layout", [](Options& o) -> auto& { return o.convert.upstream_layout; },
+      "Write quantised linears as TensorRT-LLM's own tools write and read them: FP8, W4A16_AWQ, "
+      "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN, and int8 and int4 without groups as floats that are "
+      "quantised where they are read.",
+      config::Switch());
   schema.Section("Sizes of the model, which it says itself: given, they have to be the same");
   AddModelSizes(schema, [](Options& o) -> auto& { return o.sizes; });
   schema.Section("Other flags of TensorRT-LLM's converters");
