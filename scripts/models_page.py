@@ -43,7 +43,8 @@ COVERS: list[tuple[str, str, list[str]]] = [
     ("cuda", r"cuda_integer_test\.cc/(?P<model>\w+)", ["W8A16", "W4A16"]),
     ("cuda", r"cuda_formats_test\.cc/(?P<model>\w+)",
      ["W8A16", "W4A16", "W8A16_GPTQ", "W4A16_GPTQ", "FP8_PER_CHANNEL_PER_TOKEN"]),
-    ("cuda", r"cuda_expert_formats_test\.cc/(?P<model>\w+)", ["W8A16", "W8A16_GPTQ"]),
+    ("cuda", r"cuda_expert_formats_test\.cc/(?P<model>\w+)", ["W8A16", "W8A16_GPTQ", "FP8_PER_CHANNEL_PER_TOKEN"]),
+    ("cuda", r"cuda_int4_experts_test\.cc/(?P<model>\w+)", ["W4A16", "W4A16_GPTQ"]),
     ("cuda", r"cuda_fp8_test\.cc/(?P<model>\w+)", ["FP8_PER_CHANNEL_PER_TOKEN"]),
 ]  # fmt: skip
 GPU_TESTS = sorted({pattern.split(r"\.")[0] + ".cc" for _, pattern, _ in COVERS if pattern.startswith("cuda_")})
@@ -176,9 +177,12 @@ def refusals(table: Json) -> str:
 def section(table: Json, tests: dict[Cell, list[str]]) -> str:
     runs = supported(table)
     untested = [cell for cell in runs if not tests.get(cell)]
+    tested = "Each has a test.\n\n"
+    if untested:
+        num_tested = len(runs) - len(untested)
+        tested = f"{num_tested} of them have a test; the {len(untested)} in brackets\nrun without a test of their own.\n\n"
     return (
-        f"{len(runs)} formats of a family on a backend are supported. {len(runs) - len(untested)} of them have a test; "
-        f"the {len(untested)} in brackets\nrun without a test of their own.\n\n"
+        f"{len(runs)} formats of a family on a backend are supported. {tested}"
         "Weights in floats, and as `--quant-algo` gives them:\n\n"
         + family_table(table, tests, ["dtype", "quant_algo"])
         + "\nWeights as they are published, in directories by their `quant_method`, and in GGUF files:\n\n"

@@ -20,12 +20,9 @@ def test_the_table_is_what_the_program_and_its_tests_say(read):
     assert text == models_page.page_with(text, models_page.section(*read)), "scripts/models_page.py BIN_DIR --write"
 
 
-def test_each_cell_has_a_test_but_quantised_weights_on_gpus(read):
-    """Those are in brackets on the page where the GPUs' golden tests do not name a model of the family."""
+def test_each_cell_has_a_test(read):
     table, tests = read
-    field_of = {row["name"]: row["field"] for row in table["formats"]}
-    untested = [cell for cell in models_page.supported(table) if not tests.get(cell)]
-    assert [cell for cell in untested if (cell[1], field_of[cell[2]]) != ("cuda", "quant_algo")] == []
+    assert [cell for cell in models_page.supported(table) if not tests.get(cell)] == []
 
 
 def test_tests_are_of_what_is_supported(read):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every family with experts in int8 on a GPU. Rows of int4 are longer than those of these
-// models (cuda_packed_test.cc has some).
+// Every family with experts in int8 and FP8 on a GPU. Rows of int4 are longer than those of most of
+// these models (cuda_int4_experts_test.cc).
 #include <gtest/gtest.h>
 
 #include "format_case.h"
@@ -14,7 +14,7 @@ std::vector<FormatCase> CudaExpertFormatsCases() {
   for (const char* const model : {"granitemoe_head64", "gpt_oss_mxfp4", "mixtral_head64",
                                   "olmoe_head64", "qwen2_moe_ranks", "qwen3_moe_renormalized"})
     for (const builder::WeightFormat& format : builder::WeightFormats())
-      for (const char* const name : {"W8A16", "W8A16_GPTQ"})
+      for (const char* const name : {"W8A16", "W8A16_GPTQ", "FP8_PER_CHANNEL_PER_TOKEN"})
         if (format.name == name) cases.push_back({model, format});
   return cases;
 }
