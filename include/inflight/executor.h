@@ -121,8 +121,8 @@ struct ExecutorStats {
   int num_scheduled_requests = 0;   // rows of the last step
   int num_context_requests = 0;     // of them in prefill
   int num_generation_requests = 0;  // of them in decode
-  // Started, paused since, not resumed yet: they hold no blocks (kMaxUtilization). They count as
-  // active.
+  // Started, paused since, not resumed yet: they hold no blocks (kMaxUtilization, Executor::Hold).
+  // They count as active.
   int num_paused_requests = 0;
   // Tokens of the last step in prefill: prompts and what resumes repeat.
   int num_context_tokens = 0;
@@ -256,6 +256,13 @@ class Executor {
   // reason kCancelled and status OK.
   virtual void Cancel(RequestId id) = 0;
 
+  // While a request is held no further tokens are generated for it, besides those of steps that are
+  // under way; so a client that reads slowly keeps its responses from gathering. For 0.1 s it keeps
+  // its place, then it gives up its KV blocks to others until it goes on (ExecutorStats counts it
+  // among the paused ones). Its deadlines run on, and Cancel ends it. Calls for one request count
+  // in their order. Thread-safe, never blocks; unknown and finished ids are ignored.
+  virtual void Hold(RequestId id, bool is_held);
+
   virtual const ExecutorLimits& limits() const = 0;
   virtual ExecutorStats stats() const = 0;
   virtual AdapterStats adapter_stats() const { return {}; }  // thread-safe
@@ -295,6 +302,7 @@ class Executor {
   virtual void Shutdown(int64_t drain_ms) = 0;
 };
 
+inline void Executor::Hold(RequestId, bool) {}  // of an executor that has no loop to hold
 inline Status Executor::Sleep(const SleepOptions&) {
   return {StatusCode::kUnimplemented, "sleep: this executor has nothing to give back"};
 }

@@ -170,6 +170,7 @@ class ExecutorImpl : public SteppedExecutor {
 
   Result<RequestId> Enqueue(Request request, std::shared_ptr<ResponseSink> sink) override;
   void Cancel(RequestId id) override { inbox_.Cancel(id); }
+  void Hold(RequestId id, bool is_held) override { inbox_.Hold(id, is_held); }
   const ExecutorLimits& limits() const override { return limits_; }
   ExecutorStats stats() const override;
   AdapterStats adapter_stats() const override {

@@ -31,6 +31,15 @@ void Inbox::Cancel(RequestId id) {
   Wake();
 }
 
+void Inbox::Hold(RequestId id, bool is_held) {
+  {
+    const std::lock_guard lock(mutex_);
+    holds_.push_back({id, is_held});
+    has_holds_.store(true, std::memory_order_seq_cst);
+  }
+  Wake();
+}
+
 void Inbox::CancelAllAt(int64_t ns) {
   int64_t current = cancel_all_ns_.load();
   while (ns < current && !cancel_all_ns_.compare_exchange_weak(current, ns)) {
@@ -55,6 +64,12 @@ void Inbox::TakeCancels(std::vector<RequestId>* ids) {
   const std::lock_guard lock(mutex_);
   ids->swap(cancels_);
   has_cancels_.store(false, std::memory_order_seq_cst);
+}
+
+void Inbox::TakeHolds(std::vector<HoldNews>* holds) {
+  const std::lock_guard lock(mutex_);
+  holds->swap(holds_);
+  has_holds_.store(false, std::memory_order_seq_cst);
 }
 
 void Inbox::WaitForNews(int64_t timeout_ns) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sees all that makes a step loop do what it does: the time that it reads, requests and cancels as
-// it takes them, whether a step was ready. Of the same model, whoever gives a loop the same again
-// has the same plans and outputs; so that this can be compared, it is told of those too.
+// Sees all that makes a step loop do what it does: the time that it reads, requests, cancels and
+// holds as it takes them, whether a step was ready. Of the same model, whoever gives a loop the
+// same again has the same plans and outputs; so that this can be compared, it is told of those too.
 //
 // Threads: the step loop's alone. Nothing here may block.
 #pragma once
@@ -20,7 +20,8 @@ class LoopWatcher {
 
   virtual void OnTime(int64_t now_ns) = 0;  // each reading of a turn, the first of all it tells
   virtual void OnArrival(const ActiveRequest& request) = 0;
-  virtual void OnCancel(RequestId id) = 0;  // of a request that is there
+  virtual void OnCancel(RequestId id) = 0;              // of a request that is there
+  virtual void OnHold(RequestId id, bool is_held) = 0;  // of one that is there, a change
   virtual void OnCancelAll() = 0;
   // `rows` [plan.num_rows] are whose they are; paused: sequences that wait to resume.
   virtual void OnLaunch(const scheduler::StepPlan& plan,

@@ -138,7 +138,7 @@ bool IsWokenBy(Inbox& inbox, const std::function<void()>& news) {
   return awake.wait_for(kPatience) == std::future_status::ready;
 }
 
-TEST(InboxTest, SleeperIsWokenByARequestAndByACancel) {
+TEST(InboxTest, SleeperIsWokenByARequestACancelAndAHold) {
   Inbox inbox(8);
   EXPECT_TRUE(IsWokenBy(inbox, [&] { inbox.Push(SmallRequest(1)); }));
   const auto request = inbox.Pop();
@@ -148,6 +148,12 @@ TEST(InboxTest, SleeperIsWokenByARequestAndByACancel) {
   std::vector<RequestId> cancels;
   inbox.TakeCancels(&cancels);
   EXPECT_THAT(cancels, ::testing::ElementsAre(7));
+  EXPECT_TRUE(IsWokenBy(inbox, [&] { inbox.Hold(7, true); }));
+  inbox.Hold(7, false);
+  std::vector<HoldNews> holds;
+  inbox.TakeHolds(&holds);
+  EXPECT_THAT(holds, ::testing::ElementsAre(HoldNews{7, true}, HoldNews{7, false}));
+  EXPECT_FALSE(inbox.has_holds());
   EXPECT_TRUE(IsWokenBy(inbox, [&] { inbox.CancelAllAt(5); }));
   EXPECT_EQ(inbox.cancel_all_ns(), 5);
 }

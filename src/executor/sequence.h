@@ -63,6 +63,8 @@ struct ActiveRequest {
   int64_t deadline_ns = kNever;
   int64_t queue_deadline_ns = kNever;  // holds only while is_queued
   Stream* stream = nullptr;            // owned until the final event is pushed, null from then on
+  bool is_held = false;                // its client does not read: no more tokens for now
+  int64_t leaves_place_ns = kNever;    // while it is held: gives up slots and blocks then
   bool is_queued = true;               // counts against the queue's limit: no sequence was admitted
   int num_unfinished = 0;
   int num_unreleased = 0;

@@ -165,9 +165,9 @@ bool StepLoop::Plan() {
   scheduler_.Plan(pace_.share(), &step_, may_start);
   if (step_.plan.num_rows > 0) return true;
   if (num_in_flight_ > 0) return false;
-  if (scheduler_.num_running() > 0) {
+  if (!scheduler_.runs_only_held()) {
     Fault(Internal("a step yielded nothing for a sequence that had not ended"));
-  } else if (scheduler_.num_waiting() > 0 && may_start) {
+  } else if (scheduler_.num_running() == 0 && scheduler_.num_waiting() > 0 && may_start) {
     FailHeadOfLine();
   }
   return false;
@@ -476,7 +476,8 @@ void StepLoop::Retire() {
 
 int64_t StepLoop::next_turn_ns() const {
   if (is_broken_) return kNever;
-  const int64_t deadline_ns = deadlines_.empty() ? kNever : deadlines_.begin()->first;
+  int64_t deadline_ns = deadlines_.empty() ? kNever : deadlines_.begin()->first;
+  if (!held_places_.empty()) deadline_ns = std::min(deadline_ns, held_places_.begin()->first);
   if (rests_) return deadline_ns;
   return scheduler_.num_waiting() > 0 ? std::min(deadline_ns, queue_delay_.opens_ns())
                                       : deadline_ns;

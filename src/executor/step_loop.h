@@ -115,6 +115,8 @@ class StepLoop {
 
   void TakeRequest(std::unique_ptr<ActiveRequest> request);
   bool ApplyCancels();
+  bool ApplyHolds();
+  bool EmptyHeldPlaces(int64_t now_ns);
   bool ExpireDeadlines(int64_t now_ns);
   void FailHeadOfLine();
   void BeginRest(SleepMode mode);
@@ -150,6 +152,7 @@ class StepLoop {
     }
   }
   void PublishStats();
+  bool IsIdle() const;
   void RecordIteration();
   void NoteEnd(const Sequence& sequence);
   void RecordRequests();
@@ -191,7 +194,11 @@ class StepLoop {
   std::vector<RequestId> cancels_;  // to apply now
   std::vector<RequestId> cancels_taken_;
   std::vector<RequestId> cancels_early_;  // of requests that are still being pushed
-  std::vector<Sequence*> finished_;       // wait for their last row in flight
+  std::vector<HoldNews> holds_, holds_taken_, holds_early_;  // the same of holds
+  // Held requests that have not given up slots and blocks, by when they do.
+  std::set<std::pair<int64_t, RequestId>> held_places_;
+  int num_held_ = 0;                 // requests
+  std::vector<Sequence*> finished_;  // wait for their last row in flight
   Status fault_;
 
   int num_retired_ = 0;  // requests given up in this turn
@@ -213,6 +220,7 @@ class StepLoop {
   IterationRing iterations_;
   int64_t num_recorded_steps_ = 0;
   bool has_recorded_idle_ = true;  // the newest record says that there is nothing to do
+  int num_recorded_paused_ = 0;    // and how many are paused
   RequestStatsRing request_stats_;
   std::vector<RequestStats> ended_;  // since the last record of requests; of a sequence each
   int64_t num_steps_of_requests_ = 0;

@@ -12,22 +12,37 @@
 #include "executor/step_loop.h"
 
 namespace inflight::executor {
+namespace {
+
+// A client that reads on soon finds its sequences where they were; one that does not costs nobody
+// a place for long.
+constexpr int64_t kHeldPlaceNs = 100'000'000;
+
+}  // namespace
 
 // False when no other thread and no deadline had anything for the loop.
 bool StepLoop::Admit() {
   bool progressed = false;
-  // A request is pushed before anybody can cancel it: take the cancels first, then all requests.
+  progressed |= EmptyHeldPlaces(turn_start_ns_);
+  // A request is pushed before anybody can cancel or hold it: take those first, then all requests.
   cancels_.swap(cancels_early_);
   if (inbox_.has_cancels()) {
     inbox_.TakeCancels(&cancels_taken_);
     cancels_.insert(cancels_.end(), cancels_taken_.begin(), cancels_taken_.end());
     cancels_taken_.clear();
   }
+  holds_.swap(holds_early_);
+  if (inbox_.has_holds()) {
+    inbox_.TakeHolds(&holds_taken_);
+    holds_.insert(holds_.end(), holds_taken_.begin(), holds_taken_.end());
+    holds_taken_.clear();
+  }
   while (std::unique_ptr<ActiveRequest> request = inbox_.Pop()) {
     TakeRequest(std::move(request));
     progressed = true;
   }
   progressed |= ApplyCancels();
+  progressed |= ApplyHolds();
   progressed |= ExpireDeadlines(turn_start_ns_);
   if (turn_start_ns_ >= inbox_.cancel_all_ns() && !requests_.empty()) {
     if (options_.watcher != nullptr) options_.watcher->OnCancelAll();
@@ -78,6 +93,49 @@ bool StepLoop::ApplyCancels() {
     }
   }
   cancels_.clear();
+  return progressed;
+}
+
+bool StepLoop::ApplyHolds() {
+  bool progressed = false;
+  const bool all_popped = inbox_.all_popped();
+  for (const HoldNews& news : holds_) {
+    const auto found = requests_.find(news.id);
+    if (found == requests_.end()) {
+      if (!all_popped) holds_early_.push_back(news);
+      continue;
+    }
+    ActiveRequest& request = *found->second;
+    if (request.num_unfinished == 0 || request.is_held == news.is_held) continue;
+    if (options_.watcher != nullptr) options_.watcher->OnHold(news.id, news.is_held);
+    request.is_held = news.is_held;
+    if (news.is_held) {
+      request.leaves_place_ns = turn_start_ns_ + kHeldPlaceNs;
+      held_places_.emplace(request.leaves_place_ns, request.id);
+      ++num_held_;
+    } else {
+      --num_held_;
+      held_places_.erase({request.leaves_place_ns, request.id});
+      if (request.is_queued) queue_delay_.Arrived(request.times.enqueued_ns);
+    }
+    for (Sequence& sequence : request.sequences)
+      news.is_held ? scheduler_.Hold(&sequence) : scheduler_.GoOn(&sequence);
+    progressed = true;
+  }
+  holds_.clear();
+  return progressed;
+}
+
+// Before the turn takes anything: then it does not matter in which turn it came to it, and replays,
+// which leave out turns without news, have the same plans.
+bool StepLoop::EmptyHeldPlaces(int64_t now_ns) {
+  bool progressed = false;
+  while (!held_places_.empty() && held_places_.begin()->first <= now_ns) {
+    for (Sequence& sequence : requests_.at(held_places_.begin()->second)->sequences)
+      scheduler_.PutAside(&sequence);
+    held_places_.erase(held_places_.begin());
+    progressed = true;
+  }
   return progressed;
 }
 
@@ -197,6 +255,9 @@ void StepLoop::CountEnd(ActiveRequest& request, FinishReason reason) {
     --stats_.num_active_requests;
   }
   if (request.deadline_ns != kNever) deadlines_.erase({request.deadline_ns, request.id});
+  if (!request.is_held) return;
+  held_places_.erase({request.leaves_place_ns, request.id});
+  --num_held_;
 }
 
 void StepLoop::LeaveQueue(ActiveRequest& request) {
@@ -259,6 +320,8 @@ bool StepLoop::FailAllThatCome() {
   }
   inbox_.TakeCancels(&cancels_taken_);
   cancels_taken_.clear();
+  inbox_.TakeHolds(&holds_taken_);
+  holds_taken_.clear();
   heartbeat_ns_.store(clock_.NowNs(), std::memory_order_relaxed);
   if (progressed) published_stats_.Store(stats_);
   streams_.Flush();

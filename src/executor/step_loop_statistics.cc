@@ -116,19 +116,28 @@ void StepLoop::PublishStats() {
   RecordRequests();
 }
 
+// Nobody is there, or nobody but who is held.
+bool StepLoop::IsIdle() const {
+  if (num_in_flight_ > 0) return false;
+  return requests_.empty() ||
+         (num_held_ > 0 && scheduler_.num_waiting() == 0 && scheduler_.runs_only_held());
+}
+
 // One record a step, and one with no rows when the loop runs dry: gauges made of the newest record
-// then fall back to 0.
+// then fall back to 0. Another one when those who are held give up their places.
 void StepLoop::RecordIteration() {
   if (options_.iter_stats_max_iterations == 0) return;
-  const bool is_idle = requests_.empty() && num_in_flight_ == 0;
+  const bool is_idle = IsIdle();
   const bool has_new_step = stats_.num_steps != num_recorded_steps_;
-  if (!has_new_step && (!is_idle || has_recorded_idle_)) return;
+  const bool is_known = has_recorded_idle_ && stats_.num_paused_requests == num_recorded_paused_;
+  if (!has_new_step && (!is_idle || is_known)) return;
   ExecutorStats record = stats_;
   record.num_queued_requests = inbox_.num_queued();
   record.heartbeat_ns = last_collect_ns_;
   if (has_new_step) iterations_.Push(record);
   num_recorded_steps_ = stats_.num_steps;
   has_recorded_idle_ = is_idle;
+  num_recorded_paused_ = stats_.num_paused_requests;
   if (!is_idle) return;
   record.num_scheduled_requests = 0;
   record.num_context_requests = 0;

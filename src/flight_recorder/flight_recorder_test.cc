@@ -54,7 +54,8 @@ class FlightRecorderTest : public ::testing::Test {
 
   // Requests of random sizes come, some are cancelled or have little time; now and then none is
   // left.
-  void RecordLoad(int num_requests, RecordOptions options, int depth = 2) {
+  // With `holds` clients read in fits and starts, too.
+  void RecordLoad(int num_requests, RecordOptions options, int depth = 2, bool holds = false) {
     options.file = file_;
     ManualClock clock;
     const executor::BackendInfo info = SmallInfo(depth);
@@ -67,6 +68,7 @@ class FlightRecorderTest : public ::testing::Test {
     ASSERT_TRUE(executor.ok()) << executor.status().ToString();
     std::mt19937 random(7);
     const auto below = [&random](unsigned n) { return random() % n; };
+    std::mt19937 random_holds(8);
     std::vector<RequestId> ids;
     for (int sent = 0; sent < num_requests;) {
       for (unsigned burst = below(4); burst > 0 && sent < num_requests; --burst, ++sent) {
@@ -84,12 +86,19 @@ class FlightRecorderTest : public ::testing::Test {
       }
       if (below(6) == 0)
         (*executor)->Cancel(ids[ids.size() - 1 - below(std::min<size_t>(4, ids.size()))]);
+      if (holds && !ids.empty()) {
+        const RequestId id = ids[ids.size() - 1 - random_holds() % std::min<size_t>(8, ids.size())];
+        (*executor)->Hold(id, random_holds() % 2 == 0);
+        if (random_holds() % 8 == 0) clock.AdvanceNs(60'000'000);
+      }
       for (unsigned turns = below(sent % 50 == 0 ? 500 : 4); turns > 0; --turns) {
         clock.AdvanceNs(100'000);
         (*executor)->Step();
         (*executor)->Deliver();
       }
     }
+    for (const RequestId id : ids)
+      if (holds) (*executor)->Hold(id, false);
     for (int turn = 0; turn < 3000; ++turn) {
       clock.AdvanceNs(100'000);
       (*executor)->Step();
@@ -160,6 +169,26 @@ TEST_F(FlightRecorderTest, AThousandRequestsRepeatTwiceAtEachDepth) {
     EXPECT_EQ(second->difference, "");
     EXPECT_EQ(second->digest, first->digest);
   }
+}
+
+TEST_F(FlightRecorderTest, HeldRequestsRepeat) {
+  for (const int depth : {1, 2, 3}) {
+    ASSERT_NO_FATAL_FAILURE(RecordLoad(400, {.keeps_prompts = true}, depth, /*holds=*/true));
+    const auto report = ReplayIt({}, depth);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_EQ(report->difference, "");
+    EXPECT_EQ(report->stopped, "");
+    EXPECT_EQ(report->num_requests, 400U);
+    EXPECT_EQ(report->num_unfinished, 0U);
+    EXPECT_EQ(static_cast<int64_t>(report->num_pauses), num_pauses_);
+  }
+  size_t num_holds = 0;
+  Rewrite([&num_holds](TurnRecord& turn) {
+    num_holds += turn.holds.size();
+    if (num_holds == turn.holds.size()) turn.holds.clear();  // of the first turn that has some
+  });
+  EXPECT_GT(num_holds, 100U);
+  EXPECT_NE(ReplayIt({}, /*depth=*/3)->difference, "");
 }
 
 TEST_F(FlightRecorderTest, AnotherSeedIsFoundAtItsRequest) {

@@ -267,7 +267,11 @@ class Replayer {
     }
     for (Arrival& arrival : arrivals) RETURN_IF_ERROR(Push(std::move(arrival)));
     for (const RequestId id : turn.cancels) inbox_.Cancel(id);
-    if (!is_whole_) CancelTimedOut(turn);
+    if (is_whole_) {
+      for (const executor::HoldNews& hold : turn.holds) inbox_.Hold(hold.id, hold.is_held);
+    } else {
+      CancelTimedOut(turn);
+    }
     if (turn.cancels_all) inbox_.CancelAllAt(turn.times.front());
     report_.num_cancels += turn.cancels.size();
     ++report_.num_turns;
@@ -354,8 +358,9 @@ class Replayer {
     if (recorded.fault != now.fault)
       return fmt::format("step {}: the device's fault was '{}', and is '{}'", step_, recorded.fault,
                          now.fault);
-    if (recorded.has_collected != now.has_collected || recorded.cancels != now.cancels)
-      return fmt::format("step {}: turn {} collected or cancelled something else", step_,
+    if (recorded.has_collected != now.has_collected || recorded.cancels != now.cancels ||
+        recorded.holds != now.holds)
+      return fmt::format("step {}: turn {} collected, cancelled or held something else", step_,
                          recorded.number);
     return "";
   }

@@ -15,7 +15,14 @@ namespace {
 using executor::VisitIds;
 using executor::VisitRequest;
 
-enum Flags : uint8_t { kCollected = 1, kIdle = 2, kCancelsAll = 4, kFault = 8, kPlan = 16 };
+enum Flags : uint8_t {
+  kCollected = 1,
+  kIdle = 2,
+  kCancelsAll = 4,
+  kFault = 8,
+  kPlan = 16,
+  kHolds = 32
+};
 
 constexpr uint8_t kLastReason = static_cast<uint8_t>(FinishReason::kCancelled);
 
@@ -49,6 +56,23 @@ Status BadTime(uint64_t ns) {
 
 Status BadTurn(const char* what) {
   return DataLoss(std::string("a turn's record ends within its ") + what);
+}
+
+void AppendHolds(const std::vector<executor::HoldNews>& holds, ByteWriter& bytes) {
+  bytes.Count(holds.size());
+  for (const executor::HoldNews& hold : holds) {
+    bytes.Count(hold.id);
+    bytes.Field(static_cast<uint8_t>(hold.is_held));
+  }
+}
+
+void ParseHolds(ByteReader& bytes, std::vector<executor::HoldNews>* holds) {
+  for (size_t n = bytes.NumThings(2); n > 0 && bytes.ok(); --n) {
+    const RequestId id = bytes.Count();
+    uint8_t is_held = 0;
+    bytes.Field(is_held);
+    holds->push_back({.id = id, .is_held = is_held != 0});
+  }
 }
 
 void AppendPlan(const PlanRecord& plan, ByteWriter& bytes) {
@@ -88,6 +112,7 @@ void TurnRecord::Clear() {
   num_arrivals = 0;
   arrivals.clear();
   cancels.clear();
+  holds.clear();
   plan.step = 0;
   plan.rows.clear();
   ends.clear();
@@ -103,6 +128,7 @@ void AppendTurn(const TurnRecord& turn, std::string* out) {
   if (turn.cancels_all) flags |= kCancelsAll;
   if (!turn.fault.empty()) flags |= kFault;
   if (turn.plan.step != 0) flags |= kPlan;
+  if (!turn.holds.empty()) flags |= kHolds;
   bytes.Field(static_cast<uint8_t>(flags));
   bytes.Count(turn.times.size());
   int64_t before_ns = 0;
@@ -113,6 +139,7 @@ void AppendTurn(const TurnRecord& turn, std::string* out) {
   bytes.Raw(turn.arrivals.data(), turn.arrivals.size());
   bytes.Count(turn.cancels.size());
   for (const RequestId id : turn.cancels) bytes.Count(id);
+  if (!turn.holds.empty()) AppendHolds(turn.holds, bytes);
   if (turn.plan.step != 0) AppendPlan(turn.plan, bytes);
   bytes.Count(turn.ends.size());
   for (const EndRecord& end : turn.ends) {
@@ -149,6 +176,8 @@ Status ParseTurn(std::string_view text, TurnRecord* turn) {
   for (size_t n = bytes.NumThings(1); n > 0 && bytes.ok(); --n)
     turn->cancels.push_back(bytes.Count());
   if (!bytes.ok()) return BadTurn("cancels");
+  if ((flags & kHolds) != 0) ParseHolds(bytes, &turn->holds);
+  if (!bytes.ok()) return BadTurn("holds");
   if ((flags & kPlan) != 0) ParsePlan(bytes, &turn->plan);
   if (!bytes.ok()) return BadTurn("plan");
   constexpr size_t kLeastEndBytes = 12;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "executor/inbox.h"
 #include "executor/loop_watcher.h"
 #include "inflight/request.h"
 #include "inflight/status.h"
@@ -48,13 +49,14 @@ struct TurnRecord {
   uint32_t num_arrivals = 0;
   std::string arrivals;  // as ParseArrivals reads them
   std::vector<RequestId> cancels;
+  std::vector<executor::HoldNews> holds;
   PlanRecord plan;
   std::vector<EndRecord> ends;
   std::string fault;  // of the device; empty: none
 
   bool has_news() const {
-    return has_collected || cancels_all || num_arrivals > 0 || !cancels.empty() || plan.step != 0 ||
-           !ends.empty() || !fault.empty();
+    return has_collected || cancels_all || num_arrivals > 0 || !cancels.empty() || !holds.empty() ||
+           plan.step != 0 || !ends.empty() || !fault.empty();
   }
   void Clear();  // all but the number; keeps its memory
 };
@@ -103,6 +105,7 @@ class TurnBuilder : public executor::LoopWatcher {
   void OnTime(int64_t now_ns) override;
   void OnArrival(const executor::ActiveRequest& request) override;
   void OnCancel(RequestId id) override { turn_.cancels.push_back(id); }
+  void OnHold(RequestId id, bool is_held) override { turn_.holds.push_back({id, is_held}); }
   void OnCancelAll() override { turn_.cancels_all = true; }
   void OnLaunch(const scheduler::StepPlan& plan, std::span<scheduler::SequenceState* const> rows,
                 int num_paused) override {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who holds slots and blocks: admission by policy, pause and resume.
+// Who holds slots and blocks: admission by policy, pause and resume, and who is held.
 //
 // Two facts carry the promise that nobody starves (docs/executor.md): sequences are admitted in
 // order and none past one that waits, and the one paused is always the last in order. So whoever
-// runs comes before whoever is paused, and the first of all can take what it needs.
+// runs comes before whoever is paused, and the first of all can take what it needs. Held sequences
+// stand aside, and have both promises again once they are back in the line.
 #include <algorithm>
 #include <cstring>
 
@@ -153,8 +154,7 @@ bool Scheduler::ReserveRow(SequenceState* sequence, int num_tokens) {
 }
 
 void Scheduler::Pause(SequenceState* sequence) {
-  CHECK(running_.back() == sequence);
-  running_.pop_back();
+  std::erase(running_, sequence);
   StopRunning(sequence);
   ++sequence->num_pauses;
   ++num_pauses_;
@@ -182,8 +182,32 @@ void Scheduler::ParkPaused() {
 
 void Scheduler::Park(SequenceState* sequence) {
   GiveBack(sequence, sequence->num_kv_tokens);
+  if (sequence->is_held) {
+    sequence->phase = Phase::kAside;
+    return;
+  }
   sequence->phase = Phase::kWaiting;
   waiting_.Insert(sequence);
+}
+
+void Scheduler::Hold(SequenceState* sequence) {
+  if (sequence->is_held || sequence->phase == Phase::kRemoved) return;
+  sequence->is_held = true;
+  if (sequence->phase != Phase::kWaiting) return;
+  waiting_.Erase(sequence);
+  sequence->phase = Phase::kAside;
+}
+
+void Scheduler::GoOn(SequenceState* sequence) {
+  sequence->is_held = false;
+  if (sequence->phase != Phase::kAside) return;
+  sequence->phase = Phase::kWaiting;
+  waiting_.Insert(sequence);
+}
+
+void Scheduler::PutAside(SequenceState* sequence) {
+  const bool runs = sequence->phase == Phase::kPrefill || sequence->phase == Phase::kDecode;
+  if (sequence->is_held && runs) Pause(sequence);
 }
 
 }  // namespace inflight::scheduler

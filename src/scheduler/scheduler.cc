@@ -83,7 +83,7 @@ void Scheduler::PlanDecodeRows(PlannedStep* step) {
   for (size_t turn = 0; turn < num_running && turn < running_.size(); ++turn) {
     const size_t i = (first + turn) % num_running;
     SequenceState* sequence = running_[i];
-    if (sequence->phase != Phase::kDecode) continue;
+    if (sequence->phase != Phase::kDecode || sequence->is_held) continue;
     const bool has_beams = sequence->num_beams > 1;
     if ((has_beams || !options_.looks_ahead) && sequence->num_rows_in_flight > 0) continue;
     // The row computes positions from num_planned_tokens on and yields the tokens after them.
@@ -112,7 +112,7 @@ int Scheduler::StageRows() const {
   if (options_.looks_ahead) return max_step_rows_;
   int num_rows = 0;
   for (const SequenceState* sequence : running_)
-    if (sequence->phase == Phase::kDecode) num_rows += sequence->num_beams;
+    if (sequence->phase == Phase::kDecode && !sequence->is_held) num_rows += sequence->num_beams;
   return MaxStepRows(num_rows, options_.depth);
 }
 
@@ -240,6 +240,9 @@ void Scheduler::Remove(SequenceState* sequence) {
   switch (sequence->phase) {
     case Phase::kWaiting:
       waiting_.Erase(sequence);
+      if (sequence->num_pauses > 0) --num_paused_;
+      break;
+    case Phase::kAside:
       if (sequence->num_pauses > 0) --num_paused_;
       break;
     case Phase::kPausing:

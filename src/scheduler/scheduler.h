@@ -21,6 +21,9 @@
 //   stages     Where nobody is looked ahead, the steps under way are of different sequences, or
 //              chunks of one prompt: each takes its share of the decode rows and of the prompts, so
 //              that `depth` stages of a device have a step each.
+//   held       sequences, whose clients do not read, get no decode rows. One that runs keeps slot
+//              and blocks until it is put aside; one that waits leaves the line, and those behind
+//              it go on. Whoever is let go on takes its place in the line again.
 //   chunks     (prefill_rows.cc) end on block boundaries until the last. FIRST_COME_FIRST_SERVED
 //              gives each prompt all it can take, in order; EQUAL_PROGRESS a block each, round
 //              after round. Without chunking a prompt is taken whole.
@@ -134,6 +137,14 @@ class Scheduler {
   // does not look ahead one stage's share of `max_rows`.
   static int MaxStepRows(int max_rows, int depth) { return (max_rows + depth - 1) / depth; }
 
+  // From the next plan on until GoOn the sequence has no decode rows; a prompt that is being
+  // computed goes on, up to its first token. No effect on one that is held, or Removed.
+  void Hold(SequenceState* sequence);
+  void GoOn(SequenceState* sequence);  // no effect on one that is not held
+  // A held one that runs gives up slot and blocks, as when others need its blocks. No effect on one
+  // that does not run.
+  void PutAside(SequenceState* sequence);
+
   // Nobody who runs is in the next plan: they are paused, as when others need their blocks, and are
   // admitted again by later plans.
   void PauseAll();
@@ -143,6 +154,9 @@ class Scheduler {
 
   int num_waiting() const { return waiting_.size(); }  // new and paused ones
   int num_running() const { return static_cast<int>(running_.size()); }
+  bool runs_only_held() const {  // also where nobody runs
+    return std::ranges::all_of(running_, [](const auto* s) { return s->is_held; });
+  }
   int num_running_rows() const { return num_running_rows_; }  // at most a row for each beam
   int num_paused() const { return num_paused_; }
   int64_t num_pauses() const { return num_pauses_; }  // since the start

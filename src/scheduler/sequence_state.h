@@ -14,10 +14,12 @@
 namespace inflight::scheduler {
 
 //   waiting --Plan--> prefill --last chunk planned--> decode --Remove--> removed --Release--> gone
-//      ^                 |                               |
-//      |                 +------------ paused -----------+
-//      +---- no row in flight ---- pausing
-enum class Phase : uint8_t { kIdle, kWaiting, kPrefill, kDecode, kPausing, kRemoved };
+//    ^   ^               |                               |
+//    |   |               +------------ paused -----------+
+//    |   +-- no row in flight -- pausing
+//    |                              | the same, of a held one
+//    +--------- GoOn ---- aside <---+---- Hold of one that waits
+enum class Phase : uint8_t { kIdle, kWaiting, kPrefill, kDecode, kPausing, kAside, kRemoved };
 
 // Does not look whether its sequence has left the line when that ends, as the line may have too.
 using WaitingLineHook =
@@ -48,6 +50,7 @@ struct SequenceState {
 
   // Written by the scheduler.
   Phase phase = Phase::kIdle;
+  bool is_held = false;            // gets no decode rows, and does not stand in the line
   SlotId slot = -1;                // from admission to Release, or to the next pause; of beam 0
   std::vector<SlotId> beam_slots;  // [num_beams] the same of all beams; empty without beams
   int num_prefill_tokens = 0;      // tokens known at admission
@@ -63,8 +66,9 @@ struct SequenceState {
 
 // It ran, and has not resumed since.
 inline bool IsPaused(const SequenceState& sequence) {
-  return sequence.phase == Phase::kPausing ||
-         (sequence.phase == Phase::kWaiting && sequence.num_pauses > 0);
+  const bool is_without_blocks =
+      sequence.phase == Phase::kWaiting || sequence.phase == Phase::kAside;
+  return sequence.phase == Phase::kPausing || (is_without_blocks && sequence.num_pauses > 0);
 }
 
 inline SlotId SlotOf(const SequenceState& sequence, int beam) {

@@ -65,6 +65,16 @@ Result<std::string> TurnLine(const TurnRecord& turn) {
     for (const RequestId id : turn.cancels) writer.Uint(id);
     writer.EndArray();
   }
+  if (!turn.holds.empty()) {
+    writer.Key("holds").BeginArray();
+    for (const executor::HoldNews& hold : turn.holds) {
+      writer.BeginObject();
+      writer.Key("id").Uint(hold.id);
+      writer.Key("held").Bool(hold.is_held);
+      writer.EndObject();
+    }
+    writer.EndArray();
+  }
   if (turn.cancels_all) writer.Key("cancels_all").Bool(true);
   if (turn.plan.step != 0) WritePlan(turn.plan, writer);
   if (turn.has_collected) writer.Key("collected").Bool(true);
