@@ -348,9 +348,9 @@ void AddGrpc(Schema& schema) {
   schema.Add(
       "grpc_max_response_pool_size",
       [](ServeOptions& o) -> auto& { return o.grpc.max_pending_responses; },
-      "Responses of a stream that may wait for a client that reads slowly; with more a model of a "
-      "back-end waits, and the requests of other models are cancelled with the stream (from 16384 "
-      "on).",
+      "Responses of a stream that may wait for a client that reads slowly; with more its model "
+      "waits, of an LLM the stream's requests alone, and what another ensemble runs is cancelled "
+      "with the stream (16384 beyond).",
       AtLeast(1));
   schema.Add(
       "grpc_reflection", [](ServeOptions& o) -> auto& { return o.grpc.with_reflection; },

@@ -47,6 +47,20 @@ void CancelToken::RunListener(std::function<void()> listener) {
   runs();
 }
 
+void HoldToken::Set(bool is_held, uint64_t change) {
+  const std::lock_guard lock(mutex_);
+  if (change <= newest_) return;
+  newest_ = change;
+  if (std::exchange(is_held_, is_held) == is_held) return;
+  for (const auto& listener : listeners_) listener(is_held);
+}
+
+void HoldToken::AddListener(std::function<void(bool)> listener) {
+  const std::lock_guard lock(mutex_);
+  listeners_.push_back(std::move(listener));
+  if (is_held_) listeners_.back()(true);
+}
+
 Status SetSequenceName(std::string name, Request& request) {
   constexpr size_t kMaxLength = 128;
   if (name.size() > kMaxLength) {

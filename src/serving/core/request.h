@@ -50,6 +50,23 @@ class CancelToken {
   std::thread::id running_in_;  // the thread in a listener; default = none
 };
 
+// How a front end with a queue tells whoever makes tokens for it that its client does not read: no
+// more of them for now. From any thread; `change` counts what the front end decides, and what comes
+// late means nothing.
+class HoldToken {
+ public:
+  void Set(bool is_held, uint64_t change);
+  // Called at once where it is held, and at each change; under a lock, so it must not block or call
+  // the token. Several may listen.
+  void AddListener(std::function<void(bool is_held)> listener);
+
+ private:
+  std::mutex mutex_;
+  bool is_held_ = false;
+  uint64_t newest_ = 0;  // change
+  std::vector<std::function<void(bool)>> listeners_;
+};
+
 // Whose sequence it is, its number and its name; one of the two is set.
 using SequenceKey = std::tuple<Identity, uint64_t, std::string>;
 
@@ -89,6 +106,7 @@ struct Request {
   bool is_warm_up = false;  // before its instance is ready: no batch waits for more
   std::optional<BatchRow> row;  // none = the request is a whole
   std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();  // never null
+  std::shared_ptr<HoldToken> hold;                                        // null: nobody holds it
   std::shared_ptr<const Client> client;  // null: nobody who is told from others
   std::shared_ptr<RequestTally> tally;   // of the request log; null where that is off
   // Of the connection that it came on: what is made of it is charged to it. Null: counts for

@@ -249,6 +249,7 @@ void EnsembleRun::IssueLocked(size_t index, Round round) {
     error_ = FailLocked(valid);
     return;
   }
+  request.hold = request_.hold;
   if (request_.cancel->cancelled()) request.cancel->Cancel();
   states_[index].running[round] = request.cancel;
   ++in_flight_;

@@ -377,6 +377,7 @@ Status LlmModel::Enqueue(inflight::Request request, const std::shared_ptr<Respon
                          const LlmCall& call) {
   const auto cancel = call.request().cancel;
   if (cancel->cancelled()) return Cancelled("request was cancelled");
+  const auto hold = request.streaming ? call.request().hold : nullptr;
   const Result<RequestId> id = backend_.executor->Enqueue(std::move(request), sink);
   if (!id.ok()) {
     const Status& status = id.status();
@@ -392,6 +393,11 @@ Status LlmModel::Enqueue(inflight::Request request, const std::shared_ptr<Respon
     cancel->SetListener([executor = std::weak_ptr(backend_.executor), id = *id] {
       if (const auto alive = executor.lock()) alive->Cancel(id);
     });
+    if (hold != nullptr) {
+      hold->AddListener([executor = std::weak_ptr(backend_.executor), id = *id](bool is_held) {
+        if (const auto alive = executor.lock()) alive->Hold(id, is_held);
+      });
+    }
   } catch (const std::bad_alloc&) {  // its client is told so, and nobody could stop it any more
     cancel->Cancel();
     backend_.executor->Cancel(*id);

@@ -68,6 +68,55 @@ TEST(LlmModel, StreamsNewTokensAndEndsOnTheLast) {
   EXPECT_TRUE(got.responses()[2].is_final);
 }
 
+TEST(LlmModel, AStreamIsHeldWhileItsFrontEndSaysSo) {
+  TestModels models;
+  Collector got;
+  Request request = MakeRequest(Inputs({1, 2}, 3, {Bool("streaming", true)}));
+  const auto hold = request.hold = std::make_shared<HoldToken>();
+  models.llm->Infer(std::move(request), got.Handler());
+  Collector beside;
+  models.llm->Infer(MakeRequest(Inputs({5, 6}, 3, {Bool("streaming", true)})), beside.Handler());
+  models.executor->Step();
+  hold->Set(true, 1);
+  for (int step = 0; step < 5; ++step) models.executor->Step();
+  EXPECT_EQ(got.responses().size(), 1U);
+  EXPECT_EQ(beside.responses().size(), 3U);
+  EXPECT_TRUE(beside.last().is_final);
+  hold->Set(false, 3);
+  hold->Set(true, 2);  // came late
+  models.executor->Run();
+  ASSERT_EQ(got.responses().size(), 3U);
+  EXPECT_THAT(OutputIds(got.responses()[1]), ElementsAre(2));
+  EXPECT_THAT(OutputIds(got.responses()[2]), ElementsAre(1));
+}
+
+TEST(LlmModel, AStreamThatIsHeldAtItsStartAndThenCancelledEnds) {
+  TestModels models;
+  Collector got;
+  Request request = MakeRequest(Inputs({1, 2}, 3, {Bool("streaming", true)}));
+  const auto cancel = request.cancel;
+  request.hold = std::make_shared<HoldToken>();
+  request.hold->Set(true, 1);
+  models.llm->Infer(std::move(request), got.Handler());
+  for (int step = 0; step < 5; ++step) models.executor->Step();
+  EXPECT_TRUE(got.responses().empty());
+  cancel->Cancel();
+  models.executor->Run();
+  ASSERT_EQ(got.responses().size(), 1U);
+  EXPECT_EQ(got.status().code(), StatusCode::kCancelled);
+}
+
+TEST(LlmModel, WhatAnswersOnceIsNotHeld) {
+  TestModels models;
+  Collector got;
+  Request request = MakeRequest(Inputs({1, 2}, 3));
+  request.hold = std::make_shared<HoldToken>();
+  request.hold->Set(true, 1);
+  models.llm->Infer(std::move(request), got.Handler());
+  models.executor->Run();
+  EXPECT_THAT(OutputIds(got.last()), ElementsAre(1, 2, 1));
+}
+
 TEST(LlmModel, LogProbsAreGivenWhenAsked) {
   TestModels models;
   Collector got;

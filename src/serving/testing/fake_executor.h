@@ -65,6 +65,11 @@ class FakeExecutor : public Executor {
     wake_.notify_all();
   }
 
+  void Hold(RequestId id, bool is_held) override {
+    std::lock_guard lock(mutex_);
+    if (const auto it = active_.find(id); it != active_.end()) it->second.is_held = is_held;
+  }
+
   const ExecutorLimits& limits() const override { return limits_; }
   ExecutorStats stats() const override {
     std::lock_guard lock(mutex_);
@@ -98,13 +103,17 @@ class FakeExecutor : public Executor {
     idle_.wait(lock, [this] { return active_.empty(); });
   }
 
-  // One token for each active request. Sinks are called without the lock.
+  // One token for each active request that is not held. Sinks are called without the lock.
   void Step() {
     std::vector<std::pair<std::shared_ptr<ResponseSink>, inflight::Response>> out;
     {
       std::lock_guard lock(mutex_);
       ++now_ns_;
       for (auto it = active_.begin(); it != active_.end();) {
+        if (it->second.is_held && !it->second.cancelled) {
+          ++it;
+          continue;
+        }
         Advance(it->first, it->second, out);
         it = !out.empty() && out.back().second.request_id == it->first && out.back().second.is_final
                  ? active_.erase(it)
@@ -142,6 +151,7 @@ class FakeExecutor : public Executor {
     std::shared_ptr<ResponseSink> sink;
     int position = 0;
     bool cancelled = false;
+    bool is_held = false;
     bool has_answered = false;
     float cum_log_prob = 0;
     std::vector<TokenId> ids = {};      // not sent yet

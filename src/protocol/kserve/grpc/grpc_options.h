@@ -48,8 +48,8 @@ struct GrpcOptions {
   // many as they like.
   std::optional<int> max_concurrent_streams;
 
-  // Of one stream, whose client does not read: its model waits then, or its requests are cancelled
-  // (StreamLimits).
+  // Of one stream, whose client does not read: its model waits then, an LLM too, or its requests
+  // are cancelled (StreamLimits).
   int max_pending_responses = 16384;
   int64_t max_pending_response_bytes = int64_t{256} << 20;
 

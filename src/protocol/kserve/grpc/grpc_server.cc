@@ -74,6 +74,14 @@ grpc_listener::KeepaliveOptions ToKeepalive(const GrpcOptions& o) {
           .max_age_grace = ToMs(o.max_connection_age_grace_ms)};
 }
 
+// Beside those at which models wait, what others may have made before they are held.
+int MostPending(const GrpcOptions& o) {
+  const StreamLimits defaults;
+  const int more = defaults.max_pending_responses - defaults.held_at_responses;
+  const int room = std::numeric_limits<int>::max() - o.max_pending_responses;
+  return o.max_pending_responses + std::min(more, room);
+}
+
 constexpr std::chrono::milliseconds kFlush{1000};  // for answers that are on their way
 
 }  // namespace
@@ -86,8 +94,7 @@ class GrpcServer::Impl {
         service_(server, calls_, access_,
                  {.limits = {.max_message_bytes = options.max_message_bytes,
                              .held_at_responses = options.max_pending_responses,
-                             .max_pending_responses = std::max(StreamLimits().max_pending_responses,
-                                                               options.max_pending_responses),
+                             .max_pending_responses = MostPending(options),
                              .max_pending_bytes =
                                  static_cast<size_t>(options.max_pending_response_bytes)},
                   .compression = compression,

@@ -22,6 +22,8 @@ using ::inference::ModelStreamInferResponse;
 
 // Reading goes on below this: enough to keep a fast client's pipe full.
 constexpr int kReadBelowPending = 64;
+// And while responses are held, below so many requests in progress.
+constexpr size_t kReadBelowHeldRequests = 64;
 
 // Within Handle: the thread is a listener's, which writes what others would wait for.
 thread_local bool is_handling = false;
@@ -34,7 +36,7 @@ Status ReadsSlowly() {
 
 template <typename Tokens>
 void CancelAll(const Tokens& tokens) {
-  for (const auto& [id, token] : tokens) token->Cancel();
+  for (const auto& [id, token] : tokens) token.cancel->Cancel();
 }
 
 }  // namespace
@@ -156,16 +158,22 @@ void StreamCall::Handle(const std::shared_ptr<const ModelInferRequest>& message,
   const auto model = server_.FindModel(message->model_name(), message->model_version());
   request->is_decoupled = model.ok() && (*model)->decoupled();
   request->may_wait = request->is_decoupled && (*model)->waits_for_clients();
+  if (request->is_decoupled) request->hold = std::make_shared<serving::HoldToken>();
   bool is_refused = false;
+  bool is_held = false;
+  uint64_t num_changes = 0;
   {
     std::lock_guard lock(mutex_);
     if (end_) return;  // while the message was parsed: who would cancel it has been and gone
     request->id = next_id_++;
-    in_progress_.emplace(request->id, request->cancel);
+    in_progress_.emplace(request->id, RequestTokens{request->cancel, request->hold});
+    is_held = is_held_;
+    num_changes = num_changes_;
     if (!request->is_decoupled) order_.push_back({.id = request->id, .message = {}});
     is_refused = is_draining_;
   }
 
+  if (is_held && request->hold != nullptr) request->hold->Set(true, num_changes);
   const auto reject = [&](Status status) {
     OnResponse(request, {.status = std::move(status), .is_final = true, .rejected = true});
   };
@@ -178,6 +186,7 @@ void StreamCall::Handle(const std::shared_ptr<const ModelInferRequest>& message,
   if (!parsed.ok()) return reject(parsed.status());
   request->enable_empty_final = parsed->enable_empty_final;
   parsed->request.cancel = request->cancel;
+  parsed->request.hold = request->hold;
   parsed->request.client = metadata_.caller;
   parsed->request.tally = rpc_->tally();
   parsed->request.is_of_stream = true;
@@ -262,10 +271,25 @@ void StreamCall::AwaitRoom(const InProgress& request, size_t num_bytes) {
   });
 }
 
+void StreamCall::TellHolds() {
+  std::vector<std::shared_ptr<serving::HoldToken>> tokens;
+  bool is_held = false;
+  uint64_t num_changes = 0;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, token] : in_progress_)
+      if (token.hold != nullptr) tokens.push_back(token.hold);
+    is_held = is_held_;
+    num_changes = last_change_told_ = num_changes_;
+  }
+  for (const auto& token : tokens) token->Set(is_held, num_changes);
+}
+
 void StreamCall::Deliver(const InProgress& request, std::string message, bool is_final) {
   bool posts = false;
   bool is_overflow = false;
   bool has_room = true;
+  bool tells_holds = false;
   if (!message.empty()) AwaitRoom(request, message.size());
   {
     std::lock_guard lock(mutex_);
@@ -274,10 +298,13 @@ void StreamCall::Deliver(const InProgress& request, std::string message, bool is
       QueueLocked(request, std::move(message), is_final);
       is_overflow = TooManyPendingLocked();
       has_room = pending_charge_.Reserve(pending_bytes_).ok();
+      DecideHoldLocked();
+      tells_holds = last_change_told_ != num_changes_;
     }
     posts = !is_writing_ && !is_finished_ && !std::exchange(is_posted_, true);
   }
   if (posts) rpc_->Post([self = shared_from_this()] { self->Advance(); });
+  if (tells_holds) TellHolds();
   if (!has_room) return EndWith(ReadsSlowly(), /*drop_queue=*/true);
   if (is_overflow) {
     EndWith(ResourceExhausted("the client reads too slowly: more than " +
@@ -360,7 +387,24 @@ bool StreamCall::TooManyPendingLocked() const {
          (num_pending_ > 1 && pending_bytes_ > limits_.max_pending_bytes);
 }
 
-bool StreamCall::MayReadLocked() const { return num_pending_ < kReadBelowPending; }
+// Requests of a client that does not read wait as long as it likes: it gets no place for many.
+bool StreamCall::MayReadLocked() const {
+  return num_pending_ < kReadBelowPending &&
+         (!is_held_ || in_progress_.size() < kReadBelowHeldRequests);
+}
+
+// While nothing is being written the client is not what responses wait for.
+void StreamCall::DecideHoldLocked() {
+  const auto most = static_cast<size_t>(limits_.held_at_responses);
+  const size_t most_bytes = limits_.max_pending_bytes / 2;
+  const bool is_held =
+      !queue_.empty() &&
+      (is_held_ ? queue_.size() > most / 2 || pending_bytes_ > most_bytes / 2
+                : is_writing_ && (queue_.size() >= most || pending_bytes_ >= most_bytes));
+  if (is_held == is_held_) return;
+  is_held_ = is_held;
+  ++num_changes_;
+}
 
 StreamCall::Action StreamCall::NextLocked() {
   if (is_writing_ || is_finished_) return {};
@@ -372,9 +416,12 @@ StreamCall::Action StreamCall::NextLocked() {
     pending_bytes_ -= next.message.size();
     if (num_pending_ == 0) pending_charge_.Release();
     is_writing_ = true;
+    DecideHoldLocked();
     written_ = std::move(next.trace);
     written_.Mark("GRPC_SEND_START");
-    return {.write = std::move(next.message), .finish = {}};
+    return {.write = std::move(next.message),
+            .finish = {},
+            .tells_holds = last_change_told_ != num_changes_};
   }
   if (!end_ && in_progress_.empty()) {
     if (reads_done_) {
@@ -391,6 +438,7 @@ StreamCall::Action StreamCall::NextLocked() {
 // A write cannot race with Finish: while one is under way NextLocked gives neither.
 void StreamCall::Do(Action action) {
   if (!action.write.empty()) rpc_->Write(std::move(action.write));
+  if (action.tells_holds) TellHolds();
   if (action.finish) rpc_->Finish(*std::move(action.finish), {});
 }
 

@@ -28,10 +28,12 @@ namespace inflight::kserve_grpc {
 struct StreamLimits {
   int64_t max_message_bytes = 64 << 20;  // of a request, unpacked
   // Responses that wait for the client to read them. Reading of further requests pauses far below.
-  // A decoupled model that can wait (Model::waits_for_clients) does so at `held_at_responses`;
-  // running requests of others that exceed a limit are cancelled.
+  // At `held_at_responses`, or half of the bytes, requests of decoupled models are held
+  // (HoldToken): an LLM generates no more for them until half of that was read. A decoupled model
+  // that can wait (Model::waits_for_clients) does so there, or at all of the bytes. Running
+  // requests of others that exceed a limit are cancelled.
   int held_at_responses = 16384;
-  int max_pending_responses = 16384;
+  int max_pending_responses = 32768;
   size_t max_pending_bytes = size_t{256} << 20;
 };
 
@@ -78,8 +80,9 @@ class StreamCall final : public grpc_listener::RpcReactor,
     bool enable_empty_final = false;
     bool has_failed = false;  // an error was its answer, and nothing follows
     std::shared_ptr<serving::CancelToken> cancel;
-    SingleResponse single;  // not decoupled; touched by the handler only
-    serving::Trace trace;   // set before the request starts
+    std::shared_ptr<serving::HoldToken> hold;  // null: not decoupled
+    SingleResponse single;                     // not decoupled; touched by the handler only
+    serving::Trace trace;                      // set before the request starts
   };
 
   // A response on its way, with the trace of its request.
@@ -96,12 +99,17 @@ class StreamCall final : public grpc_listener::RpcReactor,
     Outgoing message;  // empty until it is known
   };
 
-  using Tokens = std::unordered_map<uint64_t, std::shared_ptr<serving::CancelToken>>;
+  struct RequestTokens {
+    std::shared_ptr<serving::CancelToken> cancel;
+    std::shared_ptr<serving::HoldToken> hold;
+  };
+  using Tokens = std::unordered_map<uint64_t, RequestTokens>;
 
   // What to ask of the RPC next; decided under the lock, done after it.
   struct Action {
     std::string write;  // empty: nothing
     std::optional<Status> finish;
+    bool tells_holds = false;
   };
 
   StreamCall(serving::Server& server, ActiveCalls& calls, StreamLimits limits,
@@ -117,6 +125,8 @@ class StreamCall final : public grpc_listener::RpcReactor,
 
   // Holds the model's thread until `num_bytes` more have room; on a listener's thread never.
   void AwaitRoom(const InProgress& request, size_t num_bytes);
+  // Tells the requests in progress whether they are held, where that has changed.
+  void TellHolds();
   // Queues `message` (may be empty), ends the request if `is_final`, and wakes the writer.
   void Deliver(const InProgress& request, std::string message, bool is_final);
   void Advance();
@@ -125,6 +135,7 @@ class StreamCall final : public grpc_listener::RpcReactor,
 
   void QueueLocked(const InProgress& request, std::string message, bool is_final);
   void ReleaseOrderedLocked();
+  void DecideHoldLocked();
   bool TooManyPendingLocked() const;
   bool MayReadLocked() const;
   Action NextLocked();
@@ -148,6 +159,9 @@ class StreamCall final : public grpc_listener::RpcReactor,
   serving::Trace written_;   // of that
   int num_pending_ = 0;      // in order_ and queue_
   size_t pending_bytes_ = 0;
+  bool is_held_ = false;      // no further responses are wanted
+  uint64_t num_changes_ = 0;  // of is_held_
+  uint64_t last_change_told_ = 0;
   bool reads_paused_ = false;
   bool reads_done_ = false;  // half-closed by the client
   bool is_draining_ = false;

@@ -4,9 +4,12 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -214,7 +217,7 @@ TEST_F(StreamCallTest, ClientThatDoesNotReadIsCancelled) {
   }
   const auto status = stream.Finish();
   EXPECT_EQ(status.error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("more than 16384 responses or 10485760 bytes"));
+  EXPECT_THAT(status.error_message(), HasSubstr("more than 16394 responses or 10485760 bytes"));
 }
 
 // A model that can wait; its client reads when the queue has been full.
@@ -276,6 +279,102 @@ TEST_F(HeldModelTest, IsNotHeldWithinItsCall) {
   stream.Write(Request("many", "r"));
   for (int i = 0; i < kResponses; ++i) ASSERT_EQ(stream.Read(), "r:x");
   stream.HalfClose();
+  EXPECT_EQ(stream.Read(), "end");
+  EXPECT_TRUE(stream.Finish().ok());
+}
+
+// A model whose requests are held one by one, as an LLM's: it makes responses while they are not.
+class HeldRequestTest : public StreamCallTest {
+ protected:
+  // What the front end says of a request.
+  struct Holds {
+    explicit Holds(const ReceivedRequest& request) {
+      request.request.hold->AddListener([this](bool is_held) {
+        const std::lock_guard lock(mutex);
+        news.push_back(is_held);
+        changed.notify_all();
+      });
+    }
+    bool Await(bool is_held, std::chrono::milliseconds patience = std::chrono::seconds(10)) {
+      std::unique_lock lock(mutex);
+      return changed.wait_for(lock, patience,
+                              [&] { return !news.empty() && news.back() == is_held; });
+    }
+    bool is_held() {
+      const std::lock_guard lock(mutex);
+      return !news.empty() && news.back();
+    }
+
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<bool> news;
+  };
+
+  const std::string big_ = std::string(1 << 20, 'x');  // fills the connection's window soon
+
+  // Number of responses until the request is held. Each leaves the I/O thread some time.
+  int RespondUntilHeld(const ReceivedRequest& request, Holds& holds) {
+    int num_responses = 0;
+    for (; num_responses < 1000 && !holds.Await(true, std::chrono::milliseconds(2));
+         ++num_responses)
+      request.RespondText(big_, /*is_final=*/false);
+    return num_responses;
+  }
+};
+
+TEST_F(HeldRequestTest, IsHeldAtThePoolsSizeAndGoesOnWhenItsClientReads) {
+  Start({.max_pending_responses = 3});
+  Stream stream(*stub_);
+  stream.Write(Request("many", "r"));
+  const auto received = many_->Take();
+  Holds holds(*received);
+  int num_responses = RespondUntilHeld(*received, holds);
+  ASSERT_TRUE(holds.is_held());
+  EXPECT_LE(num_responses, 100) << "the window's, one that is being written, three that wait";
+
+  // One that comes meanwhile is held from its start.
+  stream.Write(Request("many", "late"));
+  const auto late = many_->Take();
+  Holds late_holds(*late);
+  EXPECT_TRUE(late_holds.is_held());
+
+  for (int i = 0; i < num_responses; ++i) ASSERT_EQ(stream.Read(), "r:" + big_);
+  EXPECT_TRUE(holds.Await(false));
+  EXPECT_TRUE(late_holds.Await(false));
+  num_responses = RespondUntilHeld(*received, holds);
+  ASSERT_TRUE(holds.is_held());
+  for (int i = 0; i < num_responses; ++i) ASSERT_EQ(stream.Read(), "r:" + big_);
+  EXPECT_TRUE(holds.Await(false));
+  received->Complete();
+  late->Complete();
+  stream.HalfClose();
+  EXPECT_EQ(stream.Read(), "end");
+  EXPECT_TRUE(stream.Finish().ok());
+}
+
+TEST_F(HeldRequestTest, HalfOfTheBytesHoldTooAndACancelComesThrough) {
+  Start({.max_pending_response_bytes = 8 << 20});
+  Stream stream(*stub_);
+  stream.Write(Request("many", "r"));
+  const auto received = many_->Take();
+  Holds holds(*received);
+  EXPECT_LE(RespondUntilHeld(*received, holds), 100);
+  ASSERT_TRUE(holds.is_held());
+  EXPECT_FALSE(received->request.cancel->cancelled());
+  stream.Cancel();
+  EXPECT_EQ(stream.Finish().error_code(), ::grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(IsCancelled(*received));
+  received->Fail(Cancelled("request was cancelled"));
+}
+
+TEST_F(HeldRequestTest, AModelThatIsNotDecoupledIsNot) {
+  Stream stream(*stub_);
+  stream.Write(Request("single", "r"));
+  const auto received = single_->Take();
+  EXPECT_EQ(received->request.hold, nullptr);
+  received->RespondText("x", /*is_final=*/true);
+  stream.HalfClose();
+  EXPECT_EQ(stream.Read(), "r:x+");
   EXPECT_EQ(stream.Read(), "end");
   EXPECT_TRUE(stream.Finish().ok());
 }
