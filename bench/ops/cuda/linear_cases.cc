@@ -102,12 +102,14 @@ std::vector<Way> WaysOf(const Form& form, void* widened) {
          return Gemm(product, stream);
        }}};
   for (const int row_tiles : {1, 2, 3})
-    ways.push_back({fmt::format("skinny_integers_{}", row_tiles), 1, 16,
-                    [row_tiles](const GemmParams& params, const ops::Weight& weight,
-                                ops::cuda::CudaStream& stream) {
-                      return SkinnyIntegers(params, weight, {.row_tiles = row_tiles, .stages = 8},
-                                            stream);
-                    }});
+    for (const int split : {1, 2, 4, 8})
+      ways.push_back({fmt::format("skinny_integers_{}_{}", row_tiles, split), 1, 16,
+                      [row_tiles, split](const GemmParams& params, const ops::Weight& weight,
+                                         ops::cuda::CudaStream& stream) {
+                        return SkinnyIntegers(params, weight,
+                                              {.row_tiles = row_tiles, .split = split, .stages = 8},
+                                              stream);
+                      }});
   for (const int splits : {1, 2, 4, 8})
     ways.push_back({fmt::format("streamed_integers_{}", splits), 1, 64,
                     [splits](const GemmParams& params, const ops::Weight& weight,

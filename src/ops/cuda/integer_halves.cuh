@@ -88,6 +88,14 @@ __device__ inline void WidenWord(uint32_t word, uint32_t (&pairs)[kCodes == Code
   }
 }
 
+// The 8 elements of a word of int4 as pairs in bf16, each kRaisedBy too much, which whoever adds up
+// products takes away times the sum of the other factors: less work for each code than WidenWord.
+constexpr float kRaisedBy = 136.0F;
+__device__ inline void RaiseWord(uint32_t word, uint32_t (&pairs)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) pairs[i] = MaskedWith<0x000f000fU, 0x43084308U>(word >> (4 * i));
+}
+
 // Word `w` of 16 bytes; `w` is known where this is compiled.
 __device__ inline uint32_t WordOf(const uint4& v, int w) {
   return w == 0 ? v.x : w == 1 ? v.y : w == 2 ? v.z : v.w;

@@ -2,6 +2,7 @@
 #include "ops/cuda/skinny_integers.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "base/status_macros.h"
@@ -56,8 +57,8 @@ int CtasPerSm(const Weight& weight, int row_tiles, int64_t num_tokens, const Cud
 
 // How shared memory is divided: x as a whole where several tiles read it and it leaves room, and as
 // many stages as are wanted and fit.
-void LayOut(const Weight& weight, const MmaCut& cut, bool has_several_tiles, int limit, Args& args,
-            LaunchPlan& plan) {
+void LayOut(const Weight& weight, const IntegersCut& cut, bool has_several_tiles, int limit,
+            Args& args, LaunchPlan& plan) {
   const int sums = SumBytes(cut.row_tiles, args.m);
   const int stage = StageBytes(weight, cut.row_tiles, 0);
   const int64_t x_bytes = args.m * ResidentBytes(weight);
@@ -101,11 +102,11 @@ bool PreferSkinnyIntegers(const GemmParams& p, const Weight& weight, const CudaS
 
 // The height of tiles that leaves the fewest CTAs without one. Higher ones read x less
 // often and add the warps' sums less often.
-MmaCut SkinnyIntegersCut(const GemmParams& p, const Weight& weight, const CudaStream& stream) {
+IntegersCut SkinnyIntegersCut(const GemmParams& p, const Weight& weight, const CudaStream& stream) {
   constexpr double kWorth[] = {0.93, 1.0, 1.0};
   constexpr double kWorthHigh[] = {0.85, 1.0, 1.1};  // of more than 8 tokens
   constexpr int kStages[] = {8, 8, 5};
-  MmaCut best;
+  IntegersCut best;
   double best_score = 0;
   for (int row_tiles = 1; row_tiles <= skinny_integers::kMaxRowTiles; ++row_tiles) {
     if (!skinny_integers::Fits(weight, row_tiles, p.m, skinny_integers::LimitOf(stream))) continue;
@@ -118,27 +119,33 @@ MmaCut SkinnyIntegersCut(const GemmParams& p, const Weight& weight, const CudaSt
     const double score = used * (p.m > 8 ? kWorthHigh : kWorth)[row_tiles - 1];
     if (score <= best_score) continue;
     best_score = score;
-    best = {.row_tiles = row_tiles, .stages = kStages[row_tiles - 1]};
+    // More than two tiles of a multiprocessor are computed side by side: fewer barriers of more
+    // warps. Of more than 8 tokens that was slower.
+    const int64_t tiles_of_sm = (tiles + stream.num_sms() - 1) / stream.num_sms();
+    best = {.row_tiles = row_tiles,
+            .split = p.m <= 8 && tiles_of_sm > 2 ? 4 : skinny_integers::kWarps,
+            .stages = kStages[row_tiles - 1]};
   }
   return best;
 }
 
-Status SkinnyIntegers(const GemmParams& p, const Weight& weight, const MmaCut& cut,
+Status SkinnyIntegers(const GemmParams& p, const Weight& weight, const IntegersCut& cut,
                       CudaStream& stream) {
   if (p.m == 0 || p.n == 0) return Status::Ok();
   const int limit = skinny_integers::LimitOf(stream);
   if (!SkinnyIntegersCanRun(p, weight, stream) || cut.row_tiles < 1 ||
       cut.row_tiles > skinny_integers::kMaxRowTiles ||
+      !std::has_single_bit(static_cast<unsigned>(cut.split)) ||
+      cut.split > skinny_integers::kWarps ||
       !skinny_integers::Fits(weight, cut.row_tiles, p.m, limit))
-    return Unimplemented("no streamed product of " + std::to_string(p.m) + " tokens and " +
-                         std::string(DTypeName(weight.dtype)) + " weights of [" +
-                         std::to_string(p.n) + ", " + std::to_string(p.k) + "], groups of " +
-                         std::to_string(weight.group_size) + " (0: none), in tiles of " +
-                         std::to_string(16 * cut.row_tiles) +
-                         " rows (skinny_integers.h says what it takes)");
+    return Unimplemented(
+        "no streamed product of " + std::to_string(p.m) + " tokens and " +
+        std::string(DTypeName(weight.dtype)) + " weights of [" + std::to_string(p.n) + ", " +
+        std::to_string(p.k) + "], groups of " + std::to_string(weight.group_size) +
+        " (0: none), in tiles of " + std::to_string(16 * cut.row_tiles) + " rows by " +
+        std::to_string(cut.split) + " warps (skinny_integers.h says what it takes)");
   const int64_t rows = 16 * cut.row_tiles;
   const int64_t num_tiles = (p.n + rows - 1) / rows;
-  // Every CTA takes the same number of tiles but for one.
   const int ctas_per_sm = skinny_integers::CtasPerSm(weight, cut.row_tiles, p.m, stream);
   const int64_t most_ctas = int64_t{stream.num_sms()} * ctas_per_sm;
   const int64_t rounds = (num_tiles + most_ctas - 1) / most_ctas;
@@ -154,14 +161,18 @@ Status SkinnyIntegers(const GemmParams& p, const Weight& weight, const MmaCut& c
                                 .slab_groups = SlabGroups(weight),
                                 .group_slabs = skinny_integers::GroupSlabs(weight),
                                 .num_tiles = static_cast<int>(num_tiles),
+                                .split = cut.split,
                                 .out = OutputOf(p)};
   skinny_integers::LaunchPlan plan = {
       .dtype = p.dtype,
       .row_tiles = cut.row_tiles,
-      .num_ctas = static_cast<int>((num_tiles + rounds - 1) / rounds),
+      // Where all warps have a tile together every CTA has the same number of them but for one.
+      .num_ctas =
+          static_cast<int>(cut.split == skinny_integers::kWarps ? (num_tiles + rounds - 1) / rounds
+                                                                : std::min(num_tiles, most_ctas)),
       .ctas_per_sm = ctas_per_sm,
       .overlap = cut.overlap};
-  skinny_integers::LayOut(weight, cut, rounds > 1,
+  skinny_integers::LayOut(weight, cut, num_tiles > plan.num_ctas,
                           ctas_per_sm == 2 ? skinny_integers::HalfOf(limit) : limit, args, plan);
   if (weight.dtype == DType::kI4) return skinny_integers::LaunchInt4(args, plan, stream);
   return weight.dtype == DType::kI8 ? skinny_integers::LaunchInt8(args, plan, stream)

@@ -3,16 +3,18 @@
 // cores (ops/tensor_core_order.h): codes pass once from memory and become f16 or bf16 in registers,
 // exactly, on their way to mma.m16n8k16, whose 16-row operand they are; tokens are its 8 columns.
 //
-// The 8 warps of a CTA split k in turns. A warp copies slabs of 64 bytes of each row into its part
-// of a ring, a lane the 16 bytes that it multiplies. x is copied beside the weights, or, where a
-// CTA has several tiles and there is room, once as a whole. Of up to 8 tokens two CTAs share a
-// multiprocessor: one copies while the other adds.
+// Of the 8 warps of a CTA `split` have a tile and take parts of k in turns; all CTAs have a tile
+// before one has a second. A warp copies slabs of 64 bytes of each row into its part of a ring, a
+// lane the 16 bytes that it multiplies. x is copied beside the weights, or, where a CTA has several
+// tiles and there is room, once as a whole. Of up to 8 tokens two CTAs share a multiprocessor: one
+// copies while the other adds.
 //
 // Sums of a group, or of a slab of one, are exact products of codes and x, added up by the tensor
 // cores, and go into the float32 sum times the group's scale; the offset goes there times the
-// group's sum of x, which is one product more with rows of ones. Without groups the scale of the
-// row comes at the end. No sum crosses CTAs and the order over k depends on the cut alone: results
-// are the same on every run and for every number of tokens up to 8 (and from 9 to 16).
+// group's sum of x, which is one product more with rows of ones. It also takes away what int4 codes
+// in bf16 have too much there (RaiseWord). Without groups the scale of the row comes at the end. No
+// sum crosses CTAs and the order over k depends on the cut alone: results are the same on every run
+// and for every number of tokens up to 8 (and from 9 to 16).
 #pragma once
 
 #include <algorithm>
@@ -41,20 +43,27 @@ struct Product {
   static constexpr int kSlabs = SlabsPerStage(kRowTiles);
   static constexpr int kSlabK = SlabElements(kBits);
   static constexpr int kStageK = kSlabs * kSlabK;
-  static constexpr int kTurnK = kWarps * kStageK;
   static constexpr int kRows = 16 * kRowTiles;
   static constexpr int kWeightBytes = kSlabs * kRows * kSlabBytes;
   static constexpr int kScales = kSlabs * kRows;     // times args.slab_groups
   static constexpr int kSteps = kBits == 4 ? 2 : 1;  // of k, in a word of a lane
   static constexpr int kSlabSteps = 4 * kSteps;
+  // Products with 136 too much, which the sum of x takes away again (integer_halves.cuh).
+  static constexpr bool kRaises =
+      kHasGroups && kCodes == Codes::kInt4 && std::is_same_v<T, __nv_bfloat16>;
+  // Sums of odd steps of their own where few products are independent of each other, which each
+  // wait for the one before; and all of a slab's x at once where there are registers.
+  static constexpr int kChains = kRowTiles * kTokenTiles <= 2 ? 2 : 1;
+  static constexpr int kPairs = kTokenTiles == 1 ? kSlabSteps / 2 : 1;
 
   const Args& args;
   const int lane, warp, g, quarter;
+  const int part, group;  // which of the warps of a tile, and of which of the CTA's tiles
   const uint32_t ring, resident_x;
   const uint64_t w_policy, x_policy;
   int copy_tile, copy_step;
   const uint8_t* from[2 * kRowTiles];  // what the lane copies next, of its rows
-  float sum[kRowTiles][kTokenTiles][4] = {};
+  float sum[kChains][kRowTiles][kTokenTiles][4] = {};
 
   __device__ Product(const Args& a, uint32_t shared)
       : args(a),
@@ -62,12 +71,14 @@ struct Product {
         warp(static_cast<int>(threadIdx.x) / 32),
         g(lane / 4),
         quarter(lane % 4),
+        part(warp % a.split),
+        group(warp / a.split),
         ring(shared + static_cast<uint32_t>(warp * a.stages * a.stage_bytes)),
         resident_x(shared + static_cast<uint32_t>(kWarps * a.stages * a.stage_bytes)),
         w_policy(EvictFirst()),
         x_policy(EvictLast()) {}
 
-  __device__ int FirstK(int step) const { return step * kTurnK + warp * kStageK; }
+  __device__ int FirstK(int step) const { return (step * args.split + part) * kStageK; }
   __device__ int ScaleBytes() const { return kHasGroups ? kScales * args.slab_groups * 4 : 0; }
   // Of the tokens in a stage.
   __device__ int TokensAt() const {
@@ -82,7 +93,7 @@ struct Product {
     for (int j = 0; j < 2 * kRowTiles; ++j) {
       // Rows behind the last are not stored.
       const int row = min(tile * kRows + g + 8 * j, args.out.n - 1);
-      from[j] = args.w + row * args.row_bytes + warp * kSlabs * kSlabBytes + quarter * 16;
+      from[j] = args.w + row * args.row_bytes + part * kSlabs * kSlabBytes + quarter * 16;
     }
   }
 
@@ -99,7 +110,7 @@ struct Product {
                   is_inside ? from[j] + s * kSlabBytes : args.w, is_inside, w_policy);
     }
 #pragma unroll
-    for (int j = 0; j < 2 * kRowTiles; ++j) from[j] += kWarps * kSlabs * kSlabBytes;
+    for (int j = 0; j < 2 * kRowTiles; ++j) from[j] += args.split * kSlabs * kSlabBytes;
     if constexpr (kHasGroups) CopyScales(stage + kWeightBytes, copy_tile, first_k);
   }
 
@@ -195,47 +206,54 @@ struct Product {
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t)
       x_at[t] = tokens + min(lane % 8 + 8 * t, args.m - 1) * args.x_stride + lane / 8 * 16;
+    uint4 upper[kSlabs][kRowTiles], lower[kSlabs][kRowTiles];  // rows g, g + 8
+#pragma unroll
+    for (int s = 0; s < kSlabs; ++s)
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+        upper[s][r] = LoadShared16(w_at + (s * kRowTiles + r) * 16 * kSlabBytes);
+        lower[s][r] = LoadShared16(w_at + ((s * kRowTiles + r) * 16 + 8) * kSlabBytes);
+      }
 #pragma unroll
     for (int s = 0; s < kSlabs; ++s) {
       if (first_k + s * kSlabK >= args.k) break;
-      uint4 upper[kRowTiles], lower[kRowTiles];  // rows g, g + 8
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        upper[r] = LoadShared16(w_at + (s * kRowTiles + r) * 16 * kSlabBytes);
-        lower[r] = LoadShared16(w_at + ((s * kRowTiles + r) * 16 + 8) * kSlabBytes);
-      }
-      float part[kRowTiles][kTokenTiles][4] = {};  // of a group
-      float sum_of_x[kTokenTiles][4] = {};
-#pragma unroll
-      for (int pair = 0; pair < kSlabSteps / 2; ++pair) {  // of steps
-        uint32_t x[kTokenTiles][4];
+      uint32_t x[kPairs][kTokenTiles][4];
+      const auto load_x = [&](int pair) {
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t)
-          LoadMatrices(x_at[t] + s * kSlabK * 2 + pair * 64, x[t]);
+          LoadMatrices(x_at[t] + s * kSlabK * 2 + pair * 64, x[pair % kPairs][t]);
+      };
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) load_x(pair);
+      float of_group[kChains][kRowTiles][kTokenTiles][4] = {};
+      float sum_of_x[kTokenTiles][4] = {};
+      auto& into = Sums(of_group);
+#pragma unroll
+      for (int pair = 0; pair < kSlabSteps / 2; ++pair) {  // of steps
+        if (pair >= kPairs) load_x(pair);
         uint32_t a[kRowTiles][4], b[kRowTiles][4];  // of rows g and g + 8: pairs of two steps
 #pragma unroll
         for (int r = 0; r < kRowTiles; ++r) {
-          WidenTwoSteps<T, kCodes>(upper[r], pair, a[r]);
-          WidenTwoSteps<T, kCodes>(lower[r], pair, b[r]);
+          Widen(upper[s][r], pair, a[r]);
+          Widen(lower[s][r], pair, b[r]);
         }
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
 #pragma unroll
-          for (int r = 0; r < kRowTiles; ++r)
+          for (int t = 0; t < kTokenTiles; ++t) {
+            const uint32_t(&x_of)[4] = x[pair % kPairs][t];
 #pragma unroll
-            for (int t = 0; t < kTokenTiles; ++t)
-              Mma<T>(kHasGroups ? part[r][t] : sum[r][t], a[r][2 * k], b[r][2 * k], a[r][2 * k + 1],
-                     b[r][2 * k + 1], x[t][2 * k], x[t][2 * k + 1]);
+            for (int r = 0; r < kRowTiles; ++r)
+              Mma<T>(into[k % kChains][r][t], a[r][2 * k], b[r][2 * k], a[r][2 * k + 1],
+                     b[r][2 * k + 1], x_of[2 * k], x_of[2 * k + 1]);
+            constexpr uint32_t kOnes = std::is_same_v<T, __half> ? 0x3c003c00U : 0x3f803f80U;
+            if (kHasGroups && (kRaises || args.offsets != nullptr))
+              Mma<T>(sum_of_x[t], kOnes, kOnes, kOnes, kOnes, x_of[2 * k], x_of[2 * k + 1]);
+          }
           if constexpr (kHasGroups) {
-            if (args.offsets != nullptr) {
-              constexpr uint32_t kOnes = std::is_same_v<T, __half> ? 0x3c003c00U : 0x3f803f80U;
-#pragma unroll
-              for (int t = 0; t < kTokenTiles; ++t)
-                Mma<T>(sum_of_x[t], kOnes, kOnes, kOnes, kOnes, x[t][2 * k], x[t][2 * k + 1]);
-            }
             const int done = (2 * pair + k + 1) * args.slab_groups;
             if (done % kSlabSteps == 0)  // the group, or the slab, ends with the step
-              AddGroup(stage + kWeightBytes, s * args.slab_groups + done / kSlabSteps - 1, part,
+              AddGroup(stage + kWeightBytes, s * args.slab_groups + done / kSlabSteps - 1, of_group,
                        sum_of_x);
           }
         }
@@ -243,30 +261,46 @@ struct Product {
     }
   }
 
-  // sum += part * scale + sum_of_x * offset; the two are 0 then. `group` counts those of a stage.
-  __device__ void AddGroup(uint32_t scales, int group, float (&part)[kRowTiles][kTokenTiles][4],
+  using SumsOfTile = float[kChains][kRowTiles][kTokenTiles][4];
+  // What products are added to: of a group, or of all k.
+  __device__ SumsOfTile& Sums(SumsOfTile& of_group) {
+    if constexpr (kHasGroups)
+      return of_group;
+    else
+      return sum;
+  }
+  __device__ static void Widen(const uint4& codes, int pair, uint32_t (&pairs)[4]) {
+    if constexpr (kRaises)
+      RaiseWord(WordOf(codes, pair), pairs);
+    else
+      WidenTwoSteps<T, kCodes>(codes, pair, pairs);
+  }
+
+  // sum += of_group * scale + sum_of_x * offset; the two are 0 then. `group_of_stage` counts those
+  // of a stage.
+  __device__ void AddGroup(uint32_t scales, int group_of_stage, SumsOfTile& of_group,
                            float (&sum_of_x)[kTokenTiles][4]) {
-    const uint32_t from = scales + (group * kRows + g) * 4;
+    const uint32_t from = scales + (group_of_stage * kRows + g) * 4;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const uint32_t at = from + (16 * r + 8 * half) * 4;
         const float scale = LoadSharedFloat(at);
+        const float offset = args.offsets == nullptr ? 0.0F : LoadSharedFloat(at + ScaleBytes());
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t)
 #pragma unroll
           for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            sum[r][t][i] = fmaf(part[r][t][i], scale, sum[r][t][i]);
-            part[r][t][i] = 0.0F;
+            float whole = of_group[0][r][t][i];
+            if constexpr (kChains == 2) whole += of_group[1][r][t][i];
+            if constexpr (kRaises) whole = fmaf(sum_of_x[t][i], -kRaisedBy, whole);
+            sum[0][r][t][i] = fmaf(whole, scale, sum[0][r][t][i]);
+            if (args.offsets != nullptr)
+              sum[0][r][t][i] = fmaf(sum_of_x[t][i], offset, sum[0][r][t][i]);
+#pragma unroll
+            for (int c = 0; c < kChains; ++c) of_group[c][r][t][i] = 0.0F;
           }
-        if (args.offsets == nullptr) continue;
-        const float offset = LoadSharedFloat(at + ScaleBytes());
-#pragma unroll
-        for (int t = 0; t < kTokenTiles; ++t)
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i)
-            sum[r][t][i] = fmaf(sum_of_x[t][i], offset, sum[r][t][i]);
       }
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t)
@@ -274,7 +308,15 @@ struct Product {
       for (int i = 0; i < 4; ++i) sum_of_x[t][i] = 0.0F;
   }
 
-  // The tile is complete: the warps' parts of k are added in their order.
+  // Of the warps of a tile.
+  __device__ void AwaitTile() const {
+    if (args.split == 1)
+      __syncwarp();
+    else
+      asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "r"(32 * args.split) : "memory");
+  }
+
+  // The tile is complete: its warps' parts of k are added in their order.
   __device__ void Finish(int tile, float* sums /* [kWarps][m][kRows + 4] */) {
     constexpr int kStride = SumStride(kRowTiles);
     const int m = args.m;
@@ -285,22 +327,25 @@ struct Product {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int token = 8 * t + quarter * 2 + i % 2;
-          if (token < m) sums[(warp * m + token) * kStride + 16 * r + g + i / 2 * 8] = sum[r][t][i];
-          sum[r][t][i] = 0.0F;
+          float whole = sum[0][r][t][i];
+          if constexpr (kChains == 2 && !kHasGroups) whole += sum[1][r][t][i];
+          if (token < m) sums[(warp * m + token) * kStride + 16 * r + g + i / 2 * 8] = whole;
+#pragma unroll
+          for (int c = 0; c < kChains; ++c) sum[c][r][t][i] = 0.0F;
         }
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < m * kRows; i += kThreads) {
+    AwaitTile();
+    const int first_warp = group * args.split;
+    for (int i = 32 * part + lane; i < m * kRows; i += 32 * args.split) {
       const int token = i / kRows;
       const int row = tile * kRows + i % kRows;
       float total = 0.0F;
-#pragma unroll
-      for (int part = 0; part < kWarps; ++part)
-        total += sums[(part * m + token) * kStride + i % kRows];
+      for (int w = first_warp; w < first_warp + args.split; ++w)
+        total += sums[(w * m + token) * kStride + i % kRows];
       if (row >= args.out.n) continue;
       if constexpr (!kHasGroups) total *= args.scales[row];
       StoreProduct(args.out, token, row, total);
     }
-    __syncthreads();
+    AwaitTile();
   }
 };
 
@@ -311,10 +356,13 @@ __global__ void __launch_bounds__(kThreads, 2) Kernel(const Args args) {
   P product(args, SharedAddress(shared));
   auto* const sums = reinterpret_cast<float*>(shared + args.sums_at);
   const int stages = args.stages;
-  const int num_steps = (args.k + P::kTurnK - 1) / P::kTurnK;
-  const int first_tile = static_cast<int>(blockIdx.x);
-  const int tile_step = static_cast<int>(gridDim.x);
-  const int num_turns = num_steps * ((args.num_tiles - first_tile - 1) / tile_step + 1);
+  const int turn_k = args.split * P::kStageK;
+  const int num_steps = (args.k + turn_k - 1) / turn_k;
+  const int first_tile = static_cast<int>(blockIdx.x + gridDim.x * product.group);
+  const int tile_step = static_cast<int>(gridDim.x) * (kWarps / args.split);
+  const int num_turns = first_tile >= args.num_tiles
+                            ? 0
+                            : num_steps * ((args.num_tiles - first_tile - 1) / tile_step + 1);
 
   LetKernelBehindStart();
 

@@ -24,9 +24,15 @@ bool SkinnyIntegersCanRun(const GemmParams& params, const Weight& weight, const 
 // to 16 alone.
 bool PreferSkinnyIntegers(const GemmParams& params, const Weight& weight, const CudaStream& stream);
 
-// row_tiles: 1..3; stages: 2..8, as many of them as fit.
-MmaCut SkinnyIntegersCut(const GemmParams& params, const Weight& weight, const CudaStream& stream);
-Status SkinnyIntegers(const GemmParams& params, const Weight& weight, const MmaCut& cut,
+struct IntegersCut {
+  int row_tiles = 2;    // 1..3, of 16 rows
+  int split = 8;        // warps that share a tile's k: 1, 2, 4 or 8
+  int stages = 4;       // 2..8 copies that a warp keeps in flight, as many of them as fit
+  bool overlap = true;  // start while the kernel before is still running (overlap.cuh)
+};
+IntegersCut SkinnyIntegersCut(const GemmParams& params, const Weight& weight,
+                              const CudaStream& stream);
+Status SkinnyIntegers(const GemmParams& params, const Weight& weight, const IntegersCut& cut,
                       CudaStream& stream);
 // Of any number of tokens: in launches of at most 16, of as equal numbers as there can be.
 Status SkinnyIntegers(const GemmParams& params, const Weight& weight, CudaStream& stream);

@@ -39,6 +39,7 @@ struct Args {
   int slab_groups;  // of a slab, at least 1: the scales that a row has for it
   int group_slabs;  // of a group, where it has several; else 0
   int num_tiles;    // of row_tiles * 16 rows
+  int split;        // warps of a tile: 1, 2, 4 or 8
   int stages;
   int stage_bytes;  // weights, scales, offsets and, where x is not resident, tokens
   bool is_x_resident;

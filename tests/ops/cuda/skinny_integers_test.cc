@@ -17,14 +17,19 @@ namespace inflight::ops {
 namespace {
 
 using cuda::GemmParams;
-using cuda::MmaCut;
+using cuda::IntegersCut;
 
 constexpr int64_t kMostTokens = 150;
 
-std::vector<MmaCut> IntegerCuts() {
-  std::vector<MmaCut> cuts;
+std::vector<IntegersCut> IntegerCuts() {
+  std::vector<IntegersCut> cuts;
   for (const int row_tiles : {1, 2, 3})
-    for (const int stages : {2, 5, 8}) cuts.push_back({.row_tiles = row_tiles, .stages = stages});
+    for (const int split : {1, 2, 8})
+      cuts.push_back({.row_tiles = row_tiles,
+                      .split = split,
+                      .stages = split == 1   ? 8
+                                : split == 2 ? 2
+                                             : 5});
   return cuts;
 }
 
@@ -47,8 +52,9 @@ std::string NameOf(const Form& form) {
   return std::string(DTypeName(form.dtype)) + " g" + std::to_string(form.group_size) +
          (form.has_offsets ? " with offsets" : "");
 }
-std::string NameOf(const MmaCut& cut) {
-  return std::to_string(cut.row_tiles) + " row tiles, " + std::to_string(cut.stages) + " stages";
+std::string NameOf(const IntegersCut& cut) {
+  return std::to_string(cut.row_tiles) + " row tiles, split " + std::to_string(cut.split) + ", " +
+         std::to_string(cut.stages) + " stages";
 }
 
 // Operands on both sides, and for `columns` of y the exact sums and the sums of magnitudes, of the
@@ -145,7 +151,7 @@ class SkinnyIntegersTest : public CudaTest {
       }
   }
 
-  std::vector<float> Run(const Case& c, const MmaCut& cut, int64_t m, DType y_dtype,
+  std::vector<float> Run(const Case& c, const IntegersCut& cut, int64_t m, DType y_dtype,
                          const std::string& what) {
     const DeviceTensor y = Output(y_dtype, {m, c.n});
     const Status status =
@@ -187,7 +193,7 @@ class SkinnyIntegersTest : public CudaTest {
       ASSERT_TRUE(c.w.is_ordered()) << NameOf(form);
       for (const int64_t m : tokens) {
         const DType y_dtype = m % 2 == 0 ? dtype : DType::kF32;
-        for (const MmaCut& cut : IntegerCuts()) {
+        for (const IntegersCut& cut : IntegerCuts()) {
           if (m > 16) break;
           ASSERT_NO_FATAL_FAILURE(Run(c, cut, m, y_dtype, NameOf(form)));
         }
@@ -221,7 +227,7 @@ TEST_F(SkinnyIntegersTest, MatchesFloat64InTallProductsAndLongOnes) {
     for (const auto& [n, k] :
          {std::pair<int64_t, int64_t>{20032, 768}, {9024, 2048}, {512, 14336}}) {
       const Case c(device(), form, DType::kBF16, n, k, 70);
-      for (const MmaCut& cut : IntegerCuts())
+      for (const IntegersCut& cut : IntegerCuts())
         for (const int64_t m : {1, 4, 8, 16})
           ASSERT_NO_FATAL_FAILURE(Run(c, cut, m, DType::kF32, NameOf(form)));
       if (!CanStream(c)) continue;
@@ -432,10 +438,10 @@ TEST_F(SkinnyIntegersTest, OverlappingKernelsSeeWhatTheOneBeforeWrote) {
   Weight weight = c.w.weight();
   weight.scales = scales.view().as<const float>();
   for (const int64_t m : {1, 8, 16})
-    for (const MmaCut& base : IntegerCuts()) {
+    for (const IntegersCut& base : IntegerCuts()) {
       std::vector<std::vector<float>> ends;
       for (const bool overlap : {false, true, true}) {
-        MmaCut cut = base;
+        IntegersCut cut = base;
         cut.overlap = overlap;
         const DeviceTensor a = ToDevice(c.x);
         const DeviceTensor b = Output(DType::kBF16, {40, kSize});
@@ -493,8 +499,9 @@ TEST_F(SkinnyIntegersTest, WhatGroupsAreNotIsNamed) {
   weight = c.w.weight();
   weight.scales = nullptr;
   EXPECT_EQ(message(weight), "weight.scales: got none, needed [32, 2] float32 of int8 weights");
-  EXPECT_EQ(cuda::SkinnyIntegers(c.Params(17, y.view()), c.w.weight(), MmaCut(), integers()).code(),
-            StatusCode::kUnimplemented);
+  EXPECT_EQ(
+      cuda::SkinnyIntegers(c.Params(17, y.view()), c.w.weight(), IntegersCut(), integers()).code(),
+      StatusCode::kUnimplemented);
 }
 
 }  // namespace
