@@ -113,17 +113,18 @@ IntegersCut SkinnyIntegersCut(const GemmParams& p, const Weight& weight, const C
     const int64_t tiles = (p.n + 16 * row_tiles - 1) / (16 * row_tiles);
     const int64_t ctas =
         stream.num_sms() * skinny_integers::CtasPerSm(weight, row_tiles, p.m, stream);
-    const int64_t rounds = (tiles + ctas - 1) / ctas;
-    const double used =
-        static_cast<double>(p.n) / static_cast<double>(rounds * ctas * 16 * row_tiles);
+    // High tiles, where a multiprocessor has more than two, are computed side by side: barriers are
+    // of fewer warps, and no CTA has one less than others. Of more than 8 tokens that was slower.
+    const int64_t tiles_of_sm = (tiles + stream.num_sms() - 1) / stream.num_sms();
+    const bool is_side_by_side = p.m <= 8 && row_tiles > 1 && tiles_of_sm > 2;
+    const int64_t room =
+        is_side_by_side ? tiles_of_sm * stream.num_sms() : (tiles + ctas - 1) / ctas * ctas;
+    const double used = static_cast<double>(p.n) / static_cast<double>(room * 16 * row_tiles);
     const double score = used * (p.m > 8 ? kWorthHigh : kWorth)[row_tiles - 1];
     if (score <= best_score) continue;
     best_score = score;
-    // More than two tiles of a multiprocessor are computed side by side: fewer barriers of more
-    // warps. Of more than 8 tokens that was slower.
-    const int64_t tiles_of_sm = (tiles + stream.num_sms() - 1) / stream.num_sms();
     best = {.row_tiles = row_tiles,
-            .split = p.m <= 8 && tiles_of_sm > 2 ? 4 : skinny_integers::kWarps,
+            .split = is_side_by_side ? skinny_integers::kWarps / 2 : skinny_integers::kWarps,
             .stages = kStages[row_tiles - 1]};
   }
   return best;

@@ -24,11 +24,11 @@ constexpr int64_t kMostTokens = 150;
 std::vector<IntegersCut> IntegerCuts() {
   std::vector<IntegersCut> cuts;
   for (const int row_tiles : {1, 2, 3})
-    for (const int split : {1, 2, 8})
+    for (const int split : {1, 4, 8})
       cuts.push_back({.row_tiles = row_tiles,
                       .split = split,
                       .stages = split == 1   ? 8
-                                : split == 2 ? 2
+                                : split == 4 ? 2
                                              : 5});
   return cuts;
 }
