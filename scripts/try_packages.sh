@@ -5,16 +5,32 @@
 # package of the library the example is compiled; the plug-in's is installed over a file of its name, which comes back. On
 # Debian 12 the steps of deploy/container/Dockerfile too: servers on a read-only root, of the image, of SageMaker and of cog.
 #
-# usage: scripts/try_packages.sh [SUITE [MIRROR]]      default: bookworm, from the mirror of this machine
+# usage: scripts/try_packages.sh [--aarch64] [SUITE [MIRROR]]      default: bookworm, from the mirror of this machine
+#   --aarch64   the packages of dist-aarch64/ on a bare machine for arm64, whose programs qemu-user runs (scripts/emulated.sh):
+#               the seconds are the emulator's
 # Runs as root; needs debootstrap, and 2 GB in build/bare. A suite's bare system is kept there for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+dist=dist
+if [ "${1:-}" = --aarch64 ]; then
+  [ "$(uname -m)" != aarch64 ] || { echo "try_packages.sh: --aarch64 is for another machine; here leave it out" >&2; exit 2; }
+  dist='dist-aarch64'
+  shift
+fi
 suite=${1:-bookworm}
 mirror=${2:-}
 [ -n "$mirror" ] || mirror=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2>/dev/null || true; } |
   sed -nE 's@^(URIs:|deb ) *(https?://[^ ]+).*@\2@p' | sed -n 1p)
-base=$PWD/build/bare/$suite.base
-root=$PWD/build/bare/$suite
+name=$suite
+as_here=(--bind)      # how /dev is mounted inside
+when_left=()          # and unmounted
+if [ $dist = dist-aarch64 ]; then
+  name=$suite-arm64
+  as_here=(--rbind)   # in a namespace, what is mounted below goes with it
+  when_left=(--lazy)
+fi
+base=$PWD/build/bare/$name.base
+root=$PWD/build/bare/$name
 port=18000
 mapfile -t proxies < <(env | grep -iE '^(https?_proxy|no_proxy)=')
 
@@ -29,7 +45,7 @@ fresh() { # the bare system, anew
   cp -a "$base" "$root"
   cp /etc/resolv.conf "$root/etc/" 2>/dev/null || true
   mount --bind /proc "$root/proc"
-  mount --bind /dev "$root/dev"
+  mount "${as_here[@]}" /dev "$root/dev"
 }
 files() { # all but what apt, dpkg and useradd keep for themselves
   inside 'find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /var/lib/apt -o -path /var/cache \
@@ -42,7 +58,7 @@ read_only() { # COMMANDS, which may use these
     begin() { "$@" >/tmp/server.log 2>&1 & server=$!; }
     ready() { # PORT [PATH]
       local i
-      for ((i = 0; i < 300; i++)); do ! health.sh "$@" 2>/dev/null || return 0; sleep 0.1; done
+      for ((i = 0; i < 600; i++)); do ! health.sh "$@" 2>/dev/null || return 0; sleep 0.1; done
       cat /tmp/server.log >&2; return 1
     }
     post() { # PORT PATH BODY
@@ -72,15 +88,29 @@ unmount() { # ends what runs inside, which keeps the mounts
     [ "$(readlink "$at/root" 2>/dev/null)" != "$root" ] || kill -KILL "${at#/proc/}" 2>/dev/null || true
   done
   sleep 0.1
-  umount "$root/proc" "$root/dev" 2>/dev/null || true
+  umount "${when_left[@]}" "$root/proc" "$root/dev" 2>/dev/null || true
 }
-trap unmount EXIT
 
-if [ ! -d "$base/usr" ]; then
+# What `debootstrap --foreign` leaves for the machine that the system is for is in debootstrap/, until that has done it.
+if [ ! -d "$base/usr" ] || { [ -d "$base/debootstrap" ] && [ -z "${TRY_PACKAGES_EMULATED:-}" ]; }; then
+  rm -rf "$base"
   mkdir -p "$base"
-  debootstrap --variant=minbase --include=ca-certificates,python3-venv "$suite" "$base" "$mirror" >"$base.log" ||
-    { tail -5 "$base.log" >&2; rm -rf "$base"; exit 1; }
+  foreign=()
+  [ $dist = dist ] || foreign=(--foreign --arch=arm64)
+  debootstrap "${foreign[@]}" --variant=minbase --include=ca-certificates,python3-venv "$suite" "$base" "$mirror" \
+    >"$base.log" || { tail -5 "$base.log" >&2; rm -rf "$base"; exit 1; }
+  [ $dist = dist-aarch64 ] || chroot "$base" apt-get clean
+fi
+if [ $dist = dist-aarch64 ] && [ -z "${TRY_PACKAGES_EMULATED:-}" ]; then
+  TRY_PACKAGES_EMULATED=yes exec scripts/emulated.sh "$PWD/scripts/try_packages.sh" --aarch64 "$suite" "$mirror"
+fi
+trap unmount EXIT
+if [ -d "$base/debootstrap" ]; then
+  DEBOOTSTRAP_DIR=$base/debootstrap debootstrap --second-stage --second-stage-target "$base" >"$base.log" ||
+    { tail -5 "$base.log" "$base/debootstrap/debootstrap.log" >&2; exit 1; }
   chroot "$base" apt-get clean
+  umount --quiet "$base/proc" "$base/sys" || true
+  find "$base/dev" -mindepth 1 -delete  # devices, which no namespace could copy; /dev is this machine's
 fi
 
 try() { # NAME FILE INSTALL PROGRAM MODEL UNINSTALL
@@ -96,7 +126,7 @@ try() { # NAME FILE INSTALL PROGRAM MODEL UNINSTALL
   # A server, asked by the shell alone.
   inside "
     $4 serve $5 --http-port $port --grpc-port 0 --metrics-port 0 --port-file /tmp/ports.json >/tmp/server.log 2>&1 & server=\$!
-    for _ in \$(seq 300); do [ -e /tmp/ports.json ] && break; sleep 0.1; done
+    for _ in \$(seq 600); do [ -e /tmp/ports.json ] && break; sleep 0.1; done
     body='{\"text_input\": \"What is 27 + 54?\", \"max_tokens\": 20}'
     exec 3<>/dev/tcp/127.0.0.1/$port
     printf 'POST /v2/models/ensemble/generate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %s\r\n\r\n%s' \
@@ -109,9 +139,9 @@ try() { # NAME FILE INSTALL PROGRAM MODEL UNINSTALL
   awk -v a="$start" -v b="$answered" -v n="$name" 'BEGIN {printf "%-8s %5.1f s from the file to the first answer; nothing left behind\n", n, b - a}'
 }
 
-deb=$(ls dist/inflight_*.deb)
-wheel=$(ls dist/*.whl)
-tarball=$(ls dist/inflight-[0-9]*.tar.gz)
+deb=$(ls $dist/inflight_*.deb)
+wheel=$(ls $dist/*.whl)
+tarball=$(ls $dist/inflight-[0-9]*.tar.gz)
 folder=/opt/$(basename "$tarball" .tar.gz)
 echo "$suite: $(chroot "$base" bash -c '. /etc/os-release; echo "$PRETTY_NAME"'), $(nproc) cores"
 try deb "$deb" "apt-get install -y -qq --no-install-recommends ./${deb##*/}" inflight /usr/share/inflight/demo \
@@ -121,7 +151,7 @@ try wheel "$wheel" "python3 -m venv /opt/venv && /opt/venv/bin/pip install -q --
 try tarball "$tarball" "tar xzf ${tarball##*/} -C /opt" "$folder/bin/inflight" "$folder/share/inflight/demo" "rm -r $folder"
 
 fresh
-cp dist/libinflight-dev_*.deb dist/inflight-triton-backend_*.deb "$root/tmp/"
+cp $dist/libinflight-dev_*.deb $dist/inflight-triton-backend_*.deb "$root/tmp/"
 inside 'apt-get update -qq; apt-get install -y -qq --no-install-recommends g++ pkg-config' >"$root.log" 2>&1 || { tail -5 "$root.log" >&2; exit 1; }
 files >"$root.before"
 inside 'cd /tmp
