@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what Inflight needs on Debian 12 or Ubuntu 24.04 (the package names are the same on both).
 #
-# usage: scripts/install_deps.sh [demo|gemma3|build|release|test|ci]
+# usage: scripts/install_deps.sh [demo|gemma3|quick|build|release|test|ci]
 #   demo     what scripts/demo.sh needs beside a program that is installed
 #   gemma3   also what its --model gemma3 is fetched by
+#   quick    what scripts/demo.sh needs where it builds the program: compiler and libraries of the preset quick, and the
+#            Python packages of tests/demo.txt, in .venv
 #   build    compiler and libraries                                    (default)
 #   release  also what scripts/release.sh runs
 #   test     also the Python packages of the tests and the demo, in .venv, and Helm for tests/deploy, in build/helm
@@ -16,19 +18,20 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-build}
 
-packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificates
-  libgrpc++-dev libnghttp2-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
+program=(build-essential cmake ninja-build pkg-config ca-certificates
+  libnghttp2-dev libprotobuf-dev protobuf-compiler
   libboost-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libspdlog-dev libfmt-dev
   libpcre2-dev libutf8proc-dev libmimalloc-dev zlib1g-dev libxxhash-dev libssl-dev
-  libyaml-dev libedit-dev libcurl4-openssl-dev libexpat1-dev libzmq3-dev libmsgpack-dev
-  libgtest-dev libgmock-dev)
+  libyaml-dev libedit-dev libcurl4-openssl-dev libexpat1-dev libzmq3-dev libmsgpack-dev)
+packages=("${program[@]}" ccache git libgrpc++-dev protobuf-compiler-grpc libgtest-dev libgmock-dev)
 case $mode in
   demo) packages=(ca-certificates curl python3) ;;
   gemma3) packages=(ca-certificates curl python3 python3-pip) ;;
+  quick) packages=("${program[@]}" curl python3 python3-venv) ;;
   build) ;;
   release) packages+=(python3) ;;
   test | ci) packages+=(python3 python3-numpy python3-venv libpython3-dev curl openssl openmpi-bin) ;;
-  *) echo "usage: scripts/install_deps.sh [demo|gemma3|build|release|test|ci]" >&2; exit 2 ;;
+  *) echo "usage: scripts/install_deps.sh [demo|gemma3|quick|build|release|test|ci]" >&2; exit 2 ;;
 esac
 [ "$mode" = ci ] && packages+=(
   clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev llvm-16 mold codespell chromium fish g++-aarch64-linux-gnu gpg
@@ -49,6 +52,14 @@ if [ ${#missing[@]} -gt 0 ]; then
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" |
     awk '/^Setting up/ && ++n % 20 == 0 {print "  " n " packages set up"; fflush()}'
+fi
+
+# A subset of what tests have, in the same place.
+if [ "$mode" = quick ] && [ ! -e .venv/requirements.done ] && ! cmp -s tests/demo.txt .venv/demo.done; then
+  echo "installing the Python packages of tests/demo.txt in .venv"
+  python3 -m venv .venv
+  .venv/bin/pip install --quiet --disable-pip-version-check --no-compile --no-deps -r tests/demo.txt
+  cp tests/demo.txt .venv/demo.done
 fi
 
 if [ "$mode" = test ] || [ "$mode" = ci ]; then

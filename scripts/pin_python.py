@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/requirements.txt and tests/clients.txt: each Python package of the .in file of that name and what it needs,
-by version and SHA-256.
+"""Writes tests/requirements.txt, tests/clients.txt and tests/demo.txt: each Python package of the .in file of that name and
+what it needs, by version and SHA-256. Those of demo.txt are part of requirements.txt.
 
 usage: scripts/pin_python.py [--upgrade]
 
@@ -20,7 +20,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FILES = ("requirements", "clients")  # of tests/, each for a virtual environment of its own
+FILES = ("requirements", "clients", "demo")  # of tests/
+PART_OF = {"demo": "requirements"}  # whose versions it has, in the same virtual environment; others have one of their own
 GLIBC = {"3.11": 36, "3.12": 39}  # minor version of the C library beside this Python: Debian 12, Ubuntu 24.04
 ARCHITECTURES = ("x86_64", "aarch64")
 TARGETS = list(itertools.product(GLIBC, ARCHITECTURES))
@@ -73,9 +74,10 @@ def text_of(found):
     return HEAD + "\n".join(lines) + "\n"
 
 
-def write(source, pinned, upgrade):
+def write(name, upgrade):
+    source, pinned, whole = (ROOT / f"tests/{file}" for file in (f"{name}.in", f"{name}.txt", f"{PART_OF.get(name, name)}.txt"))
     asked = pins(source.read_text())
-    kept = pins(pinned.read_text()) if pinned.exists() and not upgrade else {}
+    kept = pins(whole.read_text()) if whole.exists() and (name in PART_OF or not upgrade) else {}
     found = {}
     for python, architecture in TARGETS:
         for name, version, digest in resolved(source, python, architecture, kept | asked):
@@ -89,7 +91,7 @@ def main():
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions that the .in files allow")
     upgrade = parser.parse_args().upgrade
     for name in FILES:
-        write(ROOT / f"tests/{name}.in", ROOT / f"tests/{name}.txt", upgrade)
+        write(name, upgrade)
 
 
 if __name__ == "__main__":

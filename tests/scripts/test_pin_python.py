@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import pin_python
 
 ROOT = pin_python.ROOT
+LISTS = ("requirements.txt", "clients.txt", "demo.txt", "triton_server.txt")
 
 
 def wheel(folder, content):
@@ -71,10 +72,18 @@ def test_the_committed_file_has_all_that_is_asked_for_each_with_a_hash(name):
     text, asked = (ROOT / f"tests/{name}.txt").read_text(), pin_python.pins((ROOT / f"tests/{name}.in").read_text())
     assert text.startswith(pin_python.HEAD)
     pinned = pin_python.pins(text)
-    assert len(asked) > 3
+    assert asked
     assert asked.items() <= pinned.items()
     hashes = re.findall(r"^[\w.-]+==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.MULTILINE)
     assert len(hashes) == len(pinned)
+
+
+def test_a_part_of_another_file_has_its_lines():
+    for name, whole in pin_python.PART_OF.items():
+        part, lines = ((ROOT / f"tests/{file}.txt").read_text().removeprefix(pin_python.HEAD) for file in (name, whole))
+        blocks = re.findall(r"^[\w.-]+==.*(?:\n    --hash.*)+\n", part, re.MULTILINE)
+        assert len(blocks) > 3 and "".join(blocks) == part
+        assert [block for block in blocks if block not in lines] == []
 
 
 def test_scripts_install_python_packages_by_files_of_hashes_alone():
@@ -87,6 +96,6 @@ def test_scripts_install_python_packages_by_files_of_hashes_alone():
                 found.setdefault(path.name, []).append(line.split("pip install", 1)[1].split())
     assert list(found) == ["install_deps.sh"]
     for words in found["install_deps.sh"]:
-        assert words[-2] == "-r" and words[-1] in ("tests/requirements.txt", "tests/clients.txt", "tests/triton_server.txt")
+        assert words[-2] == "-r" and words[-1].removeprefix("tests/") in LISTS
         assert "\n--require-hashes\n" in (ROOT / words[-1]).read_text()
         assert all(word.startswith("-") for word in words[:-2])
