@@ -19,10 +19,10 @@ TEST_F(HeldTest, GetsNoRowsAndKeepsItsBlocks) {
   SequenceState* a = Add(8, 8);
   SequenceState* b = Add(8, 8);
   Plan();
-  const int64_t num_blocks = cache_->stats().blocks_used;
   scheduler_->Hold(a);
   Plan();
   EXPECT_THAT(step_.rows, ElementsAre(b));
+  const int64_t num_blocks = cache_->stats().blocks_used;
   EXPECT_FALSE(scheduler_->runs_only_held());
   scheduler_->Hold(b);
   Plan();
