@@ -38,7 +38,10 @@ class SequenceModel {
     ASSIGN_OR_RETURN(out->engine_, Open(dir, device, options));
     const model::ModelConfig& config = out->engine_->config;
     const ops::ShapeClass shape = model::KernelShape(config);
-    ASSIGN_OR_RETURN(const ops::OpTable table, ops::FindOps(device, shape));
+    // Of a CPU's tables the first: a trial of them may end otherwise the next time.
+    const auto choice =
+        device.kind() == DeviceKind::kCpu ? ops::OpChoice::kFixed : ops::OpChoice::kFastest;
+    ASSIGN_OR_RETURN(const ops::OpTable table, ops::FindOps(device, shape, {}, choice));
     out->ops_ = table.name;
     ASSIGN_OR_RETURN(out->stream_, ops::MakeStream(device, shape, kChunk, kChunk));
     ASSIGN_OR_RETURN(out->decoder_,

@@ -76,7 +76,6 @@ constexpr Remedy kPaths[] = {
     {"/messages", "/v1/messages"},
     {"/embeddings", "/v1/embeddings"},
     {"/models", "/v1/models"},
-    {"/v1", "/v1/models"},
     {"/apply-template", "/tokenize, which takes messages, too"},
     {"/props", "/v1/models"},
     {"/api/chat", kChatPath},

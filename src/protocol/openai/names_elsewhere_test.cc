@@ -43,22 +43,21 @@ TEST(NamesElsewhereTest, APathSaysWhereToAsk) {
   EXPECT_THAT(PathElsewhere("/api/pull"), HasSubstr("here it is /v1, as OpenAI's API"));
   EXPECT_THAT(PathElsewhere("/openai/deployments/a/chat/completions"),
               HasSubstr("here it is /v1, "));
-  EXPECT_THAT(PathElsewhere("/v1/"), HasSubstr("here it is /v1/models; "));
   EXPECT_EQ(PathElsewhere("/v1/v1/messages"),
             "the base URL of the client and its path both have /v1");
   EXPECT_EQ(PathElsewhere("/v1/chat/completion"), "did you mean /v1/chat/completions?");
   EXPECT_EQ(PathElsewhere("/v1/chat/completions/"), "did you mean /v1/chat/completions?");
   EXPECT_EQ(PathElsewhere("/v1/message"), "did you mean /v1/messages?");
-  for (const char* path : {"/v1/images/generations", "/v1/moderations", "/v1/files"})
+  for (const char* path : {"/v1/images/generations", "/v1/moderations", "/v1/files", "/v1/"})
     EXPECT_THAT(PathElsewhere(path), HasSubstr("the API has /v1/models")) << path;
 }
 
 // What Triton answers with "Not Found" stays so, but for paths of other servers.
 TEST(NamesElsewhereTest, OtherPathsAreLeftToOthers) {
   for (const char* path :
-       {"/", "/v2", "/v2/models", "/metrics", "/apis", "/model", "/v1x", "/nope"})
+       {"/", "/v2", "/v2/models", "/metrics", "/apis", "/model", "/v1", "/v1x", "/nope"})
     EXPECT_FALSE(IsPathElsewhere(path)) << path;
-  for (const char* path : {"/v1", "/models", "/models/", "/api/tags", "/openai/v1/models"})
+  for (const char* path : {"/models", "/models/", "/api/tags", "/openai/v1/models"})
     EXPECT_TRUE(IsPathElsewhere(path)) << path;
 }
 
