@@ -93,6 +93,10 @@ std::string NameOf(const RankMapping& ranks) {
          std::to_string(ranks.moe_ep_size);
 }
 
+// What more than two ranks generate: they do nothing at a later step that they do not at an earlier
+// one, and where there are fewer cores than ranks each step waits for the slowest.
+constexpr int kFewTokens = 48;
+
 class RanksGoldenTest : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Models, RanksGoldenTest, testing::ValuesIn(ModelNames()),
                          [](const auto& info) { return info.param; });
@@ -115,22 +119,27 @@ TEST_P(RanksGoldenTest, IdsAndLogitsAreThoseOfTransformers) {
     const auto executor = MakeRanked(engines, *device, options);
     std::vector<Request> requests(expected.size());
     for (size_t i = 0; i < expected.size(); ++i) {
+      const auto whole_text = static_cast<int>(expected[i].greedy.size());
       requests[i].input_ids = expected[i].prompt;
-      requests[i].max_tokens = static_cast<int>(expected[i].greedy.size());
+      requests[i].max_tokens = engines.size() > 2 ? kFewTokens : whole_text;
       requests[i].output.return_context_logits = true;
       requests[i].output.return_generation_logits = true;
     }
     const auto sinks = RunAll<LogitsSink>(*executor, requests);
     const auto vocab = static_cast<size_t>(whole->config.vocab_size);
     for (size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_EQ(sinks[i]->ids, expected[i].greedy);
-      ASSERT_EQ(sinks[i]->logits.size(),
-                (expected[i].prompt.size() + expected[i].greedy.size()) * vocab);
+      const auto num_generated = static_cast<size_t>(requests[i].max_tokens);
+      const size_t num_rows = expected[i].prompt.size() + num_generated;
+      std::vector<TokenId> greedy = expected[i].greedy;
+      greedy.resize(num_generated);
+      EXPECT_EQ(sinks[i]->ids, greedy);
+      ASSERT_EQ(sinks[i]->logits.size(), num_rows * vocab);
       float worst = 0;
       for (size_t p = 0; p < expected[i].positions.size(); ++p) {
         // Rows of the prompt, of which the last gives the first token, whose row comes again.
         auto row = static_cast<size_t>(expected[i].positions[p]);
         if (row >= expected[i].prompt.size()) ++row;
+        if (row >= num_rows) continue;
         for (size_t v = 0; v < vocab; ++v)
           worst = Worse(worst, std::fabs(sinks[i]->logits[row * vocab + v] -
                                          expected[i].logits[p * vocab + v]));
