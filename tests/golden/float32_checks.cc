@@ -28,10 +28,10 @@ std::string Describe(const Difference& d) {
 
 std::vector<std::vector<TokenId>> Greedy(const std::shared_ptr<const model::Engine>& engine,
                                          const ops::OpTable& table, Device& device,
-                                         std::span<const Expected> prompts) {
+                                         std::span<const Expected> prompts, size_t num_steps) {
   PagedModel model(engine, table, device, prompts.size(), kBlockSize);
   std::vector<std::vector<TokenId>> ids(prompts.size());
-  for (size_t step = 0; step < prompts.front().greedy.size(); ++step) {
+  for (size_t step = 0; step < num_steps; ++step) {
     std::vector<Piece> pieces;
     for (size_t s = 0; s < prompts.size(); ++s)
       pieces.push_back({s, step == 0 ? std::span<const TokenId>(prompts[s].prompt)

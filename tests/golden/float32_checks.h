@@ -23,9 +23,10 @@ struct Difference {
 Difference Compare(const Expected& expected, const std::vector<std::vector<float>>& logits);
 std::string Describe(const Difference& d);
 
-// Greedy continuations of all prompts, decoded in one batch after prefills of different lengths.
+// Greedy continuations of all prompts, decoded in one batch after prefills of different lengths:
+// `num_steps` tokens of each.
 std::vector<std::vector<TokenId>> Greedy(const std::shared_ptr<const model::Engine>& engine,
                                          const ops::OpTable& table, Device& device,
-                                         std::span<const Expected> prompts);
+                                         std::span<const Expected> prompts, size_t num_steps = 256);
 
 }  // namespace inflight::golden

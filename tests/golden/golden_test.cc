@@ -91,12 +91,13 @@ class GoldenTest : public testing::TestWithParam<std::string> {
   }
 
   // Calls check(table, expected) for all prompts with the best table, and for one prompt with each
-  // of the others.
+  // of the others but the last, the reference, which is slow: tests/ops holds each table to it in
+  // every type, and determinism_test.cc has its chunks.
   template <typename Check>
   void ForTablesAndPrompts(const EnginePtr& engine, const Check& check) {
     const std::vector<ops::OpTable> tables = TablesFor(engine->config);
     for (const Expected& expected : expected_) check(tables.front(), expected);
-    for (size_t i = 1; i < tables.size(); ++i) check(tables[i], OnePrompt().front());
+    for (size_t i = 1; i + 1 < tables.size(); ++i) check(tables[i], OnePrompt().front());
   }
 
   // The model through all three roads, in `dtype`.
@@ -203,16 +204,22 @@ TEST_P(GoldenTest, ChunkedPrefillGivesTheSameLogits) {
   });
 }
 
+// With the best table; with each other for a while, since Float32LogitsEqualTransformers has its
+// logits of the whole text.
 TEST_P(GoldenTest, GreedyIdsEqualTransformersOver256Steps) {
+  constexpr size_t kFewSteps = 48;
   const EnginePtr engine = Open(hf_dir(), DType::kF32);
   const std::vector<ops::OpTable> tables = TablesFor(engine->config);
   for (size_t i = 0; i < tables.size(); ++i) {
     const std::span<const Expected> prompts = i == 0 ? std::span(expected_) : OnePrompt();
-    const auto ids = Greedy(engine, tables[i], *device_, prompts);
+    const size_t num_steps = i == 0 ? 256 : kFewSteps;
+    const auto ids = Greedy(engine, tables[i], *device_, prompts, num_steps);
     ASSERT_EQ(ids.size(), prompts.size());
     for (size_t s = 0; s < ids.size(); ++s) {
-      EXPECT_EQ(ids[s].size(), 256U);
-      EXPECT_EQ(ids[s], prompts[s].greedy) << tables[i].name << ", prompt " << s;
+      std::vector<TokenId> expected = prompts[s].greedy;
+      ASSERT_EQ(expected.size(), 256U);
+      expected.resize(num_steps);
+      EXPECT_EQ(ids[s], expected) << tables[i].name << ", prompt " << s;
     }
   }
 }
@@ -283,12 +290,12 @@ TEST_P(RotaryGoldenTest, InterleavedRotaryHeadsGiveTheSameLogits) {
   InterleaveCheckpoint(dir, half_split->config);
   const EnginePtr engine = Open(dir);
   ASSERT_EQ(engine->config.position, model::PositionKind::kRopeGptj);
-  for (const ops::OpTable& table : TablesFor(engine->config)) {
-    const auto ids = expected_[1].Whole();
-    const size_t whole[] = {ids.size()};
-    const Difference d = Compare(expected_[1], AllLogits(engine, table, *device_, ids, whole));
-    EXPECT_LE(d.worst, kTolerance) << table.name << ": " << Describe(d);
-  }
+  // Every table rotates such heads in tests/ops, and in the tests above those of GPT-J.
+  const ops::OpTable table = TablesFor(engine->config).front();
+  const auto ids = expected_[1].Whole();
+  const size_t whole[] = {ids.size()};
+  const Difference d = Compare(expected_[1], AllLogits(engine, table, *device_, ids, whole));
+  EXPECT_LE(d.worst, kTolerance) << table.name << ": " << Describe(d);
 }
 
 constexpr auto kName = [](const testing::TestParamInfo<std::string>& info) { return info.param; };
