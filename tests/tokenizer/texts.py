@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts to tokenize: written samples of many scripts, and seeded random ones."""
 
+import functools
 import json
 import os
 import random
@@ -67,6 +68,11 @@ def _character(rng):
 
 def random_texts(seed, count, inserts=()):
     """Texts of random characters, samples cut anywhere, and strings of `inserts` among them."""
+    return list(_random_texts(seed, count, tuple(inserts)))
+
+
+@functools.cache  # each recipe asks for the same
+def _random_texts(seed, count, inserts):
     rng = random.Random(seed)
     texts = []
     for _ in range(count):
@@ -85,6 +91,7 @@ def random_texts(seed, count, inserts=()):
     return texts
 
 
+@functools.cache
 def long_texts():
     """Lines of 100 kB: what must not take quadratic time."""
     rng = random.Random(7)
