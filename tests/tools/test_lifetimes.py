@@ -34,13 +34,17 @@ def errors(source):
 
 
 def test_a_table_that_nobody_holds_is_not_looked_into():
-    count = "size_t n = 0; for (auto& m : TABLE->MODELS()) n += sizeof m; return n; }"
-    held = "size_t Count() { const HeldTable table = Current(); " + count.replace("TABLE", "table")
-    loose = "size_t Count() { " + count.replace("TABLE", "Current()")
-    for models in ("llms", "models", "entries"):
-        assert errors(TABLE + TABLE_OF + held.replace("MODELS", models)) == ""
-        refused = errors(TABLE + TABLE_OF + loose.replace("MODELS", models))
-        assert "deleted" in refused and "operator->" in refused, refused
+    """A function for each way into it, on a line of its own, which errors are told of."""
+    count = "size_t n = 0; for (auto& m : TABLE->MODELS()) n += sizeof m; return n; }\n"
+    held = "size_t Count_MODELS() { const HeldTable table = Current(); " + count.replace("TABLE", "table")
+    loose = "size_t Count_MODELS() { " + count.replace("TABLE", "Current()")
+    ways = ("llms", "models", "entries")
+    assert errors(TABLE + TABLE_OF + "".join(held.replace("MODELS", way) for way in ways)) == ""
+    refused = errors(TABLE + TABLE_OF + "".join(loose.replace("MODELS", way) for way in ways)).splitlines()
+    first = (TABLE + TABLE_OF).count("\n") + 1
+    for line in range(first, first + len(ways)):
+        told = [text for text in refused if f"<stdin>:{line}:" in text]
+        assert any("error:" in text and "deleted" in text and "operator->" in text for text in told), refused
 
 
 @pytest.mark.parametrize("body", [
