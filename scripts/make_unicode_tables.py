@@ -43,13 +43,19 @@ namespace inflight::tokenizer {{
 TAIL = "\n}  // namespace inflight::tokenizer\n"
 
 
-def onig(pattern):
-    """Characters that Oniguruma's `pattern` matches."""
+@functools.cache
+def blocks():
+    """All characters: codes, and the text of these, of so many at a time."""
+    parts = [NO_SURROGATES[at : at + BLOCK] for at in range(0, len(NO_SURROGATES), BLOCK)]
+    return [(codes, "".join(map(chr, codes))) for codes in parts]
+
+
+def onig(pattern, among=None):
+    """Characters that Oniguruma's `pattern` matches, of all or of those `among` which alone it can."""
     split = pre_tokenizers.Split(Regex(pattern + "+"), "removed", invert=True)
     found = set()
-    for at in range(0, len(NO_SURROGATES), BLOCK):
-        codes = NO_SURROGATES[at : at + BLOCK]
-        for _, (begin, end) in split.pre_tokenize_str("".join(map(chr, codes))):
+    for codes, text in blocks() if among is None else [(among, "".join(map(chr, among)))]:
+        for _, (begin, end) in split.pre_tokenize_str(text):
             found.update(codes[begin:end])
     return found
 
@@ -102,6 +108,7 @@ class Pcre2:
         for name in ("pcre2_compile_8", "pcre2_match_data_create_8"):
             getattr(self.library, name).restype = ctypes.c_void_p
         self.library.pcre2_get_ovector_pointer_8.restype = ctypes.POINTER(ctypes.c_size_t)
+        self.text = "".join(map(chr, NO_SURROGATES)).encode()
 
     def members(self, members):
         pattern = f"[{members}]+".encode()
@@ -114,7 +121,7 @@ class Pcre2:
         assert code, pattern
         data = ctypes.c_void_p(self.library.pcre2_match_data_create_8(1, None))
         bounds = self.library.pcre2_get_ovector_pointer_8(data)
-        text = "".join(map(chr, NO_SURROGATES)).encode()
+        text = self.text
         found, start = set(), 0
         while (
             self.library.pcre2_match_8(
@@ -199,9 +206,13 @@ def pcre2_sets():
         if additions or base != rf"\p{{{name}}}":
             rows.append((name, sets[name]))
 
+    of_group = {}  # by a group's letter, which comes first
     for name in CATEGORIES:
         # What PCRE2 has besides stays: U+1171E alone, a nonspacing mark until Unicode 14.
-        add(name, rf"\p{{{name}}}", onig(rf"[\p{{{name}}}]"))
+        theirs = onig(rf"[\p{{{name}}}]", of_group.get(name[0]))
+        if len(name) == 1:
+            of_group[name] = sorted(theirs)
+        add(name, rf"\p{{{name}}}", theirs)
     for name in SCRIPTS:  # PCRE2 means by the bare name also what several scripts share
         add(name, rf"\p{{sc:{name}}}", onig(rf"[\p{{{name}}}]"))
     add(r"\s", "", onig(r"\s"))
