@@ -59,11 +59,16 @@ def ask(server, question):
     return {name: answer[name] for name in ("text_output", "output_log_probs", "cum_log_probs")}
 
 
+@pytest.fixture(scope="module")
+def expected(plain):
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        return list(pool.map(lambda question: ask(plain, question), QUESTIONS))
+
+
 @pytest.mark.parametrize("at_once", [1, 8])
-def test_answers_are_the_same(plain, speculating, at_once):
+def test_answers_are_the_same(plain, expected, speculating, at_once):
     before = counted(speculating)
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        expected = list(pool.map(lambda question: ask(plain, question), QUESTIONS))
         answers = list(pool.map(lambda question: ask(speculating, question), QUESTIONS))
     assert answers == expected
     drafted, accepted = (after - earlier for after, earlier in zip(counted(speculating), before, strict=True))
@@ -72,9 +77,8 @@ def test_answers_are_the_same(plain, speculating, at_once):
     assert counted(plain) == [0, 0]
 
 
-def test_a_draft_model_changes_no_answer(plain, two_models):
+def test_a_draft_model_changes_no_answer(expected, two_models):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        expected = list(pool.map(lambda question: ask(plain, question), QUESTIONS))
         answers = list(pool.map(lambda question: ask(two_models, question), QUESTIONS))
     assert answers == expected
     drafted, accepted = counted(two_models)
@@ -82,10 +86,9 @@ def test_a_draft_model_changes_no_answer(plain, two_models):
 
 
 @pytest.mark.parametrize("version", [1, 3])
-def test_a_head_of_eagle_changes_no_answer(plain, tmp_path, version):
+def test_a_head_of_eagle_changes_no_answer(expected, tmp_path, version):
     server = start_server(tmp_path, DEMO, "--draft-model", EAGLE / f"v{version}", "--speculation", "eagle")
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        expected = list(pool.map(lambda question: ask(plain, question), QUESTIONS))
         answers = list(pool.map(lambda question: ask(server, question), QUESTIONS))
     assert answers == expected
     drafted, accepted = counted(server)
