@@ -10,12 +10,13 @@ import threading
 
 import pytest
 import requests
-from live_server import DEMO, start_server
+from live_server import DEMO, is_sanitized, start_server
 from llm_client import wait_until
 
 LIMIT = json.loads((DEMO / "config.json").read_text())["max_position_embeddings"]
 ROLES = {"user": ["inference"], "reader": ["metrics"]}
 CHAT = "/v1/chat/completions"
+MANY_WORDS = 100_000 if is_sanitized() else 2_000_000  # more than the model takes; a sanitizer looks at each slowly
 PATHS = [CHAT, "/v1/completions", "/v1/responses", "/v1/messages"]
 QUESTION = [{"role": "user", "content": "Tell me about a fox."}]
 EVIL = {"Origin": "https://evil.example"}
@@ -110,7 +111,7 @@ def test_every_api_says_what_is_wrong_with_a_request(server, undisturbed, path):
             assert "key" in error_of(answer, 401)["message"].lower()
             assert answer.headers["WWW-Authenticate"] == "Bearer"
         assert "'inference'" in error_of(ask(server, path, good, key="reader"), 403)["message"]
-        large = error_of(ask(server, path, body_of(path, "word " * 2_000_000)), 400)["message"]
+        large = error_of(ask(server, path, body_of(path, "word " * MANY_WORDS)), 400)["message"]
         assert f"more tokens than the {LIMIT - 1} that this model takes" in large
         foreign = ask(server, path, good, **EVIL)
         assert "got 'https://evil.example'" in error_of(foreign, 403)["message"]
