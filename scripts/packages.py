@@ -223,7 +223,7 @@ def main():
     parser.add_argument("stage", type=pathlib.Path)
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--cuda", action="store_true", help="the program is one for NVIDIA GPUs")
-    parser.add_argument("--level", type=int, default=9, choices=range(1, 10), help="of compression")
+    parser.add_argument("--level", type=int, default=9, choices=range(10), help="of compression; 0: hardly any, for tests")
     args = parser.parse_args()
     files = program_files(args.stage)
     program = args.stage / "bin/inflight"

@@ -33,7 +33,7 @@ def stage(tmp_path_factory):
 
 def packaged(stage, folder, **kwargs):
     env = dict(os.environ, SOURCE_DATE_EPOCH=EPOCH, **kwargs.pop("env", {}))
-    call(sys.executable, ROOT / "scripts/packages.py", stage, "--output", folder, "--level", "1", env=env, **kwargs)
+    call(sys.executable, ROOT / "scripts/packages.py", stage, "--output", folder, "--level", "0", env=env, **kwargs)
     return folder
 
 
