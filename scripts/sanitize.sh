@@ -32,7 +32,7 @@ else
   mapfile -t targets <<<"$listed"
   targets+=(inflight)
   export GTEST_FILTER="-DistributionTest.AMillionDraws*"
-  roads="http-bls-stream-3 or http-tensorrt_llm-whole-1 or grpc-ensemble-stream-1"
+  roads="http-tensorrt_llm_bls-stream-3 or http-tensorrt_llm-whole-1 or grpc-ensemble-stream-1"
   others=$(printf -- ' --ignore=tests/protocol/test_%s.py' bans effects_of_flags file_keys medusa openai_programs orchestrator page \
     rank_engines ranks rate_limiter release_profiles sagemaker server_names threads tritonserver two_models vertex_ai web_pages)
   export INFLIGHT_PYTHON_TESTS="tests/demo tests/load tests/protocol"

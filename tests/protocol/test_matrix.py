@@ -2,9 +2,11 @@
 """Every parameter through every road: {http, grpc} x {ensemble, bls, core} x {whole, stream} x {1, 3 rows}.
 
 A parameter is an entry of PARAMETERS: what it adds to a row, and a check of what it means. Requests are written once, in the
-words of the ensemble; `matrix_client` turns them into the tensors of each model, and answers into rows.
+words of the ensemble; `matrix_client` turns them into the tensors of each model, and answers into rows. Whole answers come from
+models that answer once, those of several rows also from decoupled ones, whose streams these are.
 """
 
+import contextlib
 import json
 
 import matrix_checks as means
@@ -19,18 +21,6 @@ FILLED = {"engine_dir": DEMO, "tokenizer_dir": DEMO, "exclude_input_in_output": 
 PROMPTS = ["Tell me a story about a fox.", "What is the capital of", "Once upon a time there was"]
 HOT = {"temperature": 20.0, "top_k": 50}
 REFERENCE = Road("http", "tensorrt_llm", stream=False, num_rows=1)
-
-
-@pytest.fixture(scope="module", params=["decoupled", "not decoupled"])
-def matrix_server(request, tmp_path_factory):
-    """The five models of the newest release with all tensors, once decoupled and once not."""
-    work_dir = tmp_path_factory.mktemp("matrix")
-    decoupled = request.param == "decoupled"
-    repository = write_repository(work_dir / "repository", OURS, **FILLED, decoupled_mode=str(decoupled))
-    server = start_server(work_dir, None, "--model-repository", repository, *SAME_AMONG_OTHERS)
-    server.decoupled = decoupled
-    yield server
-    assert server.stop() == 0, server.log.read_text()[-4000:]
 
 
 class Reference:
@@ -58,9 +48,25 @@ class Reference:
         return of_core.ids
 
 
+@contextlib.contextmanager
+def served(work_dir, decoupled):
+    """The five models of the newest release with all tensors."""
+    repository = write_repository(work_dir / "repository", OURS, **FILLED, decoupled_mode=str(decoupled))
+    server = start_server(work_dir, None, "--model-repository", repository, *SAME_AMONG_OTHERS)
+    yield Reference(server)
+    assert server.stop() == 0, server.log.read_text()[-4000:]
+
+
 @pytest.fixture(scope="module")
-def reference(matrix_server):
-    return Reference(matrix_server)
+def decoupled(tmp_path_factory):
+    with served(tmp_path_factory.mktemp("decoupled"), True) as reference:
+        yield reference
+
+
+@pytest.fixture(scope="module")
+def answering_once(tmp_path_factory):
+    with served(tmp_path_factory.mktemp("once"), False) as reference:
+        yield reference
 
 
 # --- the table: name -> (what is added to a row, check); a function gets the row's prompt and the reference ---
@@ -209,29 +215,42 @@ def roads():
                     yield Road(transport, model, stream, num_rows)
 
 
-def cases():
-    for road in roads():
+def cases(takes):
+    """Of roads that `takes` is true for."""
+    for road in filter(takes, roads()):
         for name, (added, _) in PARAMETERS.items():
             if road.can_send(added) and not (road.model == "tensorrt_llm" and name in OF_TEXTS):
                 yield pytest.param(road, name, id=f"{road}-{name}")
 
 
-@pytest.mark.parametrize(("road", "name"), list(cases()))
-def test_parameter(matrix_server, reference, road, name):
+def expect_what_it_means(reference, road, name):
     added, check = PARAMETERS[name]
     rows = []
     for prompt in PROMPTS[: road.num_rows]:
         values = {key: value(prompt, reference) if callable(value) else value for key, value in added.items()}
         rows.append({"text": prompt, **PLAIN, **values})
-    if road.stream and not matrix_server.decoupled:
-        with pytest.raises(InferenceServerException, match="Streaming is only supported if model is"):
-            ask(matrix_server, road, rows)
-        return
     if name == "num_return_sequences" and not road.stream:
         with pytest.raises(InferenceServerException, match=r"a single response|one response|decoupled"):
-            ask(matrix_server, road, rows)
+            ask(reference.server, road, rows)
         return
-    answers = ask(matrix_server, road, rows)
+    answers = ask(reference.server, road, rows)
     assert len(answers) == len(rows)
     for request, answer in zip(rows, answers, strict=True):
         check(request, answer, reference)
+
+
+@pytest.mark.parametrize(("road", "name"), list(cases(lambda road: road.stream or road.num_rows > 1)))
+def test_parameter_of_decoupled_models(decoupled, road, name):
+    expect_what_it_means(decoupled, road, name)
+
+
+@pytest.mark.parametrize(("road", "name"), list(cases(lambda road: not road.stream)))
+def test_parameter_of_models_that_answer_once(answering_once, road, name):
+    expect_what_it_means(answering_once, road, name)
+
+
+@pytest.mark.parametrize("road", [road for road in roads() if road.stream and road.can_send({})], ids=str)
+def test_a_model_that_answers_once_has_no_streams(answering_once, road):
+    rows = [{"text": prompt, **PLAIN} for prompt in PROMPTS[: road.num_rows]]
+    with pytest.raises(InferenceServerException, match="Streaming is only supported if model is"):
+        ask(answering_once.server, road, rows)
