@@ -35,7 +35,8 @@ if [ ! -e "$qemu/done" ]; then
 fi
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+inner=
+trap '[ -z "$inner" ] || kill -KILL "$inner" 2>/dev/null || true; rm -rf "$work"' EXIT
 mkfifo "$work/mapped"
 # The namespace has all rights once its users are mapped and another program is begun. "container" tells debootstrap that no
 # devices can be made.
@@ -53,4 +54,7 @@ done
 echo "0 0 65536" >/proc/$inner/uid_map
 echo "0 0 65536" >/proc/$inner/gid_map
 echo >"$work/mapped"
-wait $inner
+status=0
+wait $inner || status=$?
+inner=
+exit $status
