@@ -14,7 +14,6 @@ preset=$1
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$PWD/tests/tsan.supp"
 export INFLIGHT_SIMULATION_ARRIVALS=15000 INFLIGHT_SERVER_SIMULATION_ARRIVALS=2000 INFLIGHT_RANK_ARRIVALS=2000
-export INFLIGHT_TEST_FILES_AT_ONCE=2  # an instrumented server that is attacked answers others within seconds as it is
 suites=(unit simulation python)
 cmake --preset "$preset"
 if [ "$preset" = tsan ]; then
