@@ -199,7 +199,7 @@ Value Interpreter::Item(const Expr& expr) {
   const Value key = Evaluate(*expr.operands[1]);
   if (runtime_.failed()) return {};
   if (key.string() != nullptr || object.is_undefined()) {
-    const Value found = MemberOf(runtime_, object, key.ToText());
+    Value found = MemberOf(runtime_, object, key.ToText());
     if (!found.is_undefined() || object.dict() == nullptr) return found;
     const MacroNode* const method = FindDictMethod(key.ToText());
     return method == nullptr ? found : Value(BoundMacro{.node = method});
