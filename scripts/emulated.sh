@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a command where programs for aarch64 start as this machine's own do, in a chroot too: by Debian's qemu-user-static,
-# which is unpacked in build/qemu, through the kernel's binfmt_misc. The machine keeps its own list of formats: the command is
-# in namespaces of users, mounts and processes, whose root is this one's and which have a list of their own (Linux 6.7 or
-# later). On an older kernel qemu-user-static has to be installed, and the machine's own list is taken.
+# Runs a command where programs for aarch64 start as this machine's own do, in a chroot too: by Debian's
+# qemu-user-static, which is unpacked in build/qemu, through the kernel's binfmt_misc. The machine keeps its own list of
+# formats: the command is in namespaces of users, mounts and processes, whose root is this one's and which have a list
+# of their own (Linux 6.7 or later). On an older kernel qemu-user-static has to be installed, and the machine's own list
+# is taken.
 #
 # usage: scripts/emulated.sh COMMAND...     as root; processes that it leaves running end with it
 set -euo pipefail
@@ -38,8 +39,8 @@ work=$(mktemp -d)
 inner=
 trap '[ -z "$inner" ] || kill -KILL "$inner" 2>/dev/null || true; rm -rf "$work"' EXIT
 mkfifo "$work/mapped"
-# The namespace has all rights once its users are mapped and another program is begun. "container" tells debootstrap that no
-# devices can be made.
+# The namespace has all rights once its users are mapped and another program is begun. "container" tells debootstrap
+# that no devices can be made.
 unshare --user bash -ec 'read -r _ <"$0"; exec env container=lxc unshare --mount --pid --fork --kill-child --mount-proc bash -ec "
   mount -t binfmt_misc binfmt_misc \$0 2>/dev/null ||
     { echo \"emulated.sh: this kernel has no binfmt_misc for a namespace (Linux 6.7): install qemu-user-static\" >&2; exit 1; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/requirements.txt, tests/clients.txt and tests/demo.txt: each Python package of the .in file of that name and
-what it needs, by version and SHA-256. Those of demo.txt are part of requirements.txt.
+"""Writes tests/requirements.txt, tests/clients.txt and tests/demo.txt: each Python package of the .in file of that name
+and what it needs, by version and SHA-256. Those of demo.txt are part of requirements.txt.
 
 usage: scripts/pin_python.py [--upgrade]
 

@@ -35,7 +35,8 @@ else
   others=$(printf -- ' --ignore=tests/protocol/test_%s.py' bans effects_of_flags file_keys medusa openai_programs orchestrator page \
     rank_engines ranks rate_limiter release_profiles sagemaker server_names threads tritonserver two_models vertex_ai web_pages)
   export INFLIGHT_PYTHON_TESTS="tests/demo tests/load tests/protocol"
-  # Half a minute of an automaton that grows to its bound: tests/grammar/test_hostile.py has it, and fuzz_guide_test the code.
+  # Half a minute of an automaton that grows to its bound: tests/grammar/test_hostile.py has it, and fuzz_guide_test the
+  # code.
   powers="tests/protocol/test_wrong_requests.py::test_a_guide_without_bounds_is_refused[an expression of powers]"
   export PYTEST_ADDOPTS="-m 'not arithmetic' -k 'not test_matrix or $roads' --ignore=tests/protocol/recorded$others '--deselect=$powers'"
 fi

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs packages of a release on this very machine, one to throw away, such as a GPU host that reaches no mirror: by dpkg,
-# or unpacked. Asks `inflight doctor`, `inflight run` and a server, and uninstalls. Prints the seconds from the file to the
-# first answer; fails where the device is not used, an answer is missing or a file is left. scripts/try_packages.sh does it
-# for CPUs on bare systems in a folder.
+# Installs packages of a release on this very machine, one to throw away, such as a GPU host that reaches no mirror: by
+# dpkg, or unpacked. Asks `inflight doctor`, `inflight run` and a server, and uninstalls. Prints the seconds from the
+# file to the first answer; fails where the device is not used, an answer is missing or a file is left.
+# scripts/try_packages.sh does it for CPUs on bare systems in a folder.
 #
 # usage: scripts/try_here.sh [--device cuda|cpu] [FILE.deb|FILE.tar.gz...]     default: cuda, inflight-cuda's of dist/
 # What a package depends on and this machine does not have is named, and dpkg installs it all the same: cuBLASLt is then

@@ -6,8 +6,8 @@
 # Debian 12 the steps of deploy/container/Dockerfile too: servers on a read-only root, of the image, of SageMaker and of cog.
 #
 # usage: scripts/try_packages.sh [--aarch64] [SUITE [MIRROR]]      default: bookworm, from the mirror of this machine
-#   --aarch64   the packages of dist-aarch64/ on a bare machine for arm64, whose programs qemu-user runs (scripts/emulated.sh):
-#               the seconds are the emulator's
+#   --aarch64   the packages of dist-aarch64/ on a bare machine for arm64, whose programs qemu-user runs
+#               (scripts/emulated.sh): the seconds are the emulator's
 # Runs as root; needs debootstrap, and 2 GB in build/bare. A suite's bare system is kept there for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/.."

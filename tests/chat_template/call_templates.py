@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: E501
-"""Templates in the shapes of MiniCPM3's and Jamba tiny's, in words of our own: macros that are called with a block, which
-they put where they like, and macros of a list that are called with arguments of another."""
+"""Templates in the shapes of MiniCPM3's and Jamba tiny's, in words of our own: macros that are called with a block,
+which they put where they like, and macros of a list that are called with arguments of another."""
 
 # Functions as stubs of Python. A macro writes the fields of an object behind what its block says, and before that the
 # classes that those fields need, by calling itself with a block.

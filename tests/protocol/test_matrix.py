@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every parameter through every road: {http, grpc} x {ensemble, bls, core} x {whole, stream} x {1, 3 rows}.
 
-A parameter is an entry of PARAMETERS: what it adds to a row, and a check of what it means. Requests are written once, in the
-words of the ensemble; `matrix_client` turns them into the tensors of each model, and answers into rows. Whole answers come from
-models that answer once, those of several rows also from decoupled ones, whose streams these are.
+A parameter is an entry of PARAMETERS: what it adds to a row, and a check of what it means. Requests are written
+once, in the words of the ensemble; `matrix_client` turns them into the tensors of each model, and answers into rows.
+Whole answers come from models that answer once, those of several rows also from decoupled ones, whose streams these
+are.
 """
 
 import contextlib

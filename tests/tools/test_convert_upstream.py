@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`convert --upstream-layout`: what rank files hold of published directories is computed here in numpy, from the description of
-TensorRT-LLM's checkpoints (docs/reference/artifacts.md, "Upstream's forms"), and engines built of them are those built of the
-directories."""
+"""`convert --upstream-layout`: what rank files hold of published directories is computed here in numpy, from the
+description of TensorRT-LLM's checkpoints (docs/reference/artifacts.md, "Upstream's forms"), and engines built of
+them are those built of the directories."""
 
 import json
 import shutil
