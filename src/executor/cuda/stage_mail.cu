@@ -145,6 +145,7 @@ Status TakeDrawn(const StageMail& mail, const SlotState& slots, uint64_t step,
 
 Status MoveDrawn(const StageMail& mail, const ops::KvCacheView& kv, int group,
                  const SlotState& slots, uint64_t step, int num_logits, cudaStream_t stream) {
+  if (kv.num_layers == 0) return Status::Ok();
   ops::cuda::LaunchOverlapped(
       MoveDrawnKernel,
       dim3(static_cast<unsigned>(num_logits), static_cast<unsigned>(kv.num_layers)),

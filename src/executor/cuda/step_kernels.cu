@@ -517,6 +517,7 @@ Status AcceptTrees(const SlotState& slots, const StepTensors& tensors, int num_l
 
 Status MoveAccepted(const ops::KvCacheView& kv, int group, const SlotState& slots,
                     const StepTensors& tensors, int num_logits, cudaStream_t stream) {
+  if (kv.num_layers == 0) return Status::Ok();
   LaunchOverlapped(MoveAcceptedKernel,
                    dim3(static_cast<unsigned>(num_logits), static_cast<unsigned>(kv.num_layers)),
                    kMoveThreads, 0, stream, MovedKvOf(kv), group, slots, tensors);

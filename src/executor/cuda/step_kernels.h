@@ -215,7 +215,8 @@ Status AcceptTrees(const SlotState& slots, const StepTensors& tensors, int num_l
                    cudaStream_t stream);
 
 // Keys and values of accepted nodes move behind each other, in all layers of `kv`, which is that of
-// a KV group, as plain steps would have written them; behind AcceptTrees.
+// a KV group (a stage may have none of its layers), as plain steps would have written them; behind
+// AcceptTrees.
 Status MoveAccepted(const ops::KvCacheView& kv, int group, const SlotState& slots,
                     const StepTensors& tensors, int num_logits, cudaStream_t stream);
 
