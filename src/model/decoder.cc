@@ -11,34 +11,11 @@
 #include "model/decoder_workspace.h"
 #include "model/expert_mlp.h"
 #include "model/kv_places.h"
+#include "model/layers_at_once.h"
 #include "model/rope.h"
-#include "tensor/element.h"
 
 namespace inflight::model {
-namespace {
-
 using Workspace = DecoderWorkspace;
-
-// Where layer `layer` is kept, `residual` [num_tokens, hidden_size] enters it; on the CPU float32.
-Status Keep(const KeptResiduals& kept, int layer, const TensorView& residual, Stream& stream) {
-  const int64_t width = residual.shape[1];
-  const auto stride = width * std::ssize(kept.layers);
-  for (int64_t place = 0; place < std::ssize(kept.layers); ++place) {
-    if (kept.layers[static_cast<size_t>(place)] != layer) continue;
-    if (kept.copy != nullptr) {
-      RETURN_IF_ERROR(kept.copy(residual, kept.states, place * width, stream));
-      continue;
-    }
-    stream.cpu_pool().ParallelFor(residual.shape[0], [&](int64_t t) {
-      const float* const row = residual.as<const float>() + t * width;
-      for (int64_t i = 0; i < width; ++i)
-        StoreFloat(kept.states.data, kept.states.dtype, t * stride + place * width + i, row[i]);
-    });
-  }
-  return Status::Ok();
-}
-
-}  // namespace
 
 struct Decoder::Impl {
   std::shared_ptr<const Engine> engine;
@@ -52,6 +29,7 @@ struct Decoder::Impl {
   ops::Rope no_rope;       // of layers that are not rotated
   ops::Rope sliding_rope;  // of layers with a window; the same unless they have their own
   KvPlaces kv_places;
+  LayersAtOnce layers_at_once;
   int64_t num_tokens = 0;         // of the last Forward
   HeadInputs head_inputs;         // of several stages
   std::vector<int32_t> all_rows;  // [max_logits] 0, 1, ...
@@ -177,6 +155,8 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Engine> e
   for (int& window : windows.windows)
     if (window >= max_seq_len) window = 0;  // hides nothing
   impl->kv_places = KvPlaces(config, windows);
+  if (engine->host_layers.empty() && impl->kv_places.windows() == std::vector{ops::SlidingWindow{}})
+    impl->layers_at_once = LayersAtOnce(*engine, impl->rope, impl->attention_scale);
   impl->all_rows.resize(static_cast<size_t>(max_logits));
   std::iota(impl->all_rows.begin(), impl->all_rows.end(), 0);
   impl->engine = std::move(engine);
@@ -195,6 +175,12 @@ Result<TensorView> Decoder::Forward(const Batch& batch, const ops::KvCacheView& 
   const Workspace w = m.ForTokens(batch.paged.num_tokens);
   if (batch.moves_rows) RETURN_IF_ERROR(TakeRows(batch.paged.num_tokens, stream));
   RETURN_IF_ERROR(m.Enter(batch, w, stream));
+  if (const int64_t most = m.layers_at_once.MostRows(batch, kv, w, m.ops, stream);
+      most >= batch.paged.num_tokens) {
+    RETURN_IF_ERROR(m.layers_at_once.Run(batch, kv, w, m.ops, stream));
+    impl_->num_tokens = batch.paged.num_tokens;
+    return Logits(batch.logit_rows, stream);
+  }
   RETURN_IF_ERROR(m.BeginLayer(0, stream));
   RETURN_IF_ERROR(m.ops.add_norm({.residual = w.residual,
                                   .delta = {},

@@ -8,6 +8,7 @@
 
 #include "comm/communicator.h"
 #include "model/engine.h"
+#include "model/kept_residuals.h"
 #include "model/weight_stream.h"
 #include "ops/attention.h"
 #include "ops/backend.h"
@@ -18,18 +19,6 @@ namespace inflight::model {
 // The products of a step of at most `max_num_tokens` tokens and `max_logits` rows; for tuning.
 std::vector<ops::LinearShape> LinearShapes(const ModelConfig& config, int max_num_tokens,
                                            int max_logits);
-
-// What heads beside the model read of its layers (model/eagle_decoder.h).
-struct KeptResiduals {
-  // Ascending, of the whole model: the residual that enters each of them, of 0 the embedding
-  std::vector<int> layers;
-  // [num_tokens, layers * hidden_size] of the dtype that linears read: a token's layers side by
-  // side
-  TensorView states;
-  // CUDA: enqueues the copy of `residual` to columns of `states` from `column` on; null on the CPU.
-  Status (*copy)(const TensorView& residual, const TensorView& states, int64_t column,
-                 Stream& stream) = nullptr;
-};
 
 // What layers of a KV group behind the first read of a step.
 struct GroupInputs {

@@ -14,6 +14,7 @@
 
 #include "ops/add_norm.h"
 #include "ops/attention.h"
+#include "ops/decode_layers.h"
 #include "ops/embed.h"
 #include "ops/experts.h"
 #include "ops/linear.h"
@@ -40,6 +41,10 @@ struct OpTable {
   // Once per step and window, before the layers: what attention derives from a batch for all layers
   // of that window. Null where there is nothing.
   Kernel<AttentionPlanParams> plan_attention = nullptr;
+  // All layers of few decode rows at once, and of how many with such layers and cache, 0: of none;
+  // `batch` says nothing there. Null where there is no such operator.
+  Kernel<DecodeLayersParams> decode_layers = nullptr;
+  int (*most_decode_layers_rows)(const DecodeLayersParams& params, Stream& stream) = nullptr;
   bool can_capture = true;  // its launches may be captured into CUDA graphs
   std::string name;         // "reference", "cpu/avx2", "cpu/avx512_bf16", "cuda", ...
 };

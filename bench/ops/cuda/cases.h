@@ -7,6 +7,7 @@
 namespace inflight::bench {
 
 void AttentionCases(CudaBench& bench);
+void DecodeLayersCases(CudaBench& bench);
 void ElementwiseCases(CudaBench& bench);
 void LinearCases(CudaBench& bench);
 void SamplerCases(CudaBench& bench);

@@ -22,6 +22,7 @@ Status Run(std::string filter) {
                    ops::cuda::CudaStream::Create(*device, kShape, kMaxTokens, kMaxRows));
   CudaBench bench(*device, std::move(stream), std::move(filter));
   AttentionCases(bench);
+  DecodeLayersCases(bench);
   ElementwiseCases(bench);
   LinearCases(bench);
   SamplerCases(bench);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ops/cuda/cuda.h"
+#include "ops/cuda/decode_layers.h"
 #include "ops/cuda/float32/kernels.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/profile.h"
@@ -67,7 +68,11 @@ std::vector<OpTable> OpTables(const ShapeClass& shape, const Device& device) {
                          .quantize = Quantize,
                          .plan_attention = PlanAttention,
                          .name = "cuda"};
-  return {table, Profiled(table)};
+  OpTable layers = table;
+  layers.decode_layers = DecodeLayers;
+  layers.most_decode_layers_rows = MostDecodeLayersRows;
+  layers.name = "cuda/layers";
+  return {table, layers, Profiled(table)};
 }
 
 }  // namespace inflight::ops::cuda
