@@ -10,6 +10,7 @@ void AttentionCases(CudaBench& bench);
 void DecodeLayersCases(CudaBench& bench);
 void ElementwiseCases(CudaBench& bench);
 void LinearCases(CudaBench& bench);
+void LoraCases(CudaBench& bench);
 void SamplerCases(CudaBench& bench);
 
 }  // namespace inflight::bench

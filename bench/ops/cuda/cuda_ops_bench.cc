@@ -25,6 +25,7 @@ Status Run(std::string filter) {
   DecodeLayersCases(bench);
   ElementwiseCases(bench);
   LinearCases(bench);
+  LoraCases(bench);
   SamplerCases(bench);
   return Status::Ok();
 }

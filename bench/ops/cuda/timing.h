@@ -20,6 +20,7 @@ class Rotation {
   Rotation() = default;
   Rotation(Device& device, DType dtype, Shape shape);
   TensorView At(int call) const;
+  int num_copies() const { return num_copies_; }
 
  private:
   Buffer memory_;
