@@ -55,18 +55,30 @@ files() { # all but what apt, dpkg and useradd keep for themselves
 # but for /tmp, and the user is 10001. What COMMANDS leave running ends with them, and the mounts too.
 read_only() { # COMMANDS, which may use these
   local functions='
-    begin() { "$@" >/tmp/server.log 2>&1 & server=$!; }
+    begin() { : >/tmp/answer; "$@" >/tmp/server.log 2>&1 & server=$!; }
     ready() { # PORT [PATH]
       local i
       for ((i = 0; i < 600; i++)); do ! health.sh "$@" 2>/dev/null || return 0; sleep 0.1; done
       cat /tmp/server.log >&2; return 1
     }
+    ready_of_cog() { # PORT: as ready, and its model is there; before, the same path answers STARTING
+      local i
+      ready "$1" /health-check
+      for ((i = 0; i < 600; i++)); do
+        exec 3<>"/dev/tcp/127.0.0.1/$1"
+        printf "GET /health-check HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" >&3
+        ! grep -q "\"READY\"" <&3 || return 0
+        sleep 0.1
+      done
+      return 1
+    }
     post() { # PORT PATH BODY
       exec 3<>"/dev/tcp/127.0.0.1/$1"
       printf "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n%s" \
         "$2" "${#3}" "$3" >&3
-      cat <&3
+      tee /tmp/answer <&3
     }
+    trap "cat /tmp/answer /tmp/server.log >&2" ERR
     end() { kill "$server"; wait "$server"; }
     fails() { if "$@" 2>/dev/null; then echo "$*: no error" >&2; return 1; fi; }'
   mkdir -p "$root.read-only"
@@ -210,7 +222,7 @@ END
     cd /src
     export PYTHONPATH=/usr/share/inflight/compat/cog ENGINE_DIR=/usr/share/inflight/demo PORT=$port
     begin python -m cog.server.http --http-port=0 --grpc-port=0 --metrics-port=0
-    ready $port /health-check
+    ready_of_cog $port
     post $port /predictions '{\"input\": {\"prompt\": \"What is 27 + 54?\", \"max_tokens\": 20, \"temperature\": 0}}' |
       grep succeeded
     end" >"$root.log"
