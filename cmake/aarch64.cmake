@@ -1,5 +1,4 @@
-# Toolchain of the presets aarch64 and aarch64-release: Debian's cross compiler, libraries of scripts/aarch64.sh, programs
-# under qemu-user.
+# Toolchain of the presets aarch64…: Debian's cross compiler, libraries of scripts/aarch64.sh, programs under qemu-user.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
@@ -8,6 +7,7 @@ get_filename_component(CMAKE_SYSROOT "${CMAKE_CURRENT_LIST_DIR}/../build/aarch64
 if(NOT EXISTS "${CMAKE_SYSROOT}/done")
   message(FATAL_ERROR "${CMAKE_SYSROOT} is not there; run scripts/aarch64.sh libraries first")
 endif()
+list(APPEND CMAKE_FIND_ROOT_PATH "${CMAKE_SYSROOT}/usr/local/cuda")  # of scripts/fetch_cuda.py
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 foreach(kind LIBRARY INCLUDE PACKAGE)
   set(CMAKE_FIND_ROOT_PATH_MODE_${kind} ONLY)

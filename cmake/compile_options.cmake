@@ -40,7 +40,7 @@ if(INFLIGHT_CUDA)
   endif()
   add_compile_options(
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror,-Wno-missing-field-initializers;--expt-relaxed-constexpr;-lineinfo;-Werror=cross-execution-space-call>")
-  if(CMAKE_CROSSCOMPILING)  # the toolkit's headers are the same for each host; nothing is linked (scripts/aarch64.sh cuda)
+  if(CMAKE_CROSSCOMPILING)  # the toolkit's headers are the same for each host (scripts/fetch_cuda.py)
     add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-ccbin=${CMAKE_CXX_COMPILER};-Xcompiler=--sysroot=${CMAKE_SYSROOT}>")
     include_directories(SYSTEM "$<$<COMPILE_LANGUAGE:CUDA>:${CUDAToolkit_INCLUDE_DIRS}>")
   endif()

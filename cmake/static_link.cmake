@@ -19,7 +19,11 @@ add_link_options(-static-libstdc++ -static-libgcc)
 add_compile_options("$<${host_only}:-ffunction-sections;-fdata-sections;-fno-semantic-interposition>")
 add_link_options(LINKER:--gc-sections)
 if(INFLIGHT_CUDA)  # cuBLASLt beside the program, or where the toolkit and its container images have it
-  list(APPEND CMAKE_BUILD_RPATH "$ORIGIN" /usr/local/cuda/lib64 /usr/local/cuda/targets/x86_64-linux/lib)
+  set(hosts "x86_64-linux")
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    set(hosts "sbsa-linux")
+  endif()
+  list(APPEND CMAKE_BUILD_RPATH "$ORIGIN" /usr/local/cuda/lib64 "/usr/local/cuda/targets/${hosts}/lib")
   list(APPEND CMAKE_INSTALL_RPATH ${CMAKE_BUILD_RPATH})
 endif()
 

@@ -6,14 +6,15 @@
 #
 # usage: scripts/aarch64.sh [libraries|build|test]      each does what stands before it; default: test
 #        scripts/aarch64.sh cuda                        compiles the CUDA code for sm_90a in hosts of aarch64, by nvcc; links
-#                                                       nothing, since the toolkit here has libraries of this machine alone
+#                                                       nothing (scripts/release.sh --aarch64 --cuda does)
+#        scripts/aarch64.sh cuda-libraries              libraries, and CUDA's beside them (scripts/fetch_cuda.py)
 #        scripts/aarch64.sh serve PROGRAM               asks a program for aarch64 over HTTP, gRPC and OpenAI's API
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-test}
 case $mode,$# in
-  test,0 | libraries,1 | build,1 | test,1 | cuda,1 | serve,2) ;;
-  *) echo "usage: scripts/aarch64.sh [libraries|build|test|cuda|serve PROGRAM]" >&2; exit 2 ;;
+  test,0 | libraries,1 | build,1 | test,1 | cuda,1 | cuda-libraries,1 | serve,2) ;;
+  *) echo "usage: scripts/aarch64.sh [libraries|build|test|cuda|cuda-libraries|serve PROGRAM]" >&2; exit 2 ;;
 esac
 root=$PWD/build/aarch64-root
 build=$PWD/build/aarch64
@@ -156,9 +157,15 @@ if [ "$mode" = cuda ] && ! command -v nvcc >/dev/null; then
   echo "no nvcc: the CUDA code is not compiled here"
   exit 0
 fi
+# Who has pip has Debian's or another.
+[ "$mode" != cuda-libraries ] || [ -x .venv/bin/python ] || python3 -m pip --version >/dev/null 2>&1 || tools+=(python3-pip)
 install_tools
 make_root
 if [ "$mode" = libraries ]; then exit 0; fi
+if [ "$mode" = cuda-libraries ]; then
+  python3 scripts/fetch_cuda.py "$root"
+  exit
+fi
 if [ "$mode" = serve ]; then
   serve "$2"
   exit

@@ -22,7 +22,9 @@ class Machine:
 
     @property
     def library_folders(self):
-        return [self.root / folder / f"{self.name}-linux-gnu" for folder in ("lib", "usr/lib")]
+        """The last is CUDA's (scripts/fetch_cuda.py)."""
+        folders = [self.root / folder / f"{self.name}-linux-gnu" for folder in ("lib", "usr/lib")]
+        return [*folders, self.root / "usr/local/cuda/lib64"]
 
 
 MACHINES = {62: Machine("x86_64", "amd64"), 183: Machine("aarch64", "arm64")}  # by the header's e_machine

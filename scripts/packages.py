@@ -122,7 +122,9 @@ def copyright_of(name, machine):
     if machine.root is not None:
         paths[:1] = [machine.root / f"usr/share/doc/{name}/copyright", machine.root / "static-deps/copyright" / name, *paths[:1]]
     nvcc = shutil.which("nvcc")
-    if name.startswith("libcud") and nvcc:  # an archive of the toolkit: NVIDIA's, or that of its packages for Python
+    if name.startswith("libcud") and machine.root is not None:
+        paths.append(machine.root / "usr/local/cuda/EULA.txt")
+    elif name.startswith("libcud") and nvcc:  # an archive of the toolkit: NVIDIA's, or that of its packages for Python
         toolkit = pathlib.Path(nvcc).resolve().parent.parent
         paths += [toolkit / "EULA.txt", *sorted(toolkit.glob("dist-info/nvidia_cuda_runtime-*/licenses/License.txt"))]
     for path in paths:

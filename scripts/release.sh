@@ -3,14 +3,14 @@
 # Makes what a release consists of, in dist/: tarball, Debian packages, Python wheel, bills of materials, their SHA256SUMS
 # (docs/releasing.md). The program links everything but the C library statically, and starts with glibc 2.28 and later.
 #
-# usage: scripts/release.sh [--cuda | --aarch64] [--check]
+# usage: scripts/release.sh [--cuda] [--aarch64] [--check]
 #   --cuda     also builds the program with kernels for NVIDIA GPUs, of all architectures (preset cuda-release-all), and
 #              makes its tarball and Debian package; needs nvcc
 #   --aarch64  makes all of it for aarch64, in dist-aarch64/ and in place of dist/, by Debian 12's cross compiler
-#              (scripts/aarch64.sh)
+#              (scripts/aarch64.sh); with --cuda, CUDA's libraries for such hosts are fetched (scripts/fetch_cuda.py)
 #   --check    afterwards builds the program and the packages a second time, in another folder and without ccache, over the
 #              same archives of static_deps.sh, compares, and checks the folder (scripts/check_release.py); with --aarch64,
-#              tests ask the tarball's program under qemu-user
+#              tests ask the tarballs' programs under qemu-user
 # Times in the files are SOURCE_DATE_EPOCH, else that of the commit. SHA256SUMS is signed with
 #   INFLIGHT_GPG_KEY       a key of gpg: SHA256SUMS.asc
 #   INFLIGHT_MINISIGN_KEY  a file of minisign's secret key: SHA256SUMS.minisig
@@ -19,22 +19,19 @@ cd "$(dirname "$0")/.."
 check=no
 cuda=no
 preset=cpu-release
+cuda_preset='cuda-release-all'
 architecture=$(dpkg --print-architecture)
 dist=dist
 for option in "$@"; do
   case $option in
     --check) check=yes ;;
     --cuda) cuda=yes ;;
-    --aarch64) preset=aarch64-release architecture=arm64 dist=dist-aarch64 ;;
-    *) echo "usage: scripts/release.sh [--cuda | --aarch64] [--check]" >&2; exit 2 ;;
+    --aarch64) preset=aarch64-release cuda_preset='aarch64-cuda-release-all' architecture=arm64 dist=dist-aarch64 ;;
+    *) echo "usage: scripts/release.sh [--cuda] [--aarch64] [--check]" >&2; exit 2 ;;
   esac
 done
 if [ $preset = aarch64-release ] && [ "$(uname -m)" = aarch64 ]; then
   echo "release.sh: --aarch64 is for another machine; here leave it out" >&2
-  exit 2
-fi
-if [ "$cuda" = yes ] && [ $preset = aarch64-release ]; then
-  echo "release.sh: --cuda is for x86-64; run it without --aarch64" >&2
   exit 2
 fi
 if [ "$cuda" = yes ] && ! command -v nvcc >/dev/null; then
@@ -48,7 +45,7 @@ fi
 export SOURCE_DATE_EPOCH
 [ -z "$(git status --porcelain)" ] || echo "warning: there are changes that are not committed, and they are in these files"
 if [ $preset = aarch64-release ]; then
-  scripts/aarch64.sh libraries
+  if [ "$cuda" = yes ]; then scripts/aarch64.sh cuda-libraries; else scripts/aarch64.sh libraries; fi
   scripts/static_deps.sh build/aarch64-root/static-deps cmake/aarch64.cmake
 else
   scripts/static_deps.sh
@@ -78,7 +75,7 @@ bill_of() { # BUILD_DIR STAGE NAME TARGET FOLDER_IN_STAGE
 }
 make_cuda_in() { # BUILD_DIR OUTPUT, after make_in
   local build=$1 output=$2 stage
-  cmake --preset cuda-release-all -B "$build" -DINFLIGHT_GLIBC="$glibc" | tail -n 1
+  cmake --preset $cuda_preset -B "$build" -DINFLIGHT_GLIBC="$glibc" | tail -n 1
   cmake --build "$build" --target inflight
   stage=$(mktemp -d)
   cmake --install "$build" --component program --strip --prefix "$stage" >/dev/null
@@ -87,7 +84,7 @@ make_cuda_in() { # BUILD_DIR OUTPUT, after make_in
 }
 libraries=lib/$(dpkg-architecture -f -a"$architecture" -qDEB_HOST_MULTIARCH 2>/dev/null)
 make_in build/$preset $dist
-[ "$cuda" = no ] || make_cuda_in build/cuda-release-all $dist
+[ "$cuda" = no ] || make_cuda_in build/$cuda_preset $dist
 
 signed=no
 if [ -n "${INFLIGHT_GPG_KEY:-}" ]; then
@@ -107,7 +104,9 @@ if [ "$check" = yes ]; then
   [ "$cuda" = no ] || make_cuda_in build/release-check/cuda build/release-check/dist
   scripts/check_release.py $dist --glibc "$glibc" --same-as build/release-check/dist
   if [ $preset = aarch64-release ]; then
-    tar -xzf $dist/inflight-*.tar.gz -C build/release-check
-    scripts/aarch64.sh serve build/release-check/inflight-*/bin/inflight
+    for tarball in "$dist"/inflight-*.tar.gz; do
+      tar -xzf "$tarball" -C build/release-check
+      scripts/aarch64.sh serve "build/release-check/$(basename "$tarball" .tar.gz)/bin/inflight"
+    done
   fi
 fi

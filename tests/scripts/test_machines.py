@@ -32,6 +32,7 @@ def test_one_of_another_machine_has_its_libraries_in_a_folder():
         if machine.name != platform.machine():
             assert machine.root == ROOT / f"build/{machine.name}-root"
             assert machine.library_folders[1] == machine.root / f"usr/lib/{machine.name}-linux-gnu"
+            assert machine.library_folders[2] == machine.root / "usr/local/cuda/lib64"
     assert names == {62: ("x86_64", "amd64"), 183: ("aarch64", "arm64")}
     for content in (PYTHON[:18] + b"\x15\x00" + PYTHON[20:], b"#!/bin/sh\n", b""):
         with pytest.raises(ValueError, match="no program for x86_64 or aarch64"):

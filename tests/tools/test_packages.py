@@ -70,6 +70,20 @@ def test_sums_are_those_of_the_files(dist):
         assert hashlib.sha256((dist / name).read_bytes()).hexdigest() == digest
 
 
+def test_cudas_licence_is_of_the_host_that_the_program_is_for(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import machines
+    import packages
+
+    monkeypatch.setattr(machines, "ROOT", tmp_path)
+    other = machines.Machine("other", "other")
+    (tmp_path / "build/other-root/usr/local/cuda").mkdir(parents=True)
+    with pytest.raises(SystemExit, match="its copyright file is nowhere"):
+        packages.copyright_of("libcudart_static.a", other)
+    (other.root / "usr/local/cuda/EULA.txt").write_text("terms")
+    assert packages.copyright_of("libcudart_static.a", other) == "terms"
+
+
 def test_the_tarball_runs_where_it_is_unpacked(dist, tmp_path, answer):
     with tarfile.open(only(dist, "*.tar.gz")) as archive:
         members = archive.getmembers()
