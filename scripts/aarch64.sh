@@ -118,7 +118,7 @@ serve() { # PROGRAM
   local folder
   folder=$(dirname "$(emulated_program "$1")")
   [ -x .venv/bin/python ] || scripts/install_deps.sh test
-  INFLIGHT_BIN_DIR="$folder" .venv/bin/python -m pytest -q "${server_tests[@]}"
+  INFLIGHT_BIN_DIR="$folder" INFLIGHT_TEST_START_TIMEOUT_S=300 .venv/bin/python -m pytest -q "${server_tests[@]}"
 }
 
 emulated_program() { # PROGRAM: what the tests in Python start, which the emulator runs

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo"
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = float(os.environ.get("INFLIGHT_TEST_START_TIMEOUT_S", 60))  # longer under an emulator
 DEVICE = os.environ.get("INFLIGHT_TEST_DEVICE", "cpu")  # cuda: the same tests on a machine with a GPU
 DTYPE = {"cpu": "float32", "cuda": "bfloat16"}[DEVICE]
 # A GPU answers alone what it answers among others when it is asked to; the CPU always does.
