@@ -6,6 +6,7 @@
 # Debian 12 the steps of deploy/container/Dockerfile too: servers on a read-only root, of the image, of SageMaker and of cog.
 #
 # usage: scripts/try_packages.sh [--aarch64] [SUITE [MIRROR]]      default: bookworm, from the mirror of this machine
+#   SUITE       of Debian, or noble: Ubuntu 24.04, from Ubuntu's mirror
 #   --aarch64   the packages of dist-aarch64/ on a bare machine for arm64, whose programs qemu-user runs
 #               (scripts/emulated.sh): the seconds are the emulator's
 # Runs as root; needs debootstrap, and 2 GB in build/bare. A suite's bare system is kept there for the next run.
@@ -19,6 +20,26 @@ if [ "${1:-}" = --aarch64 ]; then
 fi
 suite=${1:-bookworm}
 mirror=${2:-}
+# What Debian does not have of Ubuntu: its key, and that debootstrap makes its suites all in one way.
+of_suite=()
+rules=()
+if [ "$suite" = noble ]; then
+  [ -n "$mirror" ] || mirror=$([ $dist = dist ] && echo http://archive.ubuntu.com/ubuntu || echo http://ports.ubuntu.com/ubuntu-ports)
+  keyring=/usr/share/keyrings/ubuntu-archive-keyring.gpg
+  if [ ! -e $keyring ]; then
+    keyring=$PWD/build/ubuntu-keyring$keyring
+    package=ubuntu-keyring_2023.11.28.1_all.deb
+    [ -e "$keyring" ] || (
+      mkdir -p build/ubuntu-keyring
+      cd build/ubuntu-keyring
+      curl -fsSO "$mirror/pool/main/u/ubuntu-keyring/$package"
+      echo "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8  $package" | sha256sum --check --quiet
+      dpkg-deb --extract $package .
+    )
+  fi
+  of_suite=(--keyring="$keyring" "--components=main,universe")
+  [ -e /usr/share/debootstrap/scripts/noble ] || rules=(/usr/share/debootstrap/scripts/gutsy)
+fi
 [ -n "$mirror" ] || mirror=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2>/dev/null || true; } |
   sed -nE 's@^(URIs:|deb ) *(https?://[^ ]+).*@\2@p' | sed -n 1p)
 name=$suite
@@ -109,8 +130,8 @@ if [ ! -d "$base/usr" ] || { [ -d "$base/debootstrap" ] && [ -z "${TRY_PACKAGES_
   mkdir -p "$base"
   foreign=()
   [ $dist = dist ] || foreign=(--foreign --arch=arm64)
-  debootstrap "${foreign[@]}" --variant=minbase --include=ca-certificates,python3-venv "$suite" "$base" "$mirror" \
-    >"$base.log" || { tail -5 "$base.log" >&2; rm -rf "$base"; exit 1; }
+  debootstrap "${foreign[@]}" "${of_suite[@]}" --variant=minbase --include=ca-certificates,python3-venv "$suite" "$base" \
+    "$mirror" "${rules[@]}" >"$base.log" || { tail -5 "$base.log" >&2; rm -rf "$base"; exit 1; }
   [ $dist = dist-aarch64 ] || chroot "$base" apt-get clean
 fi
 if [ $dist = dist-aarch64 ] && [ -z "${TRY_PACKAGES_EMULATED:-}" ]; then
