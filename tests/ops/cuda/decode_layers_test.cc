@@ -50,9 +50,8 @@ class TwoWays {
   TwoWays(const LayersCase& c, Device& device) : c_(c), device_(device) {
     MakeWeights();
     MakeBatch();
-    const Tensor entering = Tensor::Random(c.dtype, {c.Rows(), c.hidden}, 6);
-    residual_ = DeviceTensor(device, entering);
-    expected_residual_ = DeviceTensor(device, entering);
+    residual_ = DeviceTensor(device, Entering());
+    expected_residual_ = DeviceTensor(device, Entering());
     const auto output = [&](int width) {
       return DeviceTensor(device, c.dtype, Shape{c.Rows(), width});
     };
@@ -86,12 +85,15 @@ class TwoWays {
             .inner = inner_.view(),
             .y = y_.view()};
   }
+  // What enters the first layer, in place of what a launch has left.
+  void EnterAgain() { residual_.CopyFrom(Entering()); }
   void RunOneByOne(cuda::CudaStream& stream);
   void Compare() const;
 
  private:
   static constexpr float kEps = 1e-5F;
 
+  Tensor Entering() const { return Tensor::Random(c_.dtype, {c_.Rows(), c_.hidden}, 6); }
   DType KvDType() const { return c_.has_fp8_cache ? DType::kF8E4M3 : c_.dtype; }
   float Scale() const { return 1 / std::sqrt(static_cast<float>(c_.head_dim)); }
   Rope RopeOf() const { return {RopeStyle::kNeox, c_.head_dim, cos_sin_.view()}; }
@@ -264,14 +266,18 @@ void TwoWays::Compare() const {
 
 class DecodeLayersTest : public CudaTest {
  protected:
-  void Check(const LayersCase& c) {
+  void Check(const LayersCase& c, int launches = 1) {
     TwoWays ways(c, device());
     const auto stream = NewStream(ways.ShapeOfStream(), 16, 16);
     const DecodeLayersParams params = ways.Params();
     if (cuda::MostDecodeLayersRows(params, *stream) == 0)
       GTEST_SKIP() << "the kernel is for compute capability 9.0 alone";
     ASSERT_GE(cuda::MostDecodeLayersRows(params, *stream), c.Rows());
-    Must(cuda::DecodeLayers(params, *stream));
+    for (int i = 0; i < launches; ++i) {
+      ways.EnterAgain();
+      Must(cuda::DecodeLayers(params, *stream));
+      Must(stream->Synchronize());
+    }
     ways.RunOneByOne(*stream);
     ways.Compare();
   }
@@ -323,9 +329,10 @@ TEST_F(DecodeLayersTest, FP8CacheBiasPaddingAndLinesOfTheTable) {
   Check({.block_size = 16, .lengths = {100, 400}, .has_table_rows = true});
 }
 
-// What the kernel leaves between launches is zeros again: the next one finds its barriers so.
-TEST_F(DecodeLayersTest, ManyStepsBehindEachOther) {
-  for (int i = 0; i < 20; ++i) Check({.lengths = {1 + 97 * i, 3}});
+// The counters of barriers and of split rows are zeros again behind a launch.
+TEST_F(DecodeLayersTest, ManyLaunchesOnOneStream) {
+  Check({.lengths = {1}}, 20);
+  Check({.lengths = {2000, 3}}, 20);
 }
 
 }  // namespace
