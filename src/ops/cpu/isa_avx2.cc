@@ -13,7 +13,8 @@ INFLIGHT_INLINE Vec MulAddPairs(Vec sum, Pairs w, Pairs x) {
   return MulAdd(OddOfPairs(w), OddOfPairs(x), MulAdd(EvenOfPairs(w), EvenOfPairs(x), sum));
 }
 
-constexpr int kQuadTileRows = kTileRows;
+// Eight accumulators; a weight and its magnitude, x with the weight's sign, and ones.
+constexpr int kQuadTileRows = 4;
 constexpr int kQuadOffset = 0;
 
 // VPMADDUBSW adds two products in 16 bits and saturates; |w| <= 128 as its unsigned operand and
@@ -42,20 +43,40 @@ INFLIGHT_INLINE Vec MulAddQuads(Vec sum, QuadWeights w, Quads x) {
           MulAddQuadsOf8(sum.hi, w.magnitude_hi, w.hi, x)};
 }
 
-constexpr int kNibbleTileRows = kTileRows;
+constexpr int kNibbleTileRows = 4;
 
-// Four products of 15 * 127 in 16 bits.
-INFLIGHT_INLINE __m256 MulAddNibblesOf8(__m256 sum, __m256i first, __m256i second, Quads x_first,
-                                        Quads x_second) {
-  const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(first, x_first),
-                                         _mm256_maddubs_epi16(second, x_second));
-  const __m256i quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(sum), quads));
+// MulAddNibbles adds to lanes of 16 bits, two for each column.
+constexpr int kNarrowProducts = 32767;
+
+// In this order: g++ adds products to each other before, and keeps more of them than there are
+// registers.
+INFLIGHT_INLINE __m256 AddProductsOf8(__m256 sum, __m256i w, Quads x) {
+  const __m256i products = _mm256_maddubs_epi16(w, x);
+  asm("vpaddw %1, %0, %0" : "+x"(sum) : "x"(products));
+  return sum;
+}
+
+INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x, StepPart<0>) {
+  return {AddProductsOf8(sum.lo, w.first_lo, x), AddProductsOf8(sum.hi, w.first_hi, x)};
+}
+
+INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x, StepPart<1>) {
+  return {AddProductsOf8(sum.lo, w.second_lo, x), AddProductsOf8(sum.hi, w.second_hi, x)};
 }
 
 INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x_first, Quads x_second) {
-  return {MulAddNibblesOf8(sum.lo, w.first_lo, w.second_lo, x_first, x_second),
-          MulAddNibblesOf8(sum.hi, w.first_hi, w.second_hi, x_first, x_second)};
+  sum = {AddProductsOf8(sum.lo, w.first_lo, x_first), AddProductsOf8(sum.hi, w.first_hi, x_first)};
+  return {AddProductsOf8(sum.lo, w.second_lo, x_second),
+          AddProductsOf8(sum.hi, w.second_hi, x_second)};
+}
+
+INFLIGHT_INLINE __m256 AddNarrowOf8(__m256 sum, __m256 narrow) {
+  const __m256i pairs = _mm256_madd_epi16(_mm256_castps_si256(narrow), _mm256_set1_epi16(1));
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(sum), pairs));
+}
+
+INFLIGHT_INLINE Vec AddNarrow(Vec sum, Vec narrow) {
+  return {AddNarrowOf8(sum.lo, narrow.lo), AddNarrowOf8(sum.hi, narrow.hi)};
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ INFLIGHT_INLINE Vec MulAddQuads(Vec sum, QuadWeights w, Quads x) {
 
 // Twenty accumulators, the two quads of four weights, and of one x.
 constexpr int kNibbleTileRows = 5;
+constexpr int kNarrowProducts = 0;  // sums have 32 bits
 
 // As in isa_avx2.cc.
 INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x_first, Quads x_second) {

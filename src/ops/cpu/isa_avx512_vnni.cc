@@ -20,6 +20,7 @@ INFLIGHT_INLINE Vec MulAddQuads(Vec sum, QuadWeights w, Quads x) {
 
 // Twenty accumulators, the two quads of four weights, and of one x.
 constexpr int kNibbleTileRows = 5;
+constexpr int kNarrowProducts = 0;  // sums have 32 bits
 
 INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x_first, Quads x_second) {
   const __m512i one = _mm512_dpbusd_epi32(_mm512_castps_si512(sum), w.first, x_first);

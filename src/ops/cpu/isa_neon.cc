@@ -35,6 +35,7 @@ INFLIGHT_INLINE Vec MulAddQuads(Vec sum, QuadWeights w, Quads x) {
 
 // Sixteen accumulators, the two quads of four weights and of one x, and products.
 constexpr int kNibbleTileRows = 4;
+constexpr int kNarrowProducts = 0;  // sums have 32 bits
 
 // Four products of 15 * 127 in 16 bits.
 INFLIGHT_INLINE float32x4_t MulAddNibblesOf4(float32x4_t sum, int8x16_t first, int8x16_t second,

@@ -21,6 +21,7 @@ INFLIGHT_INLINE Vec MulAddQuads(Vec sum, QuadWeights w, Quads x) {
 
 // Twenty accumulators, the two quads of four weights, and of one x.
 constexpr int kNibbleTileRows = 5;
+constexpr int kNarrowProducts = 0;  // sums have 32 bits
 
 INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x_first, Quads x_second) {
   return MulAddQuads(MulAddQuads(sum, w.first, x_first), w.second, x_second);

@@ -17,6 +17,11 @@ inline constexpr int kMaxPanelRows = 256;  // panels where KernelSet::panel_rows
 inline constexpr int kMaxHeadDim = 256;
 inline constexpr int kFp8Group = 128;  // columns of a group of e4m3
 
+// Names one of the two parts of a step of k: the even or the odd of each pair, the first or the
+// second quad.
+template <int kIndex>
+struct StepPart {};
+
 enum class Element : uint8_t { kF32, kF16, kBf16 };
 enum class Function : uint8_t { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 

@@ -14,6 +14,7 @@ constexpr int kFp4Offset = 12;
 
 struct F4Operand : I4Operand {
   static constexpr bool kHasExponents = true;
+  static constexpr int kNarrowSteps = kNarrowProducts / (4 * 24 * 127);
   INFLIGHT_INLINE static WideW LoadW(const W* p) {
     alignas(16) static constexpr uint8_t kIntegers[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                                           12, 11, 10, 9,  8,  6,  4,  0};

@@ -5,7 +5,7 @@
 // names have internal linkage.
 //
 // What an Operand's Accumulate adds up is (w + kOffset) * x: sums of a group begin at -kOffset
-// times its sum of x.
+// times its sum of x, or where they are narrow first, lose it at the end.
 #pragma once
 
 namespace inflight::ops::cpu {
@@ -17,6 +17,7 @@ struct GroupedProduct {
   using X = typename Operand::X;
   using W = typename Operand::W;
   static constexpr int64_t kStride = kPanelColumns * Operand::kStored;  // bytes of a step
+  static constexpr int32_t kLateOffset = Operand::kNarrowSteps > 0 ? kOffset : 0;
   // Where the panel's part is in the first-level cache, rows that have both sums in registers.
   static constexpr int kTileOfGroups = kAsk || kKeptRows == 0 ? Operand::kMaxTileRows : kKeptRows;
 
@@ -24,6 +25,7 @@ struct GroupedProduct {
   int64_t first_group;
   int64_t end_group;
   int64_t steps;  // of a group: an even number, since groups are of a multiple of 16
+  int64_t ahead;  // bytes, of what memory is asked for
 
   void Run() const {
     CoverRows<kTileOfGroups>(a.num_rows, [&]<int kRows>(int row) { Rows<kRows>(row); });
@@ -48,30 +50,35 @@ struct GroupedProduct {
     for (int c = 0; c < kWide; ++c)
       ws[c] = static_cast<const W*>(a.panel) + first_group * steps * kStride +
               (column + 16 * c) * Operand::kStored;
+    const XSums<kRows> x_sums(a, row);
     Sums<kRows, kWide> sums(a.sums + row * kPanelColumns + column);
     const int64_t num_steps = steps;
     // Scales are asked for as far ahead as weights.
-    const int64_t ahead = kAskAheadBytes / (num_steps * kStride) + 1;
+    const int64_t groups_ahead = (ahead - 1) / (num_steps * kStride) + 1;
     for (int64_t group = first_group; group < end_group; ++group) {
       Vec exact[kRows][kWide];
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        const Vec start = SetIntegers(-kOffset * a.x_sums[row + r][group]);
+        const Vec start = SetIntegers((kLateOffset - kOffset) * x_sums.sums[r][group]);
 #pragma GCC unroll 4
         for (int c = 0; c < kWide; ++c) exact[r][c] = start;
       }
-      if constexpr (kAsk) AskForScales<kWide>(group + ahead, column);
-      int64_t step = 0;
-      do {
-        MultiplyAsking(exact, xs, ws, step);
-        MultiplyAsking(exact, xs, ws, step + 1);
-        step += 2;
-      } while (step < num_steps);
+      if constexpr (kAsk) AskForScales<kWide>(group + groups_ahead, column);
+      if constexpr (Operand::kNarrowSteps > 0) {
+        MultiplySteps<Operand, Operand, kAsk>(exact, xs, ws, num_steps, kStride, ahead);
+      } else {
+        int64_t step = 0;
+        do {
+          MultiplyAsking(exact, xs, ws, step);
+          MultiplyAsking(exact, xs, ws, step + 1);
+          step += 2;
+        } while (step < num_steps);
+      }
       sums.BeginGroup();
       if (a.w_offsets == nullptr)
-        AddGroup<false>(exact, group, row, column, sums);
+        AddGroup<false>(exact, group, column, x_sums, sums);
       else
-        AddGroup<true>(exact, group, row, column, sums);
+        AddGroup<true>(exact, group, column, x_sums, sums);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) xs[r] += a.group_size;
 #pragma GCC unroll 4
@@ -81,6 +88,20 @@ struct GroupedProduct {
   }
 
  private:
+  // Of the rows of a tile: [num_groups] each.
+  template <int kRows>
+  struct XSums {
+    INFLIGHT_INLINE XSums(const PanelArgs& a, int row) {
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        scales[r] = a.x_scales[row + r];
+        sums[r] = a.x_sums[row + r];
+      }
+    }
+    const float* scales[kRows];
+    const int32_t* sums[kRows];
+  };
+
   // The float32 sums of a tile: in registers, or where there are too few in memory.
   template <int kRows, int kWide>
   struct Sums {
@@ -126,30 +147,31 @@ struct GroupedProduct {
   };
 
   template <int kRows, int kWide>
-  INFLIGHT_INLINE static void MultiplyAsking(Vec (&exact)[kRows][kWide],
-                                             const X* const (&xs)[kRows],
-                                             const W* const (&ws)[kWide], int64_t step) {
+  INFLIGHT_INLINE void MultiplyAsking(Vec (&exact)[kRows][kWide], const X* const (&xs)[kRows],
+                                      const W* const (&ws)[kWide], int64_t step) const {
     if constexpr (kAsk) {
 #pragma GCC unroll 4
-      for (int c = 0; c < kWide; ++c) __builtin_prefetch(ws[c] + step * kStride + kAskAheadBytes);
+      for (int c = 0; c < kWide; ++c) __builtin_prefetch(ws[c] + step * kStride + ahead);
     }
     MultiplyStep<Operand, Operand>(exact, xs, ws, step, kStride);
   }
 
   template <bool kHasOffsets, int kRows, int kWide>
-  INFLIGHT_INLINE void AddGroup(const Vec (&exact)[kRows][kWide], int64_t group, int row,
-                                int column, Sums<kRows, kWide>& sums) const {
+  INFLIGHT_INLINE void AddGroup(const Vec (&exact)[kRows][kWide], int64_t group, int column,
+                                const XSums<kRows>& x, Sums<kRows, kWide>& sums) const {
     const int64_t at = group * kPanelColumns + column;
     const float* const w_offsets = a.w_offsets + (kHasOffsets ? at : 0);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const float x_scale = a.x_scales[row + r][group];
+      const float x_scale = x.scales[r][group];
+      const int32_t x_sum = x.sums[r][group];
       const Vec scale = Set1(x_scale);
-      const Vec x_sum = Set1(static_cast<float>(a.x_sums[row + r][group]) * x_scale);
+      const Vec of_offsets = Set1(static_cast<float>(x_sum) * x_scale);
 #pragma GCC unroll 4
       for (int c = 0; c < kWide; ++c) {
-        Vec sum = MulAdd(ToFloats(exact[r][c]), Mul(scale, ScalesAt(at + 16 * c)), sums.Get(r, c));
-        if constexpr (kHasOffsets) sum = MulAdd(x_sum, Load(w_offsets + 16 * c), sum);
+        const Vec numbers = IntegersMinus(exact[r][c], kLateOffset * x_sum);
+        Vec sum = MulAdd(numbers, Mul(scale, ScalesAt(at + 16 * c)), sums.Get(r, c));
+        if constexpr (kHasOffsets) sum = MulAdd(of_offsets, Load(w_offsets + 16 * c), sum);
         sums.Set(r, c, sum);
       }
     }
@@ -182,14 +204,16 @@ void GroupedPanel(const PanelArgs& a) {
   for (int i = 0; i < a.num_rows * kPanelColumns; i += 16) Store(a.sums + i, Zero());
   const int64_t num_groups = a.in_features / a.group_size;
   const int64_t steps = a.group_size / Operand::kStep;
-  if (a.num_rows <= Operand::kMaxTileRows) {  // a single tile runs through the panel at once
-    GroupedProduct<Operand, kOffset, /*kAsk=*/true>{a, 0, num_groups, steps}.Run();
+  if (a.num_rows <= Operand::kMaxTileRows && ColumnGroups(a.num_rows) == 4) {
+    // A single tile runs through the panel at once.
+    GroupedProduct<Operand, kOffset, /*kAsk=*/true>{a, 0, num_groups, steps, kAskAheadBytes}.Run();
     return;
   }
   const int64_t of_pass = steps < kStepsPerPass<Operand> ? kStepsPerPass<Operand> / steps : 1;
+  const int64_t ahead = of_pass * steps * kPanelColumns * Operand::kStored;
   for (int64_t group = 0; group < num_groups; group += of_pass) {
     const int64_t end = num_groups - group < of_pass ? num_groups : group + of_pass;
-    GroupedProduct<Operand, kOffset, /*kAsk=*/false>{a, group, end, steps}.Run();
+    GroupedProduct<Operand, kOffset, kPassesAsk>{a, group, end, steps, ahead}.Run();
   }
 }
 

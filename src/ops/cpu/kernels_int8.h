@@ -22,6 +22,8 @@ struct I8Operand {
   static constexpr int kStored = 4;
   static constexpr bool kHasHalfGroups = false;
   static constexpr bool kHasExponents = false;
+  static constexpr int kNarrowSteps = 0;
+  static constexpr bool kHasParts = false;
   static constexpr int kMaxTileRows = kQuadTileRows;
   using UnalignedQuad [[gnu::aligned(1), gnu::may_alias]] = uint32_t;
   INFLIGHT_INLINE static WideX LoadX(const X* p) {

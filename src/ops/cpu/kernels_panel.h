@@ -6,16 +6,56 @@
 namespace inflight::ops::cpu {
 namespace {
 
-// Steps of k after which the next row tile takes over, so that the part of the panel it re-reads is
-// still in the first-level cache: 32 KiB.
+// A tile that is not as wide as a panel reads a part of its columns at a time, which no hardware
+// foresees: then each pass asks memory for the next one.
+constexpr bool kPassesAsk = ColumnGroups(2) < 4;
+
+// Steps of k after which the next tile takes over, so that the part of the panel that tiles of
+// other rows re-read is still in the first-level cache; what is asked for goes into the second.
 template <typename Operand>
 constexpr int64_t kStepsPerPass =
-    32768 / (sizeof(typename Operand::W) * Operand::kStored * kPanelColumns);
+    (kPassesAsk ? 16384 : 32768) / (sizeof(typename Operand::W) * Operand::kStored * kPanelColumns);
 
 // How far ahead of its reads a single tile asks memory: a page. The hardware's own prefetchers stop
 // where a page ends; with few rows the panel is read faster than they start again. Measured on an
 // Intel Xeon (bench/results/cpu-llama-3.2-1b.md): 2048 to 8192 all help, 4096 the most.
 constexpr int64_t kAskAheadBytes = 4096;
+
+// Adds steps [step, step + num_steps), the weights of which begin at `panel`.
+template <typename Operand>
+void Pass(const PanelArgs& a, int64_t step, const typename Operand::W* panel, int64_t num_steps) {
+  using X = typename Operand::X;
+  constexpr int64_t kGroup = 16 * Operand::kStored;
+  constexpr int64_t kStride = kPanelColumns * Operand::kStored;
+  const typename Operand::W* groups[4] = {panel, panel + kGroup, panel + 2 * kGroup,
+                                          panel + 3 * kGroup};
+  constexpr int64_t kAhead = kStepsPerPass<Operand> * kStride;
+  if constexpr (Operand::kStep == 2 && Operand::kHasParts) {
+    constexpr int64_t kWidth = kStepsPerPass<Operand> * Operand::kStep;
+    alignas(64) float widened[kMaxRows * kWidth];
+    const float* rows[kMaxRows];
+    for (int r = 0; r < a.num_rows; ++r) {
+      const X* x = static_cast<const X*>(a.x[r]) + step * Operand::kStep;
+      float* row = widened + r * kWidth;
+      for (int64_t k = 0; k < num_steps * Operand::kStep; ++k)
+        row[k] = __builtin_bit_cast(float, static_cast<uint32_t>(x[k]) << 16);
+      rows[r] = row;
+    }
+    const Product<typename Operand::Widened, kPassesAsk> product = {
+        rows, 0, groups, kStride, num_steps, a.sums, kPanelColumns, kAhead};
+    product.Run(a.num_rows, 4, /*half_last=*/false);
+  } else {
+    const Product<Operand, kPassesAsk> product = {reinterpret_cast<const X* const*>(a.x),
+                                                  step * Operand::kStep,
+                                                  groups,
+                                                  kStride,
+                                                  num_steps,
+                                                  a.sums,
+                                                  kPanelColumns,
+                                                  kAhead};
+    product.Run(a.num_rows, 4, /*half_last=*/false);
+  }
+}
 
 template <typename Operand>
 void Panel(const PanelArgs& a) {
@@ -29,7 +69,8 @@ void Panel(const PanelArgs& a) {
   // x of int8 is padded to whole steps; of bf16 the odd element comes last and apart.
   constexpr int64_t kPadding = Operand::kStep >= 4 ? Operand::kStep - 1 : 0;
   const int64_t num_steps = (a.in_features + kPadding) / Operand::kStep;
-  if (a.num_rows <= Operand::kMaxTileRows) {  // a single tile runs through the panel at once
+  if (a.num_rows <= Operand::kMaxTileRows && ColumnGroups(a.num_rows) == 4) {
+    // A single tile runs through the panel at once.
     const W* groups[4] = {first, first + kGroup, first + 2 * kGroup, first + 3 * kGroup};
     const Product<Operand, /*kAsk=*/true> product = {reinterpret_cast<const X* const*>(a.x),
                                                      0,
@@ -40,23 +81,13 @@ void Panel(const PanelArgs& a) {
                                                      kPanelColumns,
                                                      kAskAheadBytes / int64_t{sizeof(W)}};
     product.Run(a.num_rows, 4, /*half_last=*/false);
-    first += num_steps * kStride;
   } else {
-    for (int64_t step = 0; step < num_steps; step += kStepsPerPass<Operand>) {
-      const W* groups[4] = {first, first + kGroup, first + 2 * kGroup, first + 3 * kGroup};
-      const int64_t num_pass_steps =
-          num_steps - step < kStepsPerPass<Operand> ? num_steps - step : kStepsPerPass<Operand>;
-      const Product<Operand> product = {reinterpret_cast<const X* const*>(a.x),
-                                        step * Operand::kStep,
-                                        groups,
-                                        kStride,
-                                        num_pass_steps,
-                                        a.sums,
-                                        kPanelColumns};
-      product.Run(a.num_rows, 4, /*half_last=*/false);
-      first += num_pass_steps * kStride;
-    }
+    constexpr int64_t kMost = kStepsPerPass<Operand>;
+    for (int64_t step = 0; step < num_steps; step += kMost)
+      Pass<Operand>(a, step, first + step * kStride,
+                    num_steps - step < kMost ? num_steps - step : kMost);
   }
+  first += num_steps * kStride;
 
   if constexpr (Operand::kStep == 2) {
     if (a.in_features % 2 == 0) return;

@@ -16,13 +16,38 @@ struct HalfGroup : Operand {
   INFLIGHT_INLINE static auto LoadW(const typename Operand::W* p) { return Operand::LoadWHalf(p); }
 };
 
+// sum[r][g] += that part of x[r] * w[g]. What the parts share is read anew, since it would take
+// registers that the sums need.
+template <typename Operand, typename Reader, int kIndex, int kRows, int kGroups>
+INFLIGHT_INLINE void MultiplyPart(Vec (&sum)[kRows][kGroups],
+                                  const typename Operand::X* const (&xs)[kRows],
+                                  const typename Operand::W* const (&ws)[kGroups], int64_t step,
+                                  int64_t w_stride) {
+  asm volatile("" ::: "memory");
+  typename Operand::WideW wide[kGroups];
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroups; ++g) wide[g] = Reader::LoadW(ws[g] + step * w_stride);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const typename Operand::WideX one = Operand::LoadX(xs[r] + step * Operand::kStep);
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g)
+      sum[r][g] = Operand::Accumulate(sum[r][g], wide[g], one, StepPart<kIndex>());
+  }
+}
+
 // One step of k in registers: sum[r][g] += x[r] * w[g].
 template <typename Operand, typename Reader, int kRows, int kGroups>
 INFLIGHT_INLINE void MultiplyStep(Vec (&sum)[kRows][kGroups],
                                   const typename Operand::X* const (&xs)[kRows],
                                   const typename Operand::W* const (&ws)[kGroups], int64_t step,
                                   int64_t w_stride) {
-  if constexpr (kRows < kGroups) {  // the shorter side stays in registers
+  // The shorter side stays in registers.
+  constexpr bool kKeepsX = kRows < kGroups || (kHasFewRegisters && kRows == kGroups);
+  if constexpr (kRows > 1 && Operand::kHasParts) {
+    MultiplyPart<Operand, Reader, 0>(sum, xs, ws, step, w_stride);
+    MultiplyPart<Operand, Reader, 1>(sum, xs, ws, step, w_stride);
+  } else if constexpr (kKeepsX) {
     typename Operand::WideX wide[kRows];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) wide[r] = Operand::LoadX(xs[r] + step * Operand::kStep);
@@ -41,6 +66,53 @@ INFLIGHT_INLINE void MultiplyStep(Vec (&sum)[kRows][kGroups],
       const typename Operand::WideX one = Operand::LoadX(xs[r] + step * Operand::kStep);
 #pragma GCC unroll 4
       for (int g = 0; g < kGroups; ++g) sum[r][g] = Operand::Accumulate(sum[r][g], wide[g], one);
+    }
+  }
+}
+
+// sum[r][g] += x[r] * w[g] of steps [0, num_steps). With kAsk each step asks memory for what lies
+// `ahead` elements behind its weights: a tile of all columns of a panel into the first-level cache,
+// others, which come to it later, into the second.
+//
+// Where an Operand has kNarrowSteps, its Accumulate adds to lanes of 16 bits, which hold the
+// products of so many steps, and AddNarrow adds these up in lanes of 32: fewer instructions than to
+// widen each product.
+template <typename Operand, typename Reader, bool kAsk, int kRows, int kGroups>
+INFLIGHT_INLINE void MultiplySteps(Vec (&sum)[kRows][kGroups],
+                                   const typename Operand::X* const (&xs)[kRows],
+                                   const typename Operand::W* const (&ws)[kGroups],
+                                   int64_t num_steps, int64_t w_stride, int64_t ahead) {
+  constexpr int kLocality = kGroups == 4 ? 3 : 2;
+  const auto ask = [&](int64_t step) {
+    if constexpr (kAsk) {
+#pragma GCC unroll 4
+      for (int g = 0; g < kGroups; ++g)
+        __builtin_prefetch(ws[g] + step * w_stride + ahead, 0, kLocality);
+    }
+  };
+  if constexpr (Operand::kNarrowSteps == 0) {
+#pragma GCC unroll 2
+    for (int64_t step = 0; step < num_steps; ++step) {
+      ask(step);
+      MultiplyStep<Operand, Reader>(sum, xs, ws, step, w_stride);
+    }
+  } else {
+    for (int64_t step = 0; step < num_steps;) {
+      const int64_t left = num_steps - step;
+      const int64_t end = left < Operand::kNarrowSteps ? num_steps : step + Operand::kNarrowSteps;
+      Vec narrow[kRows][kGroups];
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+        for (int g = 0; g < kGroups; ++g) narrow[r][g] = Zero();
+      for (; step < end; ++step) {
+        ask(step);
+        MultiplyStep<Operand, Reader>(narrow, xs, ws, step, w_stride);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+        for (int g = 0; g < kGroups; ++g) sum[r][g] = AddNarrow(sum[r][g], narrow[r][g]);
     }
   }
 }
@@ -98,14 +170,7 @@ struct Product {
     }
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) ws[g] = w[group + g];
-#pragma GCC unroll 2
-    for (int64_t step = 0; step < num_steps; ++step) {
-      if constexpr (kAsk) {
-#pragma GCC unroll 4
-        for (int g = 0; g < kGroups; ++g) __builtin_prefetch(ws[g] + step * w_stride + ahead);
-      }
-      MultiplyStep<Operand, Reader>(sum, xs, ws, step, w_stride);
-    }
+    MultiplySteps<Operand, Reader, kAsk>(sum, xs, ws, num_steps, w_stride, ahead);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4

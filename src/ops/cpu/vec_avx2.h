@@ -12,9 +12,11 @@
 namespace inflight::ops::cpu {
 namespace {
 
-// Of sixteen registers at most eight accumulate: a column group takes two.
-constexpr int kTileRows = 4;
-constexpr int ColumnGroups(int rows) { return rows == 1 ? 4 : 1; }
+// Of sixteen registers twelve accumulate, so that two multiplications begin in each cycle; a column
+// group takes two. The others hold one weight, and one x.
+constexpr bool kHasFewRegisters = true;
+constexpr int kTileRows = 6;
+constexpr int ColumnGroups(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 // Rows whose float32 sums stay in registers beside int32 sums of a group of weights.
 constexpr int kKeptRows = 0;
 
@@ -62,6 +64,14 @@ INFLIGHT_INLINE Vec Div(Vec a, Vec b) {
 }
 INFLIGHT_INLINE Vec MulAdd(Vec a, Vec b, Vec c) {  // a b + c
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+// sum + a * b where sums fill most registers: it stays in its own, which g++ gives to others.
+INFLIGHT_INLINE __m256 AddProductOf8(__m256 sum, __m256 a, __m256 b) {
+  asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+  return sum;
+}
+INFLIGHT_INLINE Vec AddProduct(Vec sum, Vec a, Vec b) {
+  return {AddProductOf8(sum.lo, a.lo, b.lo), AddProductOf8(sum.hi, a.hi, b.hi)};
 }
 INFLIGHT_INLINE Vec Min(Vec a, Vec b) {  // b where either is NaN
   return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};

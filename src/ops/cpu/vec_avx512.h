@@ -13,6 +13,8 @@
 namespace inflight::ops::cpu {
 namespace {
 
+// Else a step of pairs and nibbles is multiplied in two parts (kernels_tile.h).
+constexpr bool kHasFewRegisters = false;
 // Rows and 16-lane column groups of the register tile: 6 x 4 accumulators, 4 weights, 1 broadcast.
 constexpr int kTileRows = 6;
 constexpr int ColumnGroups(int) { return 4; }
@@ -48,6 +50,7 @@ INFLIGHT_INLINE Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }  // b wher
 INFLIGHT_INLINE Vec Round(Vec v) {
   return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+INFLIGHT_INLINE Vec AddProduct(Vec sum, Vec a, Vec b) { return MulAdd(a, b, sum); }
 INFLIGHT_INLINE Vec PowerOf2(Vec n) {  // 2^n for whole n in [-126, 127]
   const __m512i bias = _mm512_set1_epi32(127);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), bias), 23));

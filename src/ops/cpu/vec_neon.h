@@ -13,6 +13,8 @@
 namespace inflight::ops::cpu {
 namespace {
 
+// Else a step of pairs and nibbles is multiplied in two parts (kernels_tile.h).
+constexpr bool kHasFewRegisters = false;
 // Of 32 registers 24 accumulate: a column group takes four, and four its weights.
 constexpr int kTileRows = 6;
 constexpr int ColumnGroups(int rows) { return rows == 1 ? 4 : 1; }
@@ -89,6 +91,7 @@ INFLIGHT_INLINE Vec MulAdd(Vec x, Vec y, Vec z) {  // x y + z
   return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b), vfmaq_f32(z.c, x.c, y.c),
           vfmaq_f32(z.d, x.d, y.d)};
 }
+INFLIGHT_INLINE Vec AddProduct(Vec sum, Vec x, Vec y) { return MulAdd(x, y, sum); }
 INFLIGHT_INLINE float32x4_t MinOf4(float32x4_t x, float32x4_t y) {
   return vbslq_f32(vcltq_f32(x, y), x, y);
 }
