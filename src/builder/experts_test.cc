@@ -7,11 +7,14 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "artifact/checkpoint.h"
+#include "artifact/json_file.h"
 #include "artifact/tensor_set.h"
 #include "builder/builder.h"
 #include "builder/engine_memory.h"
 #include "builder/hf_config.h"
 #include "builder/test_models.h"
+#include "builder/weight_source.h"
 
 namespace inflight::builder {
 namespace {
@@ -79,6 +82,26 @@ TEST_F(ExpertFilesTest, CheckpointsStackExperts) {
             Status::Ok());
   EXPECT_EQ(CheckpointTensor("router.weight", {kExperts, kHidden}),
             model.Values("model.layers.0.block_sparse_moe.gate.weight"));
+}
+
+// NVIDIA/TensorRT-LLM/tensorrt_llm/models/llama/config.py: "swiglu" says that experts are gated.
+TEST_F(ExpertFilesTest, ReadsUpstreamsNameOfTheActivationOfExperts) {
+  TinyMixtral().Write(hf());
+  ASSERT_EQ(Convert({.model_dir = hf(), .output_dir = checkpoint(), .dtype = "float32"}),
+            Status::Ok());
+  const std::filesystem::path path = checkpoint() / "config.json";
+  auto config = artifact::ReadJsonFile(path);
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ((*config)["hidden_act"], "silu");
+  (*config)["hidden_act"] = "swiglu";
+  ASSERT_EQ(artifact::WriteConfig(checkpoint(), *config), Status::Ok());
+  const auto source = OpenWeightSource(checkpoint(), {});
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  EXPECT_EQ((*source)->config.activation, ops::ActivationKind::kSilu);
+  (*config)["hidden_act"] = "geglu";
+  ASSERT_EQ(artifact::WriteConfig(checkpoint(), *config), Status::Ok());
+  EXPECT_THAT(OpenWeightSource(checkpoint(), {}).status().message(),
+              HasSubstr("hidden_act: got \"geglu\""));
 }
 
 // Qwen/Qwen1.5-MoE-A2.7B.

@@ -51,6 +51,8 @@ constexpr ActivationName kActivations[] = {
 };
 
 ActivationKind ActivationFromName(std::string_view name, ActivationNames names) {
+  if (names == ActivationNames::kCheckpointOfExperts && name == "swiglu")
+    return ActivationKind::kSilu;
   const auto* row = std::ranges::find(kActivations, name, &ActivationName::name);
   if (row == std::end(kActivations)) return ActivationKind::kNone;
   return names == ActivationNames::kHuggingFace ? row->hugging_face : row->checkpoint;

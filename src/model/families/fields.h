@@ -87,8 +87,8 @@ Field Unsupported(std::string_view name, std::string_view why);
 Field HeadDim(std::string_view name, std::string_view hidden_field, std::string_view heads_field);
 
 // What the names of activations mean: "gelu" is another function in Hugging Face's models than in
-// upstream's checkpoints.
-enum class ActivationNames : uint8_t { kHuggingFace, kCheckpoint };
+// upstream's checkpoints, which have names of their own for those of gated experts.
+enum class ActivationNames : uint8_t { kHuggingFace, kCheckpoint, kCheckpointOfExperts };
 Field Activation(std::string_view name, ActivationNames names, std::string_view fallback);
 
 // Hugging Face's description of rotary positions over whole heads: rope_theta, `theta` where it is

@@ -114,6 +114,7 @@ Fields CheckpointExperts() {
       NumberOr("moe_intermediate_size", &ModelConfig::expert_intermediate_size,
                [](const ModelConfig& c) { return c.intermediate_size; }),
       {.name = kDenseLayers, .read = read_layers, .write = write_layers},
+      Activation("hidden_act", ActivationNames::kCheckpointOfExperts, "gelu"),
   };
 }
 
