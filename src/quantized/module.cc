@@ -157,7 +157,13 @@ std::shared_ptr<const std::vector<int32_t>> OrderOf(const PackedMatrix& matrix) 
   return std::make_shared<const std::vector<int32_t>>(std::move(order));
 }
 
-// Of one scale for the tensor or for each row, in their own dtype.
+// Whether scales are of whole rows, or of whole blocks of them.
+bool HasRowScales(const PackedMatrix& matrix) {
+  return matrix.num_groups == 1 && (matrix.block_rows == 1 || matrix.group_stride == 0);
+}
+
+// Of one scale for the tensor, for each row or for each block of rows; the first two in their own
+// dtype.
 NativeForm RowForm(const Module& module, const PackedMatrix& matrix) {
   NativeForm form;
   form.codes = matrix.Codes(module.NameOf("weight"));
@@ -174,12 +180,16 @@ NativeForm RowForm(const Module& module, const PackedMatrix& matrix) {
     form.scales.data = {};
     form.scales.reader = Repeated(matrix.scales);
   }
+  if (matrix.block_rows > 1) {
+    form.scales = matrix.Scales(form.scales.name);
+    form.scales.shape = {matrix.out_features};
+  }
   return form;
 }
 
 // Of FP8 with a scale for each row, or for blocks of whole groups, whose rows have them each.
 std::optional<NativeForm> Fp8Form(const Module& module, const PackedMatrix& matrix) {
-  if (matrix.num_groups == 1 && matrix.block_rows == 1) return RowForm(module, matrix);
+  if (HasRowScales(matrix)) return RowForm(module, matrix);
   if (matrix.group_size != kFp8Group || matrix.in_features % kFp8Group != 0) return std::nullopt;
   NativeForm form = RowForm(module, matrix);
   form.scales = matrix.Scales(module.NameOf("weight_scale"));
@@ -190,7 +200,6 @@ std::optional<NativeForm> Fp8Form(const Module& module, const PackedMatrix& matr
 }  // namespace
 
 std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix& matrix) {
-  const bool has_row_scales = matrix.num_groups == 1 && matrix.block_rows == 1;
   if (matrix.layout == CodeLayout::kFp8) return Fp8Form(module, matrix);
   if (matrix.bits == 4 && matrix.in_features % 2 != 0) return std::nullopt;
   PackedMatrix ordered = matrix;
@@ -200,7 +209,7 @@ std::optional<NativeForm> NativeFormOf(const Module& module, const PackedMatrix&
   }
   ordered.groups.clear();
   const bool is_symmetric = ordered.IsSymmetric();
-  if (has_row_scales && is_symmetric) return RowForm(module, ordered);
+  if (HasRowScales(matrix) && is_symmetric) return RowForm(module, ordered);
   if (matrix.group_size % kStep != 0 || matrix.in_features % matrix.group_size != 0)
     return std::nullopt;
   NativeForm form{.codes = ordered.Codes(module.NameOf("weight")),

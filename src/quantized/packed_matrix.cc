@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -87,8 +88,16 @@ class MatrixParts : public artifact::TensorReader {
         return part(row / per_word_ * m_.num_groups + group, row % per_word_);
       case ZeroLayout::kInt8:
         return LoadAs<int8_t>(m_.zeros.data(), ScaleIndex(row, group)) + m_.zero;
+      case ZeroLayout::kOffsets:
+        return m_.Middle() - OffsetOf(row, group).value_or(0);
     }
     CHECK(false);
+  }
+  // Of ZeroLayout::kOffsets, in scales.
+  std::optional<int> OffsetOf(int64_t row, int64_t group) const {
+    const int64_t i = (row / m_.zero_rows * m_.num_groups + group) * m_.zero_rows;
+    return MultipleOf(LoadFloat(m_.zeros.data(), m_.zero_dtype, i + row % m_.zero_rows),
+                      m_.zero_dtype, ScaleOf(row, group), m_.bits);
   }
 
   const PackedMatrix m_;
@@ -271,6 +280,13 @@ class GroupReader final : public MatrixParts {
     return true;
   }
 
+  bool HasMultiplesAlone() const {
+    for (int64_t g = 0; g < m_.num_groups; ++g)
+      for (int64_t row = 0; row < m_.out_features; ++row)
+        if (!OffsetOf(row, g)) return false;
+    return true;
+  }
+
  private:
   GroupPart part_;
 };
@@ -330,6 +346,21 @@ artifact::StoredTensor PackedMatrix::Offsets(std::string name) const {
 bool PackedMatrix::IsSymmetric() const {
   if (zero_layout == ZeroLayout::kConstant) return zero == Middle();
   return GroupReader(*this, GroupPart::kOffset).HasZerosAlone();
+}
+
+bool PackedMatrix::HasMultiples() const {
+  return GroupReader(*this, GroupPart::kOffset).HasMultiplesAlone();
+}
+
+std::optional<int> MultipleOf(float offset, DType dtype, float scale, int bits) {
+  const float ratio = scale == 0 ? 0 : offset / scale;
+  const auto most = static_cast<float>(1 << (bits - 1));
+  if (!(std::abs(ratio) < most + 0.5F)) return std::nullopt;  // nor what is no number
+  const int multiple = static_cast<int>(std::lround(ratio));
+  float rounded = 0;
+  StoreFloat(&rounded, dtype, 0, static_cast<float>(multiple) * scale);
+  if (LoadFloat(&rounded, dtype, 0) != offset) return std::nullopt;
+  return multiple;
 }
 
 std::shared_ptr<const artifact::TensorReader> Repeated(std::span<const std::byte> element) {

@@ -36,7 +36,13 @@ enum class ZeroLayout : uint8_t {
   kGptq,         // [G][out / P] words
   kColumnWords,  // [ceil(out / P)][G] words of P outputs
   kInt8,         // as scales, signed bytes
+  kOffsets,      // [out / zero_rows][G][zero_rows] floats: (c - z) s, c the middle of the codes,
+                 // rounded to their dtype, as MultipleOf takes them
 };
+
+// The whole number n from -2^(bits - 1) to 2^(bits - 1) of which n * scale, rounded to `dtype`, is
+// `offset`; none where there is none.
+std::optional<int> MultipleOf(float offset, DType dtype, float scale, int bits);
 
 struct PackedMatrix {
   int64_t out_features = 0;
@@ -59,7 +65,9 @@ struct PackedMatrix {
 
   ZeroLayout zero_layout = ZeroLayout::kConstant;
   std::span<const std::byte> zeros = {};
-  int zero = 0;  // of kConstant; of the others added to what is stored
+  int zero = 0;  // of kConstant; of the others but kOffsets added to what is stored
+  DType zero_dtype = DType::kF32;  // of kOffsets
+  int64_t zero_rows = 0;           // likewise
 
   DType rounds_to = DType::kF32;
 
@@ -77,6 +85,8 @@ struct PackedMatrix {
   artifact::StoredTensor Offsets(std::string name) const;
   // Whether all offsets are 0.
   bool IsSymmetric() const;
+  // Of kOffsets: whether each is a multiple of its scale.
+  bool HasMultiples() const;
   int Middle() const;
 };
 

@@ -81,6 +81,12 @@ def main():
     factors = {"prequant_scaling_factor": ("F32", (32,))}
     write("upstream_awq", upstream_awq, weight=("I8", (2, 32)), weights_scaling_factor=("F32", (4, 2)), **factors)
     write("upstream_awq_plain", upstream_awq, weight=("I8", (2, 32)), weights_scaling_factor=("F32", (4, 2)))
+    zeros = {"quant_algo": "W4A16_AWQ", "has_zero_point": True}
+    two_rows = {"weights_scaling_factor": ("F32", [[1, 2], [3, 4]]), "zero": ("F32", [[7, -24], [0, 4]])}
+    write("upstream_awq_zeros", zeros, weight=("I8", (1, 32)), **two_rows)
+    experts = {"weights_scaling_factor": ("F32", [[[1], [2]], [[3], [4]]]), "zero": ("F32", [[[7, -16]], [[0, 4]]])}
+    write("upstream_awq_experts", zeros, weight=("I8", (2, 1, 16)), **experts)
+    write("upstream_fp8_experts", fp8, weight=("F8_E4M3", (2, 3, 6)), weights_scaling_factor=("F32", [[0.5], [2]]))
     smooth = {"quant_algo": "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN"}
     write("upstream_smoothquant", smooth, weight=("I8", (2, 6)), per_channel_scale=("F32", (1, 2)), smoother=("F32", (1, 6)))
     write("modelopt", modelopt, weight=("F8_E4M3", (3, 6)), weight_scale=("F32", 0.5), input_scale=("F32", 0.5))

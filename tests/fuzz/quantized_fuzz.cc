@@ -18,15 +18,16 @@ namespace {
 
 using inflight::artifact::StoredTensor;
 
-// The corners of a matrix or vector.
+// The corners of a matrix or vector, or of matrices one behind the other.
 void ReadCorners(const StoredTensor& tensor) {
   if (tensor.reader == nullptr) return;
-  const int64_t rows = tensor.shape[0];
-  const int64_t columns = tensor.shape.rank() == 1 ? 1 : tensor.shape[1];
+  const int rank = tensor.shape.rank();
+  const int64_t columns = rank == 1 ? 1 : tensor.shape[rank - 1];
+  const int64_t rows = tensor.shape.num_elements() / columns;
   const int64_t num_rows = std::min<int64_t>(rows, 20);
-  const int64_t num_columns = std::min<int64_t>(columns, 1100) & ~int64_t{tensor.shape.rank() == 2};
+  const int64_t num_columns = std::min<int64_t>(columns, 1100) & ~int64_t{rank >= 2};
   std::vector<std::byte> values(static_cast<size_t>(num_rows * num_columns) * sizeof(float));
-  const int64_t last = (columns - num_columns) & ~int64_t{tensor.shape.rank() == 2};
+  const int64_t last = (columns - num_columns) & ~int64_t{rank >= 2};
   tensor.reader->Read({0, num_rows, 0, num_columns}, values.data());
   tensor.reader->Read({rows - num_rows, num_rows, last, num_columns}, values.data());
 }
@@ -60,6 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto& [name, form] : unpacked->native) {
     ReadCorners(form.codes);
     ReadCorners(form.scales);
+    if (form.offsets) ReadCorners(*form.offsets);
   }
   return 0;
 }

@@ -59,6 +59,22 @@ def to_awq(w, with_factors, rng):
     return parts, numbers
 
 
+def to_awq_with_zeros(w):
+    groups = w.reshape(w.shape[0], -1, GROUP)
+    low, high = np.minimum(groups.min(-1), 0), np.maximum(groups.max(-1), 0)
+    scales = ((high - low) / 15).astype(np.float32)
+    zeros = np.rint(-low / scales)
+    codes = np.clip(np.rint(groups / scales[..., None]) + zeros[..., None], 0, 15)
+    numbers = ((codes - zeros[..., None]).astype(np.float32) * scales[..., None]).reshape(w.shape)
+    flat = (codes - 8).astype(np.int8).reshape(w.shape).view(np.uint8)
+    parts = {
+        "weight": (flat[0::2] & 15 | flat[1::2] << 4).view(np.int8),
+        "weights_scaling_factor": scales,
+        "zero": np.ascontiguousarray(((8 - zeros).astype(np.float32) * scales).T),
+    }
+    return parts, numbers
+
+
 def to_smooth(w, is_per_channel, has_smoother, rng):
     smoother = rng.uniform(0.5, 2, w.shape[1]).astype(np.float32)
     if not has_smoother:
@@ -85,6 +101,10 @@ KINDS = {
     "awq without factors": (
         {"quant_algo": "W4A16_AWQ", "group_size": GROUP, "pre_quant_scale": False},
         lambda w, name, rng: to_awq(w, False, rng),
+    ),
+    "awq with zero points": (
+        {"quant_algo": "W4A16_AWQ", "group_size": GROUP, "pre_quant_scale": False, "has_zero_point": True},
+        lambda w, name, rng: to_awq_with_zeros(w),
     ),
     "smoothquant per channel": (
         {"quant_algo": SQ.format("CHANNEL"), "smoothquant_val": 0.5},
@@ -232,7 +252,7 @@ def test_what_does_not_fit_is_refused_by_name(plain, tmp_path):
         (packed / "config.json").write_text(json.dumps({**config, "quantization": {**config["quantization"], **quantization}}))
         return error("inspect", packed, "--device", "cpu")
 
-    assert "has_zero_point: got true, only false is supported of AWQ" in refusal(has_zero_point=True)
+    assert "transformer.layers.0.attention.dense.zero: is missing" in refusal(has_zero_point=True)
     for algo in ("W4A8_AWQ", "W8A8_SQ_PER_CHANNEL", "NVFP4"):
         assert f"quant_algo: got {algo}" in refusal(quant_algo=algo).replace('"', "")
     assert "weights_scaling_factor: expected shape" in refusal(quant_algo="FP8")
