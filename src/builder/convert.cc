@@ -63,7 +63,7 @@ Status CheckOptions(const ConvertOptions& options) {
 struct Layout {
   model::ModelConfig config;
   Sharding sharding;
-  std::optional<UpstreamForm> upstream = std::nullopt;  // none: as this project writes it
+  std::optional<UpstreamLayout> upstream = std::nullopt;  // none: as this project writes it
 };
 
 Result<Layout> ChooseLayout(const ConvertOptions& options, const model::ModelConfig& config) {
@@ -115,7 +115,8 @@ Status WriteRows(const WeightSource& source, const RankTensor& tensor, const Row
                      .num_columns = shard.num_columns},
                     piece.data() + begin * row_bytes);
     });
-    if (tensor.has_row_pairs) piece = RowPairsOf(piece, shard.num_columns, pool);
+    if (tensor.kind == RankTensor::Kind::kRowPairs)
+      piece = RowPairsOf(piece, shard.num_columns, pool);
     RETURN_IF_ERROR(writer.Append(piece));
   }
   return Status::Ok();
@@ -126,7 +127,7 @@ Result<std::vector<std::vector<RankTensor>>> TensorsOfRanks(const WeightSource& 
   std::vector<std::vector<RankTensor>> ranks(
       static_cast<size_t>(layout.sharding.ranks.num_ranks()));
   const model::ModelConfig config =
-      SlotConfigOf(layout.upstream.value_or(UpstreamForm::kAsHere), layout.config);
+      SlotConfigOf(layout.upstream.value_or(UpstreamLayout()).form, layout.config);
   model::DecoderWeights unused;
   for (const model::WeightSlot& slot : model::WeightSlots(config, unused)) {
     model::WeightSlot from = slot;
@@ -138,16 +139,8 @@ Result<std::vector<std::vector<RankTensor>>> TensorsOfRanks(const WeightSource& 
   }
   if (layout.upstream)
     for (std::vector<RankTensor>& tensors : ranks)
-      RETURN_IF_ERROR(SetUpstreamForm(*layout.upstream, source, tensors));
+      RETURN_IF_ERROR(SetUpstreamLayout(*layout.upstream, source, tensors));
   return ranks;
-}
-
-artifact::TensorSpec SpecOf(const WeightSource& source, const RankTensor& tensor) {
-  const Shard& shard = tensor.shard;
-  if (!tensor.values.empty()) return {shard.name, DType::kF32, shard.shape};
-  if (tensor.has_row_pairs) return {shard.name, DType::kI8, {shard.shape[0] / 2, shard.shape[1]}};
-  return FileSpec(shard.name, CheckpointDType(source.config, tensor.slot),
-                  model::FileShape(shard.num_experts, shard.shape));
 }
 
 Status WriteRank(const WeightSource& source, const std::vector<RankTensor>& tensors,
@@ -161,12 +154,20 @@ Status WriteRank(const WeightSource& source, const std::vector<RankTensor>& tens
     const RankTensor& tensor = tensors[i];
     if (progress)
       progress(static_cast<double>(i) / static_cast<double>(tensors.size()), tensor.shard.name);
-    if (!tensor.values.empty()) {
-      RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(tensor.values))));
-      continue;
+    switch (tensor.kind) {
+      case RankTensor::Kind::kValues:
+        RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(tensor.values))));
+        break;
+      case RankTensor::Kind::kScales:
+      case RankTensor::Kind::kOffsets:
+        RETURN_IF_ERROR(writer.Append(GroupBytes(source, tensor)));
+        break;
+      case RankTensor::Kind::kRows:
+      case RankTensor::Kind::kRowPairs:
+        for (const RowRange& range : tensor.shard.rows)
+          RETURN_IF_ERROR(WriteRows(source, tensor, range, pool, piece, writer));
+        break;
     }
-    for (const RowRange& range : tensor.shard.rows)
-      RETURN_IF_ERROR(WriteRows(source, tensor, range, pool, piece, writer));
   }
   return writer.Finish();
 }
@@ -204,15 +205,15 @@ Status Convert(const ConvertOptions& options, const Progress& progress) {
                                            .medusa = options.medusa}));
   ASSIGN_OR_RETURN(Layout layout, ChooseLayout(options, source->config));
   if (options.upstream_layout) {
-    ASSIGN_OR_RETURN(layout.upstream, UpstreamFormOf(*source, options.pp_size));
+    ASSIGN_OR_RETURN(layout.upstream, UpstreamLayoutOf(*source, layout.sharding.ranks));
   }
   RETURN_IF_ERROR(artifact::CreateDirectory(options.output_dir));
   if (!options.save_config_only)
     RETURN_IF_ERROR(WriteRanks(*source, layout, options.output_dir, progress));
   RETURN_IF_ERROR(CopyModelFiles(options.model_dir, options.output_dir));
   // Last, because it is what makes the directory a checkpoint.
-  nlohmann::json config =
-      UpstreamConfig(layout.upstream.value_or(UpstreamForm::kAsHere), layout.config);
+  nlohmann::json config = layout.upstream ? UpstreamConfig(*layout.upstream, layout.config)
+                                          : model::ConfigToCheckpoint(layout.config);
   WriteSharding(layout.sharding, config);
   RETURN_IF_ERROR(artifact::WriteConfig(options.output_dir, config));
   if (progress) progress(1.0, "done");

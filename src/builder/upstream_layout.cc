@@ -4,16 +4,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "builder/quantize.h"
 #include "builder/recipes.h"
 #include "model/config_json.h"
+#include "quantized/packed_matrix.h"
 #include "tensor/element.h"
 
 namespace inflight::builder {
@@ -43,32 +48,44 @@ std::vector<WeightSlot> QuantizedMatrices(const ModelConfig& config) {
   return slots;
 }
 
-// Stems of the layers' linears that are plain.
-std::vector<std::string> PlainLinears(const ModelConfig& config) {
+// Names of TensorRT-LLM's modules of the layers' linears that are plain. Those of experts are one.
+std::vector<std::string> PlainModules(const ModelConfig& config) {
   model::DecoderWeights unused;
-  std::vector<std::string> stems;
-  for (const WeightSlot& slot : model::WeightSlots(config, unused))
-    if (slot.is_linear && !slot.is_quantized) stems.push_back(WithoutLastName(slot.name));
-  return stems;
+  std::vector<std::string> modules;
+  for (const WeightSlot& slot : model::WeightSlots(config, unused)) {
+    if (!slot.is_linear || slot.is_quantized) continue;
+    const std::string stem = WithoutLastName(slot.name);
+    modules.push_back(slot.num_experts > 0 ? WithoutLastName(stem) : stem);
+    if (modules.size() > 1 && modules.back() == modules[modules.size() - 2]) modules.pop_back();
+  }
+  return modules;
 }
 
-// The one scale of a linear, and the largest of its activations' ones.
+// Rows of an expert in a tensor of them.
+int64_t RowsOfExpert(const WeightSlot& slot) {
+  return slot.shape[0] / std::max(slot.num_experts, 1);
+}
+
+// The one scale of a linear, or of each expert, and the largest of its activations' ones.
 struct Fp8Scales {
-  float weight = 0;
+  std::vector<float> weights;
   float activation = 0;
 };
 
 // None where rows differ in their scales, or activations have none.
-std::optional<Fp8Scales> Fp8ScalesOf(const WeightSource& source, const std::string& matrix) {
-  const auto scales = source.recipes.find(WithoutLastName(matrix) + ".per_channel_scale");
+std::optional<Fp8Scales> Fp8ScalesOf(const WeightSource& source, const WeightSlot& matrix) {
+  const auto scales = source.recipes.find(WithoutLastName(matrix.name) + ".per_channel_scale");
   if (scales == source.recipes.end()) return std::nullopt;
   const int64_t num_rows = scales->second.shape[0];
   std::vector<float> of_rows(static_cast<size_t>(num_rows));
   CopyRows(scales->second, 0, num_rows, DType::kF32, of_rows.data());
-  Fp8Scales found{.weight = of_rows.front()};
-  if (std::ranges::any_of(of_rows, [&](float scale) { return scale != found.weight; }))
-    return std::nullopt;
-  for (const WeightPart& part : source.recipes.at(matrix).parts) {
+  Fp8Scales found;
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const float scale = of_rows[static_cast<size_t>(row)];
+    if (row % RowsOfExpert(matrix) == 0) found.weights.push_back(scale);
+    if (scale != found.weights.back()) return std::nullopt;
+  }
+  for (const WeightPart& part : source.recipes.at(matrix.name).parts) {
     const auto activation = source.packed.activation_scales.find(part.tensor->name);
     if (activation == source.packed.activation_scales.end()) return std::nullopt;
     found.activation = std::max(found.activation, activation->second);
@@ -76,34 +93,157 @@ std::optional<Fp8Scales> Fp8ScalesOf(const WeightSource& source, const std::stri
   return found;
 }
 
+// The experts of a shard, by ascending number.
+std::vector<int64_t> ExpertsOf(const RankTensor& tensor) {
+  const int64_t rows_of_each = RowsOfExpert(tensor.slot);
+  std::vector<int64_t> experts;
+  for (const RowRange& range : tensor.shard.rows)
+    for (int64_t i = range.row / rows_of_each; i <= (range.row + range.num_rows - 1) / rows_of_each;
+         ++i)
+      if (experts.empty() || experts.back() != i) experts.push_back(i);
+  return experts;
+}
+
 Status CheckNoExperts(const std::vector<WeightSlot>& slots) {
   for (const WeightSlot& slot : slots)
-    if (slot.num_experts > 0) return HasNoLayout(slot.name + ", experts in fewer bits");
+    if (slot.num_experts > 0) return HasNoLayout(slot.name + ", experts in int8");
   return Status::Ok();
 }
 
-Status CheckAwq(const std::vector<WeightSlot>& slots, const ModelConfig& config, int pp_size) {
-  RETURN_IF_ERROR(CheckNoExperts(slots));
+// Of a layer's experts both linears, which are one module, or none, and none that are shared.
+Status CheckWholeExperts(const ModelConfig& config) {
+  if (config.num_shared_experts > 0)
+    return HasNoLayout("a shared expert in fewer bits beside the others");
+  model::DecoderWeights unused;
+  const WeightSlot* fc = nullptr;
+  const std::vector<WeightSlot> slots = model::WeightSlots(config, unused);
+  for (const WeightSlot& slot : slots) {
+    if (!slot.is_linear || slot.num_experts == 0) continue;
+    if (fc != nullptr && fc->layer == slot.layer && fc->is_quantized != slot.is_quantized)
+      return HasNoLayout(fmt::format("{}, experts in fewer bits beside {}, which is plain",
+                                     fc->is_quantized ? fc->name : slot.name,
+                                     fc->is_quantized ? slot.name : fc->name));
+    fc = &slot;
+  }
+  return Status::Ok();
+}
+
+// The columns that a scale of one rank stands for.
+int64_t ColumnsOfScale(const WeightSlot& slot, const artifact::RankMapping& ranks) {
+  if (slot.form.group_size > 0) return slot.form.group_size;
+  const bool is_cut = slot.name.ends_with(".dense.weight") || slot.name.ends_with(".proj.weight");
+  const int num_parts = slot.num_experts > 0 ? ranks.moe_tp_size() : ranks.tp_size;
+  return is_cut ? slot.shape[1] / num_parts : slot.shape[1];
+}
+
+// One size for the groups of all linears, of scales that are several times in a row where theirs
+// stand for more columns: theirs where they have one, else 128 or 64, which TensorRT-LLM computes,
+// or what divides them all.
+Result<int64_t> GroupSizeOf(const std::vector<WeightSlot>& slots,
+                            const artifact::RankMapping& ranks) {
+  constexpr int64_t kComputed[] = {128, 64};
+  constexpr int64_t kLeast = 16;  // of a group here
+  int64_t common = 0;
+  bool is_one = true;
+  for (const WeightSlot& slot : slots) {
+    is_one =
+        is_one && slot.form.group_size > 0 && slot.form.group_size == slots.front().form.group_size;
+    common = std::gcd(common, ColumnsOfScale(slot, ranks));
+  }
+  if (is_one) return slots.front().form.group_size;
+  for (const int64_t size : kComputed)
+    if (common % size == 0) return size;
+  if (common % kLeast == 0) return common;
+  return HasNoLayout(
+      fmt::format("int4 whose scales stand for columns of which only {} divide all", common));
+}
+
+// Whether offsets of rows are found again by the file's ones, which have the model's dtype.
+bool HasZeroPoints(const WeightSource& source, const WeightSlot& scales, const WeightSlot& offsets,
+                   int64_t row, int64_t num_rows) {
+  const auto num_groups = static_cast<size_t>(scales.shape[1]);
+  const DType dtype = source.config.dtype;
+  std::vector<float> of_scales(static_cast<size_t>(num_rows) * num_groups);
+  std::vector<float> of_offsets(of_scales.size());
+  CopySlotRows(source, scales, row, num_rows, of_scales.data());
+  CopySlotRows(source, offsets, row, num_rows, of_offsets.data());
+  for (size_t i = 0; i < of_scales.size(); ++i) {
+    float stored = 0;
+    StoreFloat(&stored, dtype, 0, of_offsets[i]);
+    const std::optional<int> multiple =
+        quantized::MultipleOf(LoadFloat(&stored, dtype, 0), dtype, of_scales[i], /*bits=*/4);
+    if (!multiple || static_cast<float>(*multiple) * of_scales[i] != of_offsets[i]) return false;
+  }
+  return true;
+}
+
+Status CheckZeroPoints(const WeightSource& source) {
+  constexpr int64_t kRowsAtOnce = 64;
+  model::DecoderWeights unused;
+  const std::vector<WeightSlot> slots = model::WeightSlots(source.config, unused);
+  CpuPool pool;
+  for (const WeightSlot& offsets : slots) {
+    if (offsets.kind != WeightSlot::Kind::kOffsets) continue;
+    const std::string matrix = model::MatrixOfScales(offsets);
+    const auto scales = std::ranges::find_if(slots, [&](const WeightSlot& slot) {
+      return slot.kind == WeightSlot::Kind::kScales && model::MatrixOfScales(slot) == matrix;
+    });
+    const int64_t num_rows = offsets.shape[0];
+    std::atomic<bool> are_found = true;
+    pool.ParallelFor((num_rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t item) {
+      const int64_t row = item * kRowsAtOnce;
+      if (!HasZeroPoints(source, *scales, offsets, row, std::min(kRowsAtOnce, num_rows - row)))
+        are_found = false;
+    });
+    if (!are_found)
+      return HasNoLayout(
+          fmt::format("{}, int4 with offsets that are no multiples of their scales", matrix));
+  }
+  return Status::Ok();
+}
+
+Result<UpstreamLayout> AwqLayoutOf(const WeightSource& source, const std::vector<WeightSlot>& slots,
+                                   const artifact::RankMapping& ranks) {
+  const ModelConfig& config = source.config;
+  UpstreamLayout layout{.form = UpstreamForm::kAwq};
   for (const WeightSlot& slot : slots) {
     const LinearForm& form = slot.form;
     const char* const what = !slot.is_linear            ? "a table in fewer bits"
                              : form.dtype != DType::kI4 ? "of another form than int4"
                              : form.has_order           ? "int4 with columns in an order (desc_act)"
-                             : form.has_offsets         ? "int4 with zero points"
-                             : !form.has_groups()       ? "int4 with a scale per output channel"
-                             : form.group_size != slots[0].form.group_size
-                                 ? "groups of another size than others'"
-                                 : nullptr;
+                                                        : nullptr;
     if (what != nullptr) return HasNoLayout(fmt::format("{}, {}", slot.name, what));
+    layout.has_zeros = layout.has_zeros || form.has_offsets;
   }
-  const std::vector<std::string> plain = PlainLinears(config);
-  if (plain.empty() || pp_size == 1) return Status::Ok();
-  return HasNoLayout(fmt::format("{}, plain beside int4 in {} stages", plain.front(), pp_size));
+  RETURN_IF_ERROR(CheckWholeExperts(config));
+  const std::vector<std::string> plain = PlainModules(config);
+  if (!plain.empty() && ranks.pp_size > 1)
+    return HasNoLayout(
+        fmt::format("{}, plain beside int4 in {} stages", plain.front(), ranks.pp_size));
+  ASSIGN_OR_RETURN(layout.group_size, GroupSizeOf(slots, ranks));
+  if (layout.has_zeros) RETURN_IF_ERROR(CheckZeroPoints(source));
+  return layout;
+}
+
+Result<UpstreamLayout> Fp8LayoutOf(const WeightSource& source,
+                                   const std::vector<WeightSlot>& slots) {
+  const auto lacks_scalars = [&](const WeightSlot& slot) {
+    return !Fp8ScalesOf(source, slot).has_value();
+  };
+  const auto without = std::ranges::find_if(slots, lacks_scalars);
+  RETURN_IF_ERROR(CheckWholeExperts(source.config));
+  if (without == slots.end()) return UpstreamLayout{.form = UpstreamForm::kFp8};
+  if (std::ranges::none_of(slots, [](const WeightSlot& slot) { return slot.num_experts > 0; }))
+    return UpstreamLayout{};
+  return HasNoLayout(fmt::format(
+      "{}, FP8 without one scale for {} and for its activations in a model with experts",
+      without->name, without->num_experts > 0 ? "both branches of an expert" : "all of it"));
 }
 
 RankTensor FloatsOf(std::string name, const Shape& shape, std::vector<float> values) {
   return {.shard = {.name = std::move(name), .shape = shape, .rows = {}},
           .slot = {},
+          .kind = RankTensor::Kind::kValues,
           .values = std::move(values)};
 }
 
@@ -151,52 +291,108 @@ void AddFp8(const WeightSource& source, RankTensor tensor, std::vector<RankTenso
     made.push_back(std::move(tensor));
     return;
   }
+  WeightSlot matrix = tensor.slot;
+  matrix.name = model::MatrixOfScales(tensor.slot);
   const std::string stem = WithoutLastName(tensor.shard.name);
-  const Fp8Scales scales = *Fp8ScalesOf(source, model::MatrixOfScales(tensor.slot));
-  made.push_back(FloatsOf(stem + ".weights_scaling_factor", {1}, {scales.weight}));
+  const Fp8Scales scales = *Fp8ScalesOf(source, matrix);
+  std::vector<float> weights;
+  Shape shape{1};
+  if (matrix.num_experts == 0) {
+    weights = scales.weights;
+  } else {
+    for (const int64_t expert : ExpertsOf(tensor))
+      weights.push_back(scales.weights[static_cast<size_t>(expert)]);
+    shape = {std::ssize(weights), 1};
+  }
+  made.push_back(FloatsOf(stem + ".weights_scaling_factor", shape, std::move(weights)));
   made.push_back(FloatsOf(stem + ".activation_scaling_factor", {1}, {scales.activation}));
 }
 
-Status AddAwq(RankTensor tensor, std::vector<RankTensor>& made) {
-  tensor.has_row_pairs = tensor.slot.is_quantized;
-  for (const RowRange& range : tensor.shard.rows)
-    if (tensor.has_row_pairs && range.num_rows % 2 != 0)
-      return HasNoLayout(
-          fmt::format("{}, int4 of {} rows, an odd number", tensor.shard.name, range.num_rows));
+// `tensor`, scales or offsets of rows of `num_columns`, in groups of the layout.
+RankTensor InGroups(const UpstreamLayout& layout, RankTensor tensor, int64_t num_columns) {
+  Shard& shard = tensor.shard;
+  const bool has_offsets = tensor.slot.kind == WeightSlot::Kind::kOffsets;
+  const int64_t num_groups = num_columns / layout.group_size;
+  const bool is_of_groups = shard.shape.rank() == 2 && shard.shape[1] == num_groups;
+  tensor.kind = has_offsets    ? RankTensor::Kind::kOffsets
+                : is_of_groups ? RankTensor::Kind::kRows
+                               : RankTensor::Kind::kScales;
+  shard.name = fmt::format("{}.{}", WithoutLastName(shard.name),
+                           has_offsets ? "zero" : "weights_scaling_factor");
+  shard.shape = {shard.shape[0], num_groups};
+  return tensor;
+}
+
+// `columns` are those of the rank's matrices before it, by their stems.
+Status AddAwq(const UpstreamLayout& layout, RankTensor tensor,
+              std::map<std::string, int64_t>& columns, std::vector<RankTensor>& made) {
+  const std::string stem = WithoutLastName(tensor.shard.name);
+  if (tensor.slot.is_quantized) {
+    for (const RowRange& range : tensor.shard.rows)
+      if (range.num_rows % 2 != 0)
+        return HasNoLayout(
+            fmt::format("{}, int4 of {} rows, an odd number", tensor.shard.name, range.num_rows));
+    tensor.kind = RankTensor::Kind::kRowPairs;
+    columns[stem] = tensor.shard.num_columns;
+  } else if (IsOfMatrix(tensor.slot)) {
+    const bool lacks_offsets = layout.has_zeros && !tensor.slot.form.has_offsets;
+    tensor = InGroups(layout, std::move(tensor), columns.at(stem));
+    made.push_back(tensor);
+    if (!lacks_offsets) return Status::Ok();
+    tensor.kind = RankTensor::Kind::kOffsets;
+    tensor.shard.name = stem + ".zero";
+  }
   made.push_back(std::move(tensor));
   return Status::Ok();
 }
 
+// Rows of scales or offsets that a shard has, each column `repeats` times.
+std::vector<float> GroupValues(const WeightSource& source, const RankTensor& tensor,
+                               int64_t repeats) {
+  const DType dtype = CheckpointDType(source.config, tensor.slot);
+  std::vector<float> values;
+  for (const RowRange& range : tensor.shard.rows) {
+    const int64_t size = range.num_rows * tensor.shard.num_columns;
+    std::vector<std::byte> rows(BytesOf(dtype, size));
+    CopySlotBlock(source, tensor.slot,
+                  {.row = range.row,
+                   .num_rows = range.num_rows,
+                   .column = tensor.shard.column,
+                   .num_columns = tensor.shard.num_columns},
+                  rows.data());
+    for (int64_t i = 0; i < size; ++i)
+      values.insert(values.end(), static_cast<size_t>(repeats), LoadFloat(rows.data(), dtype, i));
+  }
+  return values;
+}
+
 }  // namespace
 
-Result<UpstreamForm> UpstreamFormOf(const WeightSource& source, int pp_size) {
+Result<UpstreamLayout> UpstreamLayoutOf(const WeightSource& source,
+                                        const artifact::RankMapping& ranks) {
   const ModelConfig& config = source.config;
   const std::vector<WeightSlot> slots = QuantizedMatrices(config);
   const bool has_codes = std::ranges::any_of(
       slots, [&](const WeightSlot& slot) { return IsQuantized(source.recipes.at(slot.name)); });
   switch (config.quant_algo) {
     case QuantAlgo::kNone:
-      return UpstreamForm::kAsHere;
+      return UpstreamLayout{};
     case QuantAlgo::kW8A16:
-      if (!has_codes) return UpstreamForm::kFloats;
+      if (!has_codes) return UpstreamLayout{.form = UpstreamForm::kFloats};
       RETURN_IF_ERROR(CheckNoExperts(slots));
-      return UpstreamForm::kSmoothQuant;
+      return UpstreamLayout{.form = UpstreamForm::kSmoothQuant};
     case QuantAlgo::kW4A16:
-      if (!has_codes) return UpstreamForm::kFloats;
-      return HasNoLayout("int4 weights with a scale per output channel");
+      if (!has_codes) return UpstreamLayout{.form = UpstreamForm::kFloats};
+      return AwqLayoutOf(source, slots, ranks);
     case QuantAlgo::kW8A16Gptq:
       return HasNoLayout("int8 weights in groups");
     case QuantAlgo::kW4A16Gptq:
     case QuantAlgo::kMixedPrecision:
-      RETURN_IF_ERROR(CheckAwq(slots, config, pp_size));
-      return UpstreamForm::kAwq;
+      return AwqLayoutOf(source, slots, ranks);
     case QuantAlgo::kFp8PerChannelPerToken:
       break;
   }
-  const bool has_scalars = std::ranges::all_of(slots, [&](const WeightSlot& slot) {
-    return slot.num_experts == 0 && Fp8ScalesOf(source, slot.name).has_value();
-  });
-  return has_scalars ? UpstreamForm::kFp8 : UpstreamForm::kAsHere;
+  return Fp8LayoutOf(source, slots);
 }
 
 ModelConfig SlotConfigOf(UpstreamForm form, ModelConfig config) {
@@ -204,13 +400,14 @@ ModelConfig SlotConfigOf(UpstreamForm form, ModelConfig config) {
   return config;
 }
 
-nlohmann::json UpstreamConfig(UpstreamForm form, const ModelConfig& config) {
-  if (form == UpstreamForm::kAsHere) return model::ConfigToCheckpoint(config);
+nlohmann::json UpstreamConfig(const UpstreamLayout& layout, const ModelConfig& config) {
   ModelConfig plain = config;
-  plain.quant_algo = QuantAlgo::kNone;
+  if (layout.form != UpstreamForm::kAsHere) plain.quant_algo = QuantAlgo::kNone;
   nlohmann::json json = model::ConfigToCheckpoint(plain);
+  // Of experts the activation's name says that they are gated (layers/moe.py there).
+  if (config.num_experts > 0 && json["hidden_act"] == "silu") json["hidden_act"] = "swiglu";
   nlohmann::json& quantization = json["quantization"];
-  switch (form) {
+  switch (layout.form) {
     case UpstreamForm::kAsHere:
       break;
     case UpstreamForm::kFloats:
@@ -224,28 +421,29 @@ nlohmann::json UpstreamConfig(UpstreamForm form, const ModelConfig& config) {
       break;
     case UpstreamForm::kAwq:
       quantization["quant_algo"] = "W4A16_AWQ";
-      quantization["group_size"] = QuantizedMatrices(config).front().form.group_size;
-      quantization["has_zero_point"] = false;
+      quantization["group_size"] = layout.group_size;
+      quantization["has_zero_point"] = layout.has_zeros;
       quantization["pre_quant_scale"] = false;
       break;
   }
-  const std::vector<std::string> left_out = PlainLinears(config);
-  if (form != UpstreamForm::kAwq || left_out.empty()) return json;
+  const std::vector<std::string> left_out = PlainModules(config);
+  if (layout.form != UpstreamForm::kAwq || left_out.empty()) return json;
   quantization["exclude_modules"] = {"lm_head", "*vocab_embedding", "*position_embedding",
                                      "*router"};
-  for (const std::string& stem : left_out) quantization["exclude_modules"].push_back(stem);
+  for (const std::string& module : left_out) quantization["exclude_modules"].push_back(module);
   return json;
 }
 
-Status SetUpstreamForm(UpstreamForm form, const WeightSource& source,
-                       std::vector<RankTensor>& tensors) {
+Status SetUpstreamLayout(const UpstreamLayout& layout, const WeightSource& source,
+                         std::vector<RankTensor>& tensors) {
   std::vector<RankTensor> made;
+  std::map<std::string, int64_t> columns;
   for (RankTensor& tensor : tensors) {
     if (source.config.fp8_kv_cache && tensor.slot.name.ends_with(".attention.qkv.weight")) {
       const std::string attention = WithoutLastName(WithoutLastName(tensor.shard.name));
       made.push_back(FloatsOf(attention + std::string(kKvScale), {1}, {1}));
     }
-    switch (form) {
+    switch (layout.form) {
       case UpstreamForm::kAsHere:
       case UpstreamForm::kFloats:
         made.push_back(std::move(tensor));
@@ -254,7 +452,7 @@ Status SetUpstreamForm(UpstreamForm form, const WeightSource& source,
         AddSmoothQuant(source, std::move(tensor), made);
         break;
       case UpstreamForm::kAwq:
-        RETURN_IF_ERROR(AddAwq(std::move(tensor), made));
+        RETURN_IF_ERROR(AddAwq(layout, std::move(tensor), columns, made));
         break;
       case UpstreamForm::kFp8:
         AddFp8(source, std::move(tensor), made);
@@ -263,6 +461,46 @@ Status SetUpstreamForm(UpstreamForm form, const WeightSource& source,
   }
   tensors = std::move(made);
   return Status::Ok();
+}
+
+artifact::TensorSpec SpecOf(const WeightSource& source, const RankTensor& tensor) {
+  using enum RankTensor::Kind;
+  const Shard& shard = tensor.shard;
+  const Shape shape = model::FileShape(shard.num_experts, shard.shape);
+  const int last = shape.rank() - 1;
+  switch (tensor.kind) {
+    case kRows:
+      return FileSpec(shard.name, CheckpointDType(source.config, tensor.slot), shape);
+    case kScales:
+    case kValues:
+      return {shard.name, DType::kF32, tensor.kind == kValues ? shard.shape : shape};
+    case kRowPairs:
+      return {shard.name, DType::kI8,
+              last == 1 ? Shape{shape[0] / 2, shape[1]} : Shape{shape[0], shape[1] / 2, shape[2]}};
+    case kOffsets:
+      return {shard.name, source.config.dtype,
+              last == 1 ? Shape{shape[1], shape[0]} : Shape{shape[0], shape[2], shape[1]}};
+  }
+  CHECK(false);
+}
+
+std::vector<std::byte> GroupBytes(const WeightSource& source, const RankTensor& tensor) {
+  const Shard& shard = tensor.shard;
+  const int64_t num_groups = shard.shape[1];
+  const bool has_offsets = tensor.kind == RankTensor::Kind::kOffsets;
+  std::vector<float> values(static_cast<size_t>(shard.shape[0] * num_groups));
+  if (!has_offsets || tensor.slot.kind == WeightSlot::Kind::kOffsets)
+    values = GroupValues(source, tensor, num_groups / shard.num_columns);
+  const DType dtype = has_offsets ? source.config.dtype : DType::kF32;
+  std::vector<std::byte> bytes(BytesOf(dtype, std::ssize(values)));
+  const int64_t num_rows = shard.shape[0] / std::max(shard.num_experts, 1);
+  for (int64_t i = 0; i < std::ssize(values); ++i) {
+    const int64_t row = i / num_groups % num_rows;
+    const int64_t expert = i / num_groups / num_rows;
+    const int64_t turned = (expert * num_groups + i % num_groups) * num_rows + row;
+    StoreFloat(bytes.data(), dtype, has_offsets ? turned : i, values[static_cast<size_t>(i)]);
+  }
+  return bytes;
 }
 
 std::vector<std::byte> RowPairsOf(std::span<const std::byte> rows, int64_t num_columns,

@@ -4,13 +4,15 @@
 //
 //   of the model here                                      there
 //   W8A16, W4A16 of float weights                          the same, of float weights
-//   W8A16 of int8 weights                                  W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN
-//   W4A16_GPTQ without zero points                         W4A16_AWQ without factors of columns
-//   FP8_PER_CHANNEL_PER_TOKEN whose linears have one       FP8
-//   scale each, and one of their activations
-//   FP8_PER_CHANNEL_PER_TOKEN, weights that are plain      the same
+//   W8A16 of int8 weights, no experts                      W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN
+//   W4A16_GPTQ, W4A16 of int4 weights                      W4A16_AWQ without factors of columns
+//   FP8_PER_CHANNEL_PER_TOKEN whose linears, or each       FP8
+//   expert's, have one scale, and one of their activations
+//   FP8_PER_CHANNEL_PER_TOKEN, no experts                  the same
+//   weights that are plain                                 the same
 //
-// No number is rounded on the way: codes and scales are those of the model.
+// No number is lost on the way: codes and scales are those of the model, and zero points, which
+// stand as offsets of the model's dtype, are found again by their scales.
 #pragma once
 
 #include <cstddef>
@@ -26,27 +28,48 @@ namespace inflight::builder {
 
 enum class UpstreamForm : uint8_t { kAsHere, kFloats, kSmoothQuant, kAwq, kFp8 };
 
-// The form that `source` has there, of `pp_size` stages. kUnimplemented says what of the model has
+struct UpstreamLayout {
+  UpstreamForm form = UpstreamForm::kAsHere;
+  int64_t group_size = 0;  // of kAwq: columns of each linear's groups
+  bool has_zeros = false;  // of kAwq: whether each linear has offsets
+};
+
+// The layout that `source` has there, on such ranks. kUnimplemented says what of the model has
 // none.
-Result<UpstreamForm> UpstreamFormOf(const WeightSource& source, int pp_size);
+Result<UpstreamLayout> UpstreamLayoutOf(const WeightSource& source,
+                                        const artifact::RankMapping& ranks);
 
 // `config`, whose slots are those that files of the form hold: of kFloats without codes.
 model::ModelConfig SlotConfigOf(UpstreamForm form, model::ModelConfig config);
 
 // config.json of such a checkpoint, without its sharding.
-nlohmann::json UpstreamConfig(UpstreamForm form, const model::ModelConfig& config);
+nlohmann::json UpstreamConfig(const UpstreamLayout& layout, const model::ModelConfig& config);
 
 // A tensor of one rank's file.
 struct RankTensor {
-  Shard shard;                     // of `values` its name and shape alone
-  model::WeightSlot slot;          // that it is a shard of; none of `values`
-  bool has_row_pairs = false;      // int4: a byte has two rows of a column, as of RowPairsOf
-  std::vector<float> values = {};  // not empty: its elements, float32
+  enum class Kind : uint8_t {
+    kRows,      // rows of `slot`
+    kRowPairs,  // of int4: a byte has two rows of a column, as of RowPairsOf
+    kScales,    // of groups: float32, each column of `slot` several times
+    kOffsets,   // likewise, turned around: [groups, rows] of the model's dtype. Of a slot that is
+                // scales they are 0
+    kValues,    // `values`, float32
+  };
+  Shard shard;             // of kValues its name and shape alone
+  model::WeightSlot slot;  // that it is a shard of; none of kValues
+  Kind kind = Kind::kRows;
+  std::vector<float> values = {};  // of kValues
 };
 
-// Makes a rank's tensors those of the form. kUnimplemented names one whose rows make no pairs.
-Status SetUpstreamForm(UpstreamForm form, const WeightSource& source,
-                       std::vector<RankTensor>& tensors);
+// Makes a rank's tensors those of the layout. kUnimplemented names one whose rows make no pairs.
+Status SetUpstreamLayout(const UpstreamLayout& layout, const WeightSource& source,
+                         std::vector<RankTensor>& tensors);
+
+// What a file holds of `tensor`.
+artifact::TensorSpec SpecOf(const WeightSource& source, const RankTensor& tensor);
+
+// All of a tensor of kScales or kOffsets.
+std::vector<std::byte> GroupBytes(const WeightSource& source, const RankTensor& tensor);
 
 // Rows of int4, two columns a byte, as bytes of two rows each: [rows / 2, columns], rows 2j in the
 // low bits. Both numbers are even.

@@ -49,6 +49,12 @@ def bf16(values):
     return (np.ascontiguousarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
+def nearest_bf16(values):
+    """The nearest bfloat16 of each number, of two as near the even one."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return (bits + 0x7FFF + (bits >> 16 & 1) >> 16).astype(np.uint16)
+
+
 def write_model(folder, quantization, pack):
     """A directory of random weights, and the tensors that it has. `pack` gives the parts of a linear: {name: (dtype, values)}."""
     rng = np.random.default_rng(11)
@@ -291,6 +297,138 @@ def test_gptq_without_zero_points_is_the_same_form(tmp_path):
     same_engines(tmp_path / "hf", tmp_path / "checkpoint", tmp_path, 1, "--dtype", "bfloat16")
 
 
+# Zero points: w = (u - z) s of unsigned codes u is code * s + zero with code = u - 8, zero = (8 - z) s.
+
+
+def with_zeros(method, symmetric=()):
+    """The description of a method, a function that packs so, and {stem: (u, z [out, G], s [out, G])}."""
+    kept = {}
+
+    def pack(stem, shape, rng):
+        groups = (shape[0], shape[1] // GROUP)
+        u, z = rng.integers(0, 16, shape), rng.integers(*ZERO_POINTS[method], groups)
+        z = np.full_like(z, 8) if stem.endswith(symmetric or "none") else z
+        s = rng.uniform(0.001, 0.02, groups).astype(np.float32 if method == "compressed-tensors" else np.float16)
+        kept[stem] = u, z, s.astype(np.float32)
+        if method == "awq":
+            order = packed_models.AWQ_ORDER
+            zeros = ("I32", packed_models.words(z.T, 1, order))
+            return {"qweight": ("I32", packed_models.words(u.T, 1, order)), "qzeros": zeros, "scales": ("F16", s.T)}
+        if method == "gptq":
+            zeros = ("I32", packed_models.words(z.T - 1, 1))
+            return {"qweight": ("I32", packed_models.words(u.T, 0)), "qzeros": zeros, "scales": ("F16", s.T)}
+        return {
+            "weight_packed": ("I32", packed_models.words(u, 1)),
+            "weight_scale": ("F32", s),
+            "weight_shape": ("I64", np.array(shape, np.int64)),
+            "weight_zero_point": ("I32", packed_models.words(z, 0)),
+        }
+
+    return pack, kept
+
+
+ZERO_POINTS = {"awq": (0, 16), "gptq": (1, 17), "compressed-tensors": (0, 16)}  # half-open
+WITH_ZEROS = {
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"},
+    "gptq": GPTQ | {"sym": False},
+    "compressed-tensors": compressed("pack-quantized", INT4 | {"symmetric": False}),
+}
+
+
+def zero_parts(kept):
+    def parts_of(name, stems, rank, ranks):
+        u, z, s = ([kept[stem][i] for stem in stems] for i in range(3))
+        offsets = [(8 - zeros).astype(np.float32) * scales for zeros, scales in zip(z, s, strict=True)]
+        return {
+            "weight": ("I8", row_pairs(cut(name, u, rank, ranks) - 8)),
+            "weights_scaling_factor": ("F32", cut(name, s, rank, ranks)),
+            "zero": ("BF16", nearest_bf16(cut(name, offsets, rank, ranks).T)),
+        }
+
+    return parts_of
+
+
+def plain_model(folder, tensors, numbers):
+    """A directory of the model whose linears are `numbers`, {stem: [out, in]}."""
+    folder.mkdir()
+    plain = {name: values for name, values in tensors.items() if name.endswith(".weight") and values.dtype == np.float32}
+    plain |= {f"{stem}.weight": values for stem, values in numbers.items()}
+    safetensors_rows.write(folder / "model.safetensors", {name: ("F32", list(t.shape), t.tobytes()) for name, t in plain.items()})
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("method", WITH_ZEROS)
+def test_zero_points_are_offsets_of_groups_by_rows(method, ranks, tmp_path):
+    model, checkpoint = tmp_path / "hf", tmp_path / "checkpoint"
+    pack, kept = with_zeros(method, symmetric="layers.1.self_attn.o_proj")
+    tensors = write_model(model, WITH_ZEROS[method], pack)
+    quantization, files = converted(model, checkpoint, ranks)
+    assert quantization == AWQ | {"has_zero_point": True}
+    for rank in range(ranks):
+        same(files[rank], wanted(tensors, rank, ranks, zero_parts(kept)))
+    # Read back, they are the numbers that the directory stands for, whatever the offsets are rounded to.
+    numbers = {
+        stem: ((u.reshape(*z.shape, GROUP) - z[..., None]).astype(np.float32) * s[..., None]).reshape(u.shape)
+        for stem, (u, z, s) in kept.items()
+    }
+    plain = plain_model(tmp_path / "plain", tensors, numbers)
+    same_engines(plain, checkpoint, tmp_path, ranks, "--dtype", "float32", "--quant-algo", "none")
+    if ranks == 1:
+        for target in ("cpu", "cuda"):
+            same_engines(model, checkpoint, tmp_path, 1, "--dtype", "bfloat16", "--target", target)
+
+
+def test_offsets_have_the_dtype_of_the_model(tmp_path):
+    model, checkpoint = tmp_path / "hf", tmp_path / "checkpoint"
+    pack, kept = with_zeros("awq")
+    write_model(model, WITH_ZEROS["awq"], pack)
+    run("convert", "--model-dir", model, "--output-dir", checkpoint, "--upstream-layout", "--dtype", "float16")
+    named, data = safetensors_rows.header(checkpoint / "rank0.safetensors")
+    stored = named["transformer.layers.0.mlp.proj.zero"]
+    _, z, s = kept["model.layers.0.mlp.down_proj"]
+    assert (stored["dtype"], stored["shape"]) == ("F16", [INNER // GROUP, HIDDEN])
+    found = np.frombuffer(data[slice(*stored["data_offsets"])], np.float16).reshape(stored["shape"])
+    assert np.array_equal(found, ((8 - z).astype(np.float32) * s).T.astype(np.float16))
+    same_engines(model, checkpoint, tmp_path, 1, "--dtype", "float16", "--target", "cuda")
+
+
+CHANNEL = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "channel"}
+
+
+@pytest.mark.parametrize(("ranks", "group"), [(1, 64), (2, 32)])
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_scales_of_whole_rows_are_repeated_in_groups_of_one_size(has_zeros, ranks, group, tmp_path):
+    model, checkpoint, kept = tmp_path / "hf", tmp_path / "checkpoint", {}
+
+    def pack(stem, shape, rng):
+        u, z = rng.integers(0, 16, shape), rng.integers(0, 16, (shape[0], 1)) if has_zeros else np.full((shape[0], 1), 8)
+        s = np.float32(2.0**-9) * rng.integers(128, 256, (shape[0], 1)).astype(np.float32)
+        kept[stem] = u, z, s
+        parts = {
+            "weight_packed": ("I32", packed_models.words(u, 1)),
+            "weight_scale": ("F32", s),
+            "weight_shape": ("I64", np.array(shape, np.int64)),
+        }
+        return parts | ({"weight_zero_point": ("I32", packed_models.words(z, 0))} if has_zeros else {})
+
+    tensors = write_model(model, compressed("pack-quantized", CHANNEL | {"symmetric": not has_zeros}), pack)
+    quantization, files = converted(model, checkpoint, ranks)
+    assert quantization == AWQ | {"has_zero_point": has_zeros, "group_size": group}
+
+    def parts_of(name, stems, rank, ranks):
+        in_groups = {stem: (u, *(np.repeat(part, u.shape[1] // group, 1) for part in (z, s))) for stem, (u, z, s) in kept.items()}
+        parts = zero_parts(in_groups)(name, stems, rank, ranks)
+        if not has_zeros:
+            del parts["zero"]
+        return parts
+
+    for rank in range(ranks):
+        same(files[rank], wanted(tensors, rank, ranks, parts_of))
+    same_engines(model, checkpoint, tmp_path, ranks, "--dtype", "float32", "--quant-algo", "none")
+
+
 def test_a_linear_that_is_plain_is_excluded(tmp_path):
     model, checkpoint = tmp_path / "hf", tmp_path / "checkpoint"
     plain = "model.layers.1.mlp.down_proj"
@@ -403,13 +541,12 @@ def test_forms_without_a_layout_are_refused_by_name(tmp_path):
 
     pack, _ = gptq_int4()
 
-    def with_zeros(stem, shape, rng):
-        parts = pack(stem, shape, rng)
-        zeros = rng.integers(0, 15, parts["scales"][1].shape)
-        return parts | {"qzeros": ("I32", packed_models.words(zeros, 1))}
+    def with_order(stem, shape, rng):
+        groups = np.repeat(np.arange(shape[1] // GROUP, dtype=np.int32), GROUP)
+        return pack(stem, shape, rng) | {"g_idx": ("I32", rng.permutation(groups))}
 
-    write_model(tmp_path / "zeros", GPTQ | {"sym": False}, with_zeros)
-    assert "transformer.layers.0.attention.qkv.weight, int4 with zero points" in refusal(tmp_path / "zeros")
+    write_model(tmp_path / "order", GPTQ | {"desc_act": True}, with_order)
+    assert "transformer.layers.0.attention.dense.weight, int4 with columns in an order" in refusal(tmp_path / "order")
     write_model(tmp_path / "plain", None, lambda stem, shape, rng: {"weight": ("F32", floats(rng, *shape))})
     words = refusal(tmp_path / "plain", "--quant-algo", "W8A16_GPTQ", "--group-size", GROUP)
     assert "upstream_layout: got true, int8 weights in groups" in words and "--quant-algo none" in words

@@ -264,6 +264,18 @@ def test_blocks_of_integers_are_kept(type_name, wide, tmp_path):
     assert asked.partition("Memory plan")[0] == text.partition("Memory plan")[0]
 
 
+def test_offsets_that_are_no_zero_points_have_no_layout_of_tensorrt_llm(wide, tmp_path):
+    in_blocks = packing("Q4_1", np.random.default_rng(6))
+
+    def pack(name, values):
+        return in_blocks(name, values) if ".layers." in name else (values, None)
+
+    path = gguf_models.write(wide, tmp_path / "m.gguf", pack=pack)
+    words = error("convert", "--upstream-layout", "--dtype", "bfloat16", "--output-dir", tmp_path / "out", "--model-dir", path)
+    assert "transformer.layers.0.attention.qkv.weight, int4 with offsets that are no multiples of their scales" in words
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_head_of_floats_becomes_int8_where_it_is_asked_for(wide, tmp_path):
     four = packing("Q4_0", np.random.default_rng(6))
 
