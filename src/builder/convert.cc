@@ -75,7 +75,8 @@ Result<Layout> ChooseLayout(const ConvertOptions& options, const model::ModelCon
   Layout layout{.config = config,
                 .sharding = {.ranks = ranks,
                              .use_parallel_embedding = options.use_parallel_embedding,
-                             .embedding_sharding_dim = options.embedding_sharding_dim}};
+                             .embedding_sharding_dim = options.embedding_sharding_dim,
+                             .has_shared_apart = options.upstream_layout}};
   if (options.use_embedding_sharing.value_or(false) && !config.tied_embeddings)
     return InvalidArgument(
         "use_embedding_sharing: got true, the model's embedding and head are two tables");
@@ -91,34 +92,74 @@ Result<Layout> ChooseLayout(const ConvertOptions& options, const model::ModelCon
   return layout;
 }
 
-// Rows past the end of the tensor are zeros.
-Status WriteRows(const WeightSource& source, const RankTensor& tensor, const RowRange& range,
-                 CpuPool& pool, std::vector<std::byte>& piece,
-                 artifact::SafetensorsWriter& writer) {
+// Rows [first, first + num_rows) of a range, of which those past the end of the tensor are zeros.
+std::vector<std::byte> RowsOf(const WeightSource& source, const RankTensor& tensor,
+                              const RowRange& range, int64_t first, int64_t num_rows,
+                              CpuPool& pool) {
   const Shard& shard = tensor.shard;
   const auto row_bytes =
       static_cast<int64_t>(BytesOf(CheckpointDType(source.config, tensor.slot), shard.num_columns));
-  const int64_t rows_per_piece = std::max<int64_t>(1, kWrittenAtOnce / row_bytes / 2) * 2;
-  for (int64_t done = 0; done < range.num_rows; done += rows_per_piece) {
-    const int64_t first = range.row + done;
-    const int64_t num_rows = std::min(rows_per_piece, range.num_rows - done);
-    const int64_t num_stored = std::clamp<int64_t>(tensor.slot.shape[0] - first, 0, num_rows);
-    piece.assign(static_cast<size_t>(num_rows * row_bytes), std::byte{0});
-    const int64_t num_items = std::min<int64_t>(num_stored, 4 * pool.num_threads());
-    pool.ParallelFor(num_items, [&](int64_t item) {
-      const int64_t begin = num_stored * item / num_items;
-      const int64_t end = num_stored * (item + 1) / num_items;
-      CopySlotBlock(source, tensor.slot,
-                    {.row = first + begin,
-                     .num_rows = end - begin,
-                     .column = shard.column,
-                     .num_columns = shard.num_columns},
-                    piece.data() + begin * row_bytes);
-    });
-    if (tensor.kind == RankTensor::Kind::kRowPairs)
-      piece = RowPairsOf(piece, shard.num_columns, pool);
+  const int64_t row = range.row + first;
+  const int64_t num_stored = std::clamp<int64_t>(tensor.slot.shape[0] - row, 0, num_rows);
+  std::vector<std::byte> rows(static_cast<size_t>(num_rows * row_bytes));
+  const int64_t num_items = std::min<int64_t>(num_stored, 4 * pool.num_threads());
+  pool.ParallelFor(num_items, [&](int64_t item) {
+    const int64_t begin = num_stored * item / num_items;
+    const int64_t end = num_stored * (item + 1) / num_items;
+    CopySlotBlock(source, tensor.slot,
+                  {.row = row + begin,
+                   .num_rows = end - begin,
+                   .column = shard.column,
+                   .num_columns = shard.num_columns},
+                  rows.data() + begin * row_bytes);
+  });
+  return rows;
+}
+
+// Ranges of as many rows, side by side.
+Status WriteRows(const WeightSource& source, const RankTensor& tensor,
+                 std::span<const RowRange> ranges, CpuPool& pool,
+                 artifact::SafetensorsWriter& writer) {
+  const int64_t width = tensor.shard.num_columns * std::ssize(ranges);
+  const DType dtype = CheckpointDType(source.config, tensor.slot);
+  const int64_t rows_per_piece =
+      std::max<int64_t>(1, kWrittenAtOnce / static_cast<int64_t>(BytesOf(dtype, width)) / 2) * 2;
+  const size_t part_bytes = BytesOf(dtype, tensor.shard.num_columns);
+  for (int64_t done = 0; done < ranges.front().num_rows; done += rows_per_piece) {
+    const int64_t num_rows = std::min(rows_per_piece, ranges.front().num_rows - done);
+    std::vector<std::byte> piece = RowsOf(source, tensor, ranges.front(), done, num_rows, pool);
+    if (ranges.size() > 1) {
+      std::vector<std::byte> wide(piece.size() * ranges.size());
+      for (size_t i = 0; i < ranges.size(); ++i) {
+        if (i > 0) piece = RowsOf(source, tensor, ranges[i], done, num_rows, pool);
+        for (size_t row = 0; row < static_cast<size_t>(num_rows); ++row)
+          std::copy_n(piece.data() + row * part_bytes, part_bytes,
+                      wide.data() + (row * ranges.size() + i) * part_bytes);
+      }
+      piece = std::move(wide);
+    }
+    if (tensor.kind == RankTensor::Kind::kRowPairs) piece = RowPairsOf(piece, width, pool);
     RETURN_IF_ERROR(writer.Append(piece));
   }
+  return Status::Ok();
+}
+
+Status WriteShard(const WeightSource& source, const RankTensor& tensor, CpuPool& pool,
+                  artifact::SafetensorsWriter& writer) {
+  const std::span<const RowRange> ranges = tensor.shard.rows;
+  switch (tensor.kind) {
+    case RankTensor::Kind::kValues:
+      return writer.Append(std::as_bytes(std::span(tensor.values)));
+    case RankTensor::Kind::kScales:
+    case RankTensor::Kind::kOffsets:
+      return writer.Append(GroupBytes(source, tensor));
+    case RankTensor::Kind::kRows:
+    case RankTensor::Kind::kRowPairs:
+      break;
+  }
+  if (tensor.shard.is_side_by_side) return WriteRows(source, tensor, ranges, pool, writer);
+  for (size_t i = 0; i < ranges.size(); ++i)
+    RETURN_IF_ERROR(WriteRows(source, tensor, ranges.subspan(i, 1), pool, writer));
   return Status::Ok();
 }
 
@@ -135,6 +176,8 @@ Result<std::vector<std::vector<RankTensor>>> TensorsOfRanks(const WeightSource& 
     for (Shard& shard : ShardsOf(config, layout.sharding, slot)) {
       std::vector<RankTensor>& tensors = ranks[static_cast<size_t>(shard.rank)];
       tensors.push_back({.shard = std::move(shard), .slot = from});
+      // A shared expert's row of the router has the model's dtype.
+      if (tensors.back().shard.is_shared) tensors.back().slot.is_router = false;
     }
   }
   if (layout.upstream)
@@ -149,25 +192,11 @@ Status WriteRank(const WeightSource& source, const std::vector<RankTensor>& tens
   for (const RankTensor& tensor : tensors) specs.push_back(SpecOf(source, tensor));
   ASSIGN_OR_RETURN(artifact::SafetensorsWriter writer,
                    artifact::SafetensorsWriter::Create(path, specs));
-  std::vector<std::byte> piece;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const RankTensor& tensor = tensors[i];
     if (progress)
       progress(static_cast<double>(i) / static_cast<double>(tensors.size()), tensor.shard.name);
-    switch (tensor.kind) {
-      case RankTensor::Kind::kValues:
-        RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(tensor.values))));
-        break;
-      case RankTensor::Kind::kScales:
-      case RankTensor::Kind::kOffsets:
-        RETURN_IF_ERROR(writer.Append(GroupBytes(source, tensor)));
-        break;
-      case RankTensor::Kind::kRows:
-      case RankTensor::Kind::kRowPairs:
-        for (const RowRange& range : tensor.shard.rows)
-          RETURN_IF_ERROR(WriteRows(source, tensor, range, pool, piece, writer));
-        break;
-    }
+    RETURN_IF_ERROR(WriteShard(source, tensor, pool, writer));
   }
   return writer.Finish();
 }

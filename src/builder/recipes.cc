@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -234,23 +235,20 @@ std::vector<WeightPart> GroupedParts(const model::ModelConfig& config, const Wei
   return parts;
 }
 
-// The shards of a tensor have one dtype: its parts are read alike, and copies compared by bytes.
+// The shards of one name have one dtype: its parts are read alike, and copies compared by bytes.
 Status CheckOneDType(const WeightSource& source, const std::vector<Shard>& shards) {
-  const Shard* first = nullptr;
-  DType expected = DType::kF32;
+  std::map<std::string_view, std::pair<int, DType>> first;  // by name, its rank and dtype
   for (const Shard& shard : shards) {
     const StoredTensor* tensor = source.files[static_cast<size_t>(shard.rank)].Find(shard.name);
     if (tensor == nullptr) continue;
-    if (first == nullptr) {
-      first = &shard;
-      expected = tensor->dtype;
-    }
-    if (tensor->dtype != expected)
+    const auto& [rank, dtype] =
+        first.emplace(shard.name, std::pair{shard.rank, tensor->dtype}).first->second;
+    if (tensor->dtype != dtype)
       return DataLoss(fmt::format(
           "{}: {}: {}: dtype {}, {} has {}; the files are not of one checkpoint, convert the "
           "model again",
           source.where, artifact::RankFileName(shard.rank), shard.name, DTypeName(tensor->dtype),
-          artifact::RankFileName(first->rank), DTypeName(expected)));
+          artifact::RankFileName(rank), DTypeName(dtype)));
   }
   return Status::Ok();
 }
@@ -398,14 +396,19 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
       if (tensor == nullptr) continue;
       tensor = finder.Flat(*tensor, shard.shape);
       int64_t stored_row = 0;
+      int64_t stored_column = 0;
       for (const RowRange& range : shard.rows) {
         const WeightPart part{.tensor = tensor,
                               .row = range.row,
                               .num_rows = std::min(range.num_rows, slot.shape[0] - range.row),
                               .column = shard.column,
                               .num_columns = shard.num_columns,
-                              .stored_row = stored_row};
-        stored_row += range.num_rows;
+                              .stored_row = stored_row,
+                              .stored_column = stored_column};
+        if (shard.is_side_by_side)
+          stored_column += shard.num_columns;
+        else
+          stored_row += range.num_rows;
         if (part.num_rows <= 0) continue;  // padding alone
         if (held.emplace(part.row, part.column).second)
           recipe.parts.push_back(part);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -147,14 +148,15 @@ void Add(const RowRange& range, std::vector<RowRange>& rows) {
 }
 
 // What one rank holds of the experts' tensor: of experts [first, first + count), and of those that
-// are shared.
+// are shared, if it has them.
 void CutExperts(const ModelConfig& config, const artifact::RankMapping& ranks, int tp_rank,
-                const model::WeightSlot& slot, Rule rule, Shard& shard) {
+                bool has_shared, const model::WeightSlot& slot, Rule rule, Shard& shard) {
   const int ep_rank = tp_rank % ranks.moe_ep_size;
   const int part = tp_rank / ranks.moe_ep_size;  // of each expert
   const int num_parts = ranks.moe_tp_size();
-  const ops::HeldExperts held = model::ExpertsOfRank(config.num_experts, config.num_shared_experts,
-                                                     ranks.moe_ep_size, ep_rank);
+  const int num_shared = has_shared ? config.num_shared_experts : 0;
+  const ops::HeldExperts held =
+      model::ExpertsOfRank(config.num_experts, num_shared, ranks.moe_ep_size, ep_rank);
   // Of each of them as many pieces, rows of both branches or the expert's own, and their part.
   const int64_t pieces = rule == Rule::kRows ? 2 : 1;
   const int64_t piece_rows = slot.shape[0] / slot.num_experts / pieces;
@@ -167,11 +169,92 @@ void CutExperts(const ModelConfig& config, const artifact::RankMapping& ranks, i
   shard.num_experts = held.size();
   shard.rows.clear();
   add(held.first, held.num_routed);
-  add(config.num_experts + config.num_shared_experts * ep_rank / ranks.moe_ep_size,
-      held.num_shared);
+  add(config.num_experts + num_shared * ep_rank / ranks.moe_ep_size, held.num_shared);
   if (rule != Rule::kColumns) return;
   shard.num_columns /= num_parts;
   shard.column = part * shard.num_columns;
+}
+
+// What one rank holds of a shared expert, which is several of the others' width: whole ones, or a
+// part of one.
+struct SharedPart {
+  int64_t first = 0;  // of the several
+  int64_t count = 1;
+  int64_t offset = 0;  // in each
+  int64_t size = 0;    // of each
+};
+
+// `width` is that of one of `num_shared`. CheckSharedApart has passed.
+SharedPart PartOfShared(int64_t num_shared, int64_t width, int tp_size, int tp_rank) {
+  const int64_t size = num_shared * width / tp_size;
+  const int64_t begin = tp_rank * size;
+  if (size >= width) return {.first = begin / width, .count = size / width, .size = width};
+  return {.first = begin / width, .offset = begin % width, .size = size};
+}
+
+Status CheckSharedApart(const ModelConfig& config, const Sharding& sharding) {
+  const int tp_size = sharding.ranks.tp_size;
+  const int num_shared = config.num_shared_experts;
+  const int64_t width = config.expert_intermediate_size;
+  if (num_shared == 0) return Status::Ok();
+  int64_t together = 1;  // columns that are not cut
+  for (const model::LinearForm& form : FormsOf(config))
+    together = std::lcm(together, form.group_size > 0 ? form.group_size : ColumnsTogether(form));
+  const bool are_whole = num_shared % tp_size == 0;
+  const bool is_part =
+      tp_size % num_shared == 0 && width % (int64_t{tp_size / num_shared} * together) == 0;
+  if (are_whole || is_part) return Status::Ok();
+  return Unimplemented(fmt::format(
+      "tp_size: got {}, which cuts a shared expert of {} times the others' width {}; in "
+      "TensorRT-LLM's layout only whole ones of these and parts of one are supported, of multiples "
+      "of {} columns; take another number of ranks",
+      tp_size, num_shared, width, together));
+}
+
+// The tensor of a shared expert, or of its row of the router, beside `shard`, which is that of the
+// other experts.
+Shard SharedShard(const ModelConfig& config, int tp_size, int tp_rank,
+                  const model::WeightSlot& slot, const Shard& shard) {
+  Shard shared{.rank = shard.rank, .name = shard.name, .shape = {}, .is_shared = true, .rows = {}};
+  const auto rename = [&](std::string_view from, std::string_view to) {
+    if (const size_t at = shared.name.find(from); at != std::string::npos)
+      shared.name.replace(at, from.size(), to);
+  };
+  rename(".mlp.router.", ".shared_expert_gate.");
+  rename(".mlp.", ".shared_expert.");
+  const int64_t columns = slot.shape.rank() == 1 ? 1 : slot.shape[1];
+  shared.num_columns = columns;
+  if (slot.is_router) {
+    shared.rows = {{config.num_experts, 1}};
+    shared.shape = {1, columns};
+    return shared;
+  }
+  const int64_t rows_of_each = slot.shape[0] / slot.num_experts;
+  const int64_t begin = config.num_experts * rows_of_each;
+  const int64_t num_shared = config.num_shared_experts;
+  if (slot.name.find(".mlp.fc.") != std::string::npos) {
+    const int64_t branch = rows_of_each / 2;
+    const SharedPart part = PartOfShared(num_shared, branch, tp_size, tp_rank);
+    for (int64_t i = 0; i < 2 * part.count; ++i)
+      Add({begin + (part.first + i % part.count) * rows_of_each + i / part.count * branch +
+               part.offset,
+           part.size},
+          shared.rows);
+    const int64_t num_rows = 2 * part.count * part.size;
+    shared.shape = slot.shape.rank() == 1 ? Shape{num_rows} : Shape{num_rows, columns};
+    return shared;
+  }
+  SharedPart part = PartOfShared(num_shared, config.expert_intermediate_size, tp_size, tp_rank);
+  for (int64_t i = 0; i < part.count; ++i)
+    shared.rows.push_back({begin + (part.first + i) * rows_of_each, rows_of_each});
+  shared.is_side_by_side = true;
+  if (columns > 1) {  // else one of a whole row, on each rank
+    part = PartOfShared(num_shared, columns, tp_size, tp_rank);
+    shared.column = part.offset;
+    shared.num_columns = part.size;
+  }
+  shared.shape = {rows_of_each, shared.width()};
+  return shared;
 }
 
 // The lengths of half-open ranges that tile [0, num_layers); empty if they do not.
@@ -254,6 +337,7 @@ Status CheckSharding(const ModelConfig& config, const Sharding& sharding) {
 
 Status CheckFiles(const ModelConfig& config, const Sharding& sharding) {
   const int tp_size = sharding.ranks.tp_size;
+  if (sharding.has_shared_apart) RETURN_IF_ERROR(CheckSharedApart(config, sharding));
   for (const auto& [stem, form] : config.slot_forms)
     if (tp_size > 1 && form.has_order &&
         (stem.ends_with(".attention.dense") || stem.ends_with(".mlp.proj")))
@@ -310,7 +394,9 @@ std::vector<Shard> ShardsOf(const ModelConfig& config, const Sharding& sharding,
   const Rule rule = slot.kind == model::WeightSlot::Kind::kOrder
                         ? Rule::kWhole
                         : RuleOf(sharding, slot.name, is_of_rows ? 1 : slot.shape.rank());
-  const int64_t whole_rows = slot.shape[0];
+  const bool has_shared = sharding.has_shared_apart && config.num_shared_experts > 0 &&
+                          (slot.num_shared_experts > 0 || slot.is_router);
+  const int64_t whole_rows = slot.is_router && has_shared ? config.num_experts : slot.shape[0];
   const int64_t whole_columns = slot.shape.rank() == 1 ? 1 : slot.shape[1];
   std::vector<Shard> shards;
   for (int tp_rank = 0; tp_rank < tp_size; ++tp_rank) {
@@ -321,7 +407,8 @@ std::vector<Shard> ShardsOf(const ModelConfig& config, const Sharding& sharding,
                 .column = 0,
                 .num_columns = whole_columns};
     const bool is_of_experts = slot.num_experts > 0 && slot.kind != model::WeightSlot::Kind::kOrder;
-    if (is_of_experts) CutExperts(config, sharding.ranks, tp_rank, slot, rule, shard);
+    if (is_of_experts)
+      CutExperts(config, sharding.ranks, tp_rank, /*has_shared=*/!has_shared, slot, rule, shard);
     if (rule == Rule::kHeads) shard.rows = HeadRows(config, tp_size, tp_rank);
     if (rule == Rule::kRows && !is_of_experts) {
       const int64_t num_rows = (whole_rows + tp_size - 1) / tp_size;
@@ -335,6 +422,7 @@ std::vector<Shard> ShardsOf(const ModelConfig& config, const Sharding& sharding,
     for (const RowRange& range : shard.rows) num_rows += range.num_rows;
     shard.shape = slot.shape.rank() == 1 ? Shape{num_rows} : Shape{num_rows, shard.num_columns};
     shards.push_back(std::move(shard));
+    if (has_shared) shards.push_back(SharedShard(config, tp_size, tp_rank, slot, shards.back()));
   }
   return shards;
 }

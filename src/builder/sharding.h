@@ -10,6 +10,8 @@
 //                       of columns in an order of their own as builder/ordered_part.h says
 //   experts             of those that the rank holds (model::ExpertsOfRank) the same / moe_tp_size,
 //                       rows of both branches of each
+//   a shared expert     as further experts behind those; or apart, as upstream has it: rows of both
+//                       branches, then columns / tp_size, and its row of the router on every rank
 //   norms, positions    whole on every rank of their stage
 //   vocab_embedding     whole, or with use_parallel_embedding rows (dim 0) or columns (dim 1)
 //                       / tp_size
@@ -38,6 +40,7 @@ struct Sharding {
   bool use_parallel_embedding = false;
   int embedding_sharding_dim = 0;    // 0: vocabulary, 1: hidden
   std::vector<int> num_layers = {};  // [pp_size] of each stage
+  bool has_shared_apart = false;     // a shared expert has tensors of its own
 };
 
 // Layers of each stage: equal numbers, what is left over on the first ones.
@@ -48,6 +51,7 @@ std::vector<int> EvenStages(int num_layers, int pp_size);
 Status CheckSharding(const model::ModelConfig& config, const Sharding& sharding);
 
 // Whether a checkpoint holds such a model: not columns that ranks share in an order of their own,
+// and not parts of a shared expert that are no whole ones of the others' width, nor parts of one;
 // which kUnimplemented names.
 Status CheckFiles(const model::ModelConfig& config, const Sharding& sharding);
 
@@ -70,9 +74,13 @@ struct Shard {
   std::string name;            // in the rank's file
   Shape shape;                 // there
   int num_experts = 0;         // that it holds, as of WeightSlot
-  std::vector<RowRange> rows;  // in the order of the stored rows
-  int64_t column = 0;          // of the whole tensor; a vector has one column
-  int64_t num_columns = 1;
+  bool is_shared = false;      // of a shared expert that stands apart
+  std::vector<RowRange> rows;  // in the order of the stored rows; or, equally many, side by side
+  bool is_side_by_side = false;
+  int64_t column = 0;       // of the whole tensor; a vector has one column
+  int64_t num_columns = 1;  // of each of `rows`
+
+  int64_t width() const { return is_side_by_side ? num_columns * std::ssize(rows) : num_columns; }
 };
 
 // The shards of `slot`, by ascending rank. `sharding` has passed CheckSharding.

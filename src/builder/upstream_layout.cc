@@ -48,15 +48,21 @@ std::vector<WeightSlot> QuantizedMatrices(const ModelConfig& config) {
   return slots;
 }
 
-// Names of TensorRT-LLM's modules of the layers' linears that are plain. Those of experts are one.
+// Names of TensorRT-LLM's modules of the layers' linears that are plain. Those of experts are one,
+// but for a shared one's.
 std::vector<std::string> PlainModules(const ModelConfig& config) {
   model::DecoderWeights unused;
   std::vector<std::string> modules;
   for (const WeightSlot& slot : model::WeightSlots(config, unused)) {
     if (!slot.is_linear || slot.is_quantized) continue;
     const std::string stem = WithoutLastName(slot.name);
-    modules.push_back(slot.num_experts > 0 ? WithoutLastName(stem) : stem);
-    if (modules.size() > 1 && modules.back() == modules[modules.size() - 2]) modules.pop_back();
+    if (slot.num_experts == 0) {
+      modules.push_back(stem);
+    } else if (stem.ends_with(".fc")) {
+      modules.push_back(WithoutLastName(stem));
+      if (slot.num_shared_experts > 0)
+        modules.push_back(WithoutLastName(modules.back()) + ".shared_expert.*");
+    }
   }
   return modules;
 }
@@ -66,10 +72,12 @@ int64_t RowsOfExpert(const WeightSlot& slot) {
   return slot.shape[0] / std::max(slot.num_experts, 1);
 }
 
-// The one scale of a linear, or of each expert, and the largest of its activations' ones.
+// The one scale of a linear, or of each expert, and the largest of its activations' ones; of those
+// of a shared expert apart.
 struct Fp8Scales {
   std::vector<float> weights;
   float activation = 0;
+  float shared_activation = 0;
 };
 
 // None where rows differ in their scales, or activations have none.
@@ -85,11 +93,17 @@ std::optional<Fp8Scales> Fp8ScalesOf(const WeightSource& source, const WeightSlo
     if (row % RowsOfExpert(matrix) == 0) found.weights.push_back(scale);
     if (scale != found.weights.back()) return std::nullopt;
   }
+  const int num_own = std::max(matrix.num_experts - matrix.num_shared_experts, 1);
   for (const WeightPart& part : source.recipes.at(matrix.name).parts) {
     const auto activation = source.packed.activation_scales.find(part.tensor->name);
     if (activation == source.packed.activation_scales.end()) return std::nullopt;
-    found.activation = std::max(found.activation, activation->second);
+    const bool is_shared = part.row >= num_own * RowsOfExpert(matrix);
+    float& largest = is_shared ? found.shared_activation : found.activation;
+    largest = std::max(largest, activation->second);
   }
+  // A shared expert is one linear, whose scale is the last one.
+  for (size_t i = static_cast<size_t>(num_own); i < found.weights.size(); ++i)
+    if (found.weights[i] != found.weights.back()) return std::nullopt;
   return found;
 }
 
@@ -110,10 +124,8 @@ Status CheckNoExperts(const std::vector<WeightSlot>& slots) {
   return Status::Ok();
 }
 
-// Of a layer's experts both linears, which are one module, or none, and none that are shared.
+// Of a layer's experts both linears, which are one module, or none.
 Status CheckWholeExperts(const ModelConfig& config) {
-  if (config.num_shared_experts > 0)
-    return HasNoLayout("a shared expert in fewer bits beside the others");
   model::DecoderWeights unused;
   const WeightSlot* fc = nullptr;
   const std::vector<WeightSlot> slots = model::WeightSlots(config, unused);
@@ -131,9 +143,14 @@ Status CheckWholeExperts(const ModelConfig& config) {
 // The columns that a scale of one rank stands for.
 int64_t ColumnsOfScale(const WeightSlot& slot, const artifact::RankMapping& ranks) {
   if (slot.form.group_size > 0) return slot.form.group_size;
+  const int64_t columns = slot.shape[1];
   const bool is_cut = slot.name.ends_with(".dense.weight") || slot.name.ends_with(".proj.weight");
-  const int num_parts = slot.num_experts > 0 ? ranks.moe_tp_size() : ranks.tp_size;
-  return is_cut ? slot.shape[1] / num_parts : slot.shape[1];
+  if (!is_cut) return columns;
+  if (slot.num_experts == 0) return columns / ranks.tp_size;
+  const int64_t of_part = columns / ranks.moe_tp_size();
+  const int num_shared = slot.num_shared_experts;
+  const bool is_shared_cut = num_shared > 0 && ranks.tp_size > num_shared;
+  return is_shared_cut ? std::gcd(of_part, columns * num_shared / ranks.tp_size) : of_part;
 }
 
 // One size for the groups of all linears, of scales that are several times in a row where theirs
@@ -231,7 +248,6 @@ Result<UpstreamLayout> Fp8LayoutOf(const WeightSource& source,
     return !Fp8ScalesOf(source, slot).has_value();
   };
   const auto without = std::ranges::find_if(slots, lacks_scalars);
-  RETURN_IF_ERROR(CheckWholeExperts(source.config));
   if (without == slots.end()) return UpstreamLayout{.form = UpstreamForm::kFp8};
   if (std::ranges::none_of(slots, [](const WeightSlot& slot) { return slot.num_experts > 0; }))
     return UpstreamLayout{};
@@ -297,15 +313,16 @@ void AddFp8(const WeightSource& source, RankTensor tensor, std::vector<RankTenso
   const Fp8Scales scales = *Fp8ScalesOf(source, matrix);
   std::vector<float> weights;
   Shape shape{1};
-  if (matrix.num_experts == 0) {
-    weights = scales.weights;
+  if (matrix.num_experts == 0 || tensor.shard.is_shared) {
+    weights = {scales.weights.back()};
   } else {
     for (const int64_t expert : ExpertsOf(tensor))
       weights.push_back(scales.weights[static_cast<size_t>(expert)]);
     shape = {std::ssize(weights), 1};
   }
   made.push_back(FloatsOf(stem + ".weights_scaling_factor", shape, std::move(weights)));
-  made.push_back(FloatsOf(stem + ".activation_scaling_factor", {1}, {scales.activation}));
+  made.push_back(FloatsOf(stem + ".activation_scaling_factor", {1},
+                          {tensor.shard.is_shared ? scales.shared_activation : scales.activation}));
 }
 
 // `tensor`, scales or offsets of rows of `num_columns`, in groups of the layout.
@@ -313,7 +330,8 @@ RankTensor InGroups(const UpstreamLayout& layout, RankTensor tensor, int64_t num
   Shard& shard = tensor.shard;
   const bool has_offsets = tensor.slot.kind == WeightSlot::Kind::kOffsets;
   const int64_t num_groups = num_columns / layout.group_size;
-  const bool is_of_groups = shard.shape.rank() == 2 && shard.shape[1] == num_groups;
+  const bool is_of_groups =
+      tensor.slot.form.has_groups() && shard.shape.rank() == 2 && shard.shape[1] == num_groups;
   tensor.kind = has_offsets    ? RankTensor::Kind::kOffsets
                 : is_of_groups ? RankTensor::Kind::kRows
                                : RankTensor::Kind::kScales;
@@ -333,7 +351,7 @@ Status AddAwq(const UpstreamLayout& layout, RankTensor tensor,
         return HasNoLayout(
             fmt::format("{}, int4 of {} rows, an odd number", tensor.shard.name, range.num_rows));
     tensor.kind = RankTensor::Kind::kRowPairs;
-    columns[stem] = tensor.shard.num_columns;
+    columns[stem] = tensor.shard.width();
   } else if (IsOfMatrix(tensor.slot)) {
     const bool lacks_offsets = layout.has_zeros && !tensor.slot.form.has_offsets;
     tensor = InGroups(layout, std::move(tensor), columns.at(stem));
@@ -350,18 +368,22 @@ Status AddAwq(const UpstreamLayout& layout, RankTensor tensor,
 std::vector<float> GroupValues(const WeightSource& source, const RankTensor& tensor,
                                int64_t repeats) {
   const DType dtype = CheckpointDType(source.config, tensor.slot);
-  std::vector<float> values;
-  for (const RowRange& range : tensor.shard.rows) {
-    const int64_t size = range.num_rows * tensor.shard.num_columns;
-    std::vector<std::byte> rows(BytesOf(dtype, size));
+  const Shard& shard = tensor.shard;
+  const int64_t width = shard.width() * repeats;
+  std::vector<float> values(static_cast<size_t>(shard.shape[0] * width));
+  float* to = values.data();
+  for (const RowRange& range : shard.rows) {
+    std::vector<std::byte> rows(BytesOf(dtype, range.num_rows * shard.num_columns));
     CopySlotBlock(source, tensor.slot,
                   {.row = range.row,
                    .num_rows = range.num_rows,
-                   .column = tensor.shard.column,
-                   .num_columns = tensor.shard.num_columns},
+                   .column = shard.column,
+                   .num_columns = shard.num_columns},
                   rows.data());
-    for (int64_t i = 0; i < size; ++i)
-      values.insert(values.end(), static_cast<size_t>(repeats), LoadFloat(rows.data(), dtype, i));
+    for (int64_t row = 0; row < range.num_rows; ++row)
+      for (int64_t k = 0; k < shard.num_columns * repeats; ++k)
+        to[row * width + k] = LoadFloat(rows.data(), dtype, row * shard.num_columns + k / repeats);
+    to += shard.is_side_by_side ? shard.num_columns * repeats : range.num_rows * width;
   }
   return values;
 }
@@ -406,6 +428,11 @@ nlohmann::json UpstreamConfig(const UpstreamLayout& layout, const ModelConfig& c
   nlohmann::json json = model::ConfigToCheckpoint(plain);
   // Of experts the activation's name says that they are gated (layers/moe.py there).
   if (config.num_experts > 0 && json["hidden_act"] == "silu") json["hidden_act"] = "swiglu";
+  if (config.num_shared_experts > 0) {
+    json["moe"].erase("num_shared_experts");
+    json[model::kSharedExpertWidth] =
+        int64_t{config.num_shared_experts} * config.expert_intermediate_size;
+  }
   nlohmann::json& quantization = json["quantization"];
   switch (layout.form) {
     case UpstreamForm::kAsHere:
@@ -429,7 +456,7 @@ nlohmann::json UpstreamConfig(const UpstreamLayout& layout, const ModelConfig& c
   const std::vector<std::string> left_out = PlainModules(config);
   if (layout.form != UpstreamForm::kAwq || left_out.empty()) return json;
   quantization["exclude_modules"] = {"lm_head", "*vocab_embedding", "*position_embedding",
-                                     "*router"};
+                                     "*router", "*shared_expert_gate"};
   for (const std::string& module : left_out) quantization["exclude_modules"].push_back(module);
   return json;
 }
@@ -490,7 +517,7 @@ std::vector<std::byte> GroupBytes(const WeightSource& source, const RankTensor& 
   const bool has_offsets = tensor.kind == RankTensor::Kind::kOffsets;
   std::vector<float> values(static_cast<size_t>(shard.shape[0] * num_groups));
   if (!has_offsets || tensor.slot.kind == WeightSlot::Kind::kOffsets)
-    values = GroupValues(source, tensor, num_groups / shard.num_columns);
+    values = GroupValues(source, tensor, num_groups / shard.width());
   const DType dtype = has_offsets ? source.config.dtype : DType::kF32;
   std::vector<std::byte> bytes(BytesOf(dtype, std::ssize(values)));
   const int64_t num_rows = shard.shape[0] / std::max(shard.num_experts, 1);

@@ -197,6 +197,7 @@ void KeepFurtherConfig(const nlohmann::json& json, const std::string& where, Wei
   const nlohmann::json known = model::ConfigToCheckpoint(source.config);
   for (const auto& [key, value] : known.items()) further.erase(key);
   further.erase(kPipelineLayers);
+  further.erase(model::kSharedExpertWidth);
   std::vector<std::string> unknown;
   for (const auto& [key, value] : further.items())
     if (!model::IsCheckpointField(key)) unknown.push_back(key);
@@ -272,7 +273,8 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::filesystem::path
   ASSIGN_OR_RETURN(
       source->config,
       model::ConfigFromCheckpoint(method != nullptr ? WithoutAlgo(json) : json, path.string()));
-  ASSIGN_OR_RETURN(const Sharding sharding, ReadSharding(json, source->config, path.string()));
+  ASSIGN_OR_RETURN(Sharding sharding, ReadSharding(json, source->config, path.string()));
+  sharding.has_shared_apart = json.contains(model::kSharedExpertWidth);
   if (const Status valid = CheckFiles(source->config, sharding); !valid.ok())
     return valid.WithPrefix(path.string());
   source->ranks = sharding.ranks;

@@ -12,6 +12,10 @@
 
 namespace inflight::model {
 
+// A shared expert's width, in checkpoints where it stands apart from the others, as upstream has
+// it.
+inline constexpr std::string_view kSharedExpertWidth = "moe_shared_expert_intermediate_size";
+
 // Fields are rows of the family's table (families/family.h). Errors name `where` (a file) and the
 // field; what is described and not supported (quantisation, other position kinds) is kUnimplemented
 // by name. How the weights are sharded is builder/sharding.h's.

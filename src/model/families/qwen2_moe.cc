@@ -7,17 +7,20 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/config_json.h"
 #include "model/families/family.h"
 #include "model/families/gguf_fields.h"
 
 namespace inflight::model {
 namespace {
 
-// The shared expert as several of the others' width. `fallback` 0: a file must say it.
-Field SharedExpertWidth(std::string_view name, int64_t fallback) {
+// The shared expert as several of the others' width. `fallback` 0: a file must say it, unless it is
+// optional, where what else says so stands.
+Field SharedExpertWidth(std::string_view name, int64_t fallback, bool is_optional = false) {
   return {.name = name,
           .read =
               [=](artifact::JsonFields& fields, ModelConfig& config) {
+                if (is_optional && !fields.Has(name)) return Status::Ok();
                 const int64_t width = fallback == 0 ? fields.Int(name, 1, kMaxField)
                                                     : fields.IntOr(name, fallback, 1, kMaxField);
                 RETURN_IF_ERROR(fields.status());
@@ -48,7 +51,9 @@ Family Qwen2Moe() {
   family.hugging_face = Replaced(family.hugging_face, HuggingFaceExperts(60, 4));
   family.hugging_face = Replaced(family.hugging_face, HuggingFaceSparseLayers());
   family.checkpoint = Replaced(family.checkpoint, CheckpointExperts());
-  family.checkpoint = Replaced(family.checkpoint, {Constant("qwen_type", "qwen2_moe")});
+  family.checkpoint =
+      Replaced(family.checkpoint, {Constant("qwen_type", "qwen2_moe"),
+                                   SharedExpertWidth(kSharedExpertWidth, 0, /*is_optional=*/true)});
   family.tensors.layer_rows = WithExperts(family.tensors.layer_rows, /*has_shared=*/true);
   family.gguf.architecture = "qwen2moe";
   family.gguf.fields = Replaced(family.gguf.fields, GgufExperts(/*are_renormalized=*/false));
