@@ -214,6 +214,23 @@ def test_gptq_of_experts_is_the_same_form(tmp_path):
     same_engines(tmp_path / "hf", tmp_path / "checkpoint", tmp_path, 1, "--dtype", "bfloat16")
 
 
+def test_floats_of_experts_are_rounded_to_groups(tmp_path):
+    model, checkpoint, kept = tmp_path / "hf", tmp_path / "checkpoint", {}
+    tensors = write_model(model, None, lambda stem, shape, rng: {"weight": ("F32", floats(rng, *shape))})
+    options = ("--quant-algo", "W4A16_GPTQ", "--group-size", GROUP)
+    quantization, files = converted(model, checkpoint, (1, 1), *options)
+    assert (quantization["quant_algo"], quantization["has_zero_point"]) == ("W4A16_AWQ", False)
+    for name, values in tensors.items():
+        groups = values.reshape(*values.shape[:-1], -1, GROUP)
+        scales = np.abs(groups).max(-1) / np.float32(8)
+        ratio = groups / np.where(scales == 0, 1, scales)[..., None]
+        codes = np.clip(np.sign(ratio) * np.floor(np.abs(ratio) + 0.5), -8, 7).astype(np.int64)
+        kept[name.removesuffix(".weight")] = codes.reshape(values.shape) + 8, np.full_like(scales, 8), scales
+    same(files[0], wanted(tensors, 0, (1, 1), *int4_parts(kept, False)))
+    direct = engines(model, tmp_path / "direct", "--dtype", "bfloat16", *options)
+    assert direct == engines(checkpoint, tmp_path / "read", "--dtype", "bfloat16")
+
+
 def test_experts_that_are_plain_are_excluded_as_one_module(tmp_path):
     model, checkpoint = tmp_path / "hf", tmp_path / "checkpoint"
     pack, kept = packed_int4(False)
