@@ -61,7 +61,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   cog::WriteInputs(request.inputs, out);
   Require(IsJson(echo));
   for (const auto& [name, member] : request.echoed) Require(IsJson(member));
-  const auto call = cog::MakeModelCall(request.inputs, options, Config(), /*random_seed=*/7);
+  MemoryCharge charge;
+  const auto call =
+      cog::MakeModelCall(request.inputs, options, Config(), /*random_seed=*/7, charge);
   Require(call.ok() ? IsJson(call->body) : call.status().message().starts_with("E"));
   return 0;
 }

@@ -48,6 +48,8 @@ HttpResponse Misfit(std::span<const FieldError> errors) {
   return Answer(422, kJson, ErrorDetail(errors));
 }
 
+HttpResponse NoRoom(const Status& status) { return Detail(503, status.message()); }
+
 HttpResponse Busy() { return Detail(409, "Already running a prediction"); }
 
 // As FastAPI tells bodies of JSON: a page of another host cannot send one unasked.
@@ -259,12 +261,15 @@ class CogServer::Handler : public http_listener::HttpHandler {
 
   void Predict(const std::string&, const HttpRequest& request,
                std::shared_ptr<HttpResponder> responder) {
-    if (auto parsed = Parse(request, *responder)) Begin(*std::move(parsed), request, responder);
+    MemoryCharge charge(request.memory);
+    if (auto parsed = Parse(request, charge, *responder))
+      Begin(*std::move(parsed), std::move(charge), request, responder);
   }
 
   void PredictOnce(const std::string& id, const HttpRequest& request,
                    std::shared_ptr<HttpResponder> responder) {
-    auto parsed = Parse(request, *responder);
+    MemoryCharge charge(request.memory);
+    auto parsed = Parse(request, charge, *responder);
     if (!parsed) return;
     if (parsed->id && *parsed->id != id) {
       const FieldError mismatch{
@@ -276,12 +281,18 @@ class CogServer::Handler : public http_listener::HttpHandler {
       if (WantsEvents(request)) return running->Stream(responder);
       return responder->Send(Answer(202, kJson, running->ToJson()));
     }
-    Begin(*std::move(parsed), request, responder);
+    Begin(*std::move(parsed), std::move(charge), request, responder);
   }
   // NOLINTEND(performance-unnecessary-value-param)
 
-  // Unset: it is answered.
-  std::optional<PredictionRequest> Parse(const HttpRequest& request, HttpResponder& responder) {
+  // Unset: it is answered. `charge` is for what a prediction holds of its body.
+  std::optional<PredictionRequest> Parse(const HttpRequest& request, MemoryCharge& charge,
+                                         HttpResponder& responder) {
+    constexpr size_t kCopies = 2;  // of each member: one that is read, and one that is echoed
+    if (const Status room = charge.Resize(request.body->size() * kCopies); !room.ok()) {
+      responder.Send(NoRoom(room));
+      return std::nullopt;
+    }
     std::vector<FieldError> errors;
     PredictionRequest parsed;
     if (!request.body->empty() && !IsJson(request)) {
@@ -296,7 +307,7 @@ class CogServer::Handler : public http_listener::HttpHandler {
     return std::nullopt;
   }
 
-  void Begin(PredictionRequest parsed, const HttpRequest& request,
+  void Begin(PredictionRequest parsed, MemoryCharge charge, const HttpRequest& request,
              const std::shared_ptr<HttpResponder>& responder) {
     const auto model = set_up() ? ReadyModel() : nullptr;
     if (model == nullptr) return responder->Send(Busy());  // it is being set up
@@ -310,21 +321,25 @@ class CogServer::Handler : public http_listener::HttpHandler {
       }
       start.webhook = *std::move(webhook);
     }
-    start.charge = MemoryCharge(request.memory);
     start.ends_unwatched = !PrefersAsync(request) && start.webhook == nullptr;
     start.logs_performance = options_.predictor.logs_performance ||
                              start.request.inputs[kLogPerformanceMetrics] == InputValue(true);
     const Status readable = CheckAnswers(*model).WithPrefix("E2100 TritonUnknownError");
     auto call = readable.ok() ? MakeModelCall(start.request.inputs, options_.predictor,
-                                              model->config(), RandomSeed())
+                                              model->config(), RandomSeed(), charge)
                               : Result<ModelCall>(readable);
+    if (call.status().code() == StatusCode::kResourceExhausted)
+      return responder->Send(NoRoom(call.status()));
     Result<serving::Request> asked = call.ok() ? MakeRequest(*model, call->body, request)
                                                : Result<serving::Request>(call.status());
     start.cancel = asked.ok() ? asked->cancel : std::make_shared<serving::CancelToken>();
     if (call.ok()) {
-      start.prompt = call->prompt;
+      (void)charge.Resize(charge.bytes() - call->prompt.size() * kBytesPerPromptJson);
+      call->body = {};
+      start.prompt = std::move(call->prompt);
       start.seed = call->seed;
     }
+    start.charge = std::move(charge);
     const auto prediction = predictions_->Add(IdentityOf(request.caller), std::move(start));
     if (prediction == nullptr) return responder->Send(Busy());
     prediction->Begin();
@@ -409,6 +424,7 @@ void CogServer::DrainWebhooks(std::chrono::milliseconds budget) { handler_.Drain
 Result<std::unique_ptr<CogServer>> CogServer::Start(serving::Server& server, CogOptions options) {
   ASSIGN_OR_RETURN(auto webhooks, WebhookCaller::Start(options.webhooks));
   const http_listener::ListenerOptions listener = options.listener;
+  options.predictor.max_prompt_bytes = options.max_input_bytes;  // of which it is an input
   auto handler = std::make_unique<Handler>(server, std::move(options), std::move(webhooks));
   Handler& same = *handler;
   std::unique_ptr<CogServer> cog(new CogServer(std::move(handler), same));

@@ -176,6 +176,58 @@ TEST_F(CogServerTest, ACancelEndsAPredictionAsCanceled) {
   EXPECT_EQ(Ask(Post("/predictions/one/cancel", "")).status, 404);
 }
 
+// What a prediction keeps of its body, while it runs: the prompt and what it echoes.
+TEST_F(CogServerTest, WhatAPredictionHoldsIsCharged) {
+  const auto memory = MemoryAccount::Make(MemoryLimits::Of(size_t{16} << 20));
+  CogOptions options;
+  options.listener.memory = memory;
+  Start(std::move(options));
+  constexpr size_t kEchoed = 300'000;
+  const std::string body =
+      R"({"input":{"prompt":"x"},"other":")" + std::string(kEchoed, 'y') + "\"}";
+  TestClient client(server_->port());
+  client.Send(Post("/predictions", body, kAsync));
+  EXPECT_EQ(client.Receive().status, 202);
+  const Held held = TakeHeld();
+  // The body is gone with the next request of its connection.
+  EXPECT_EQ(client.Ask(Get("/health-check")).status, 200);
+  EXPECT_GE(memory->used_bytes(), kEchoed);
+  held.End();
+}
+
+// Of a MiB, half of which a connection may have: the body and its copies fit, and 100 prompts of
+// 2,000 bytes do not.
+TEST_F(CogServerTest, APromptThatHasNoRoomIsRefused) {
+  const auto memory = MemoryAccount::Make(MemoryLimits::Of(size_t{1} << 20));
+  CogOptions options;
+  options.listener.memory = memory;
+  Start(std::move(options));
+  const auto body = [](int repeats) {
+    std::string prompts;
+    for (int i = 0; i < repeats; ++i) prompts += "{prompt}";
+    return R"({"input":{"prompt":")" + std::string(2000, 'x') + R"(","prompt_template":")" +
+           prompts + "\"}}";
+  };
+  EXPECT_EQ(Ask(Post("/predictions", body(1), kAsync)).status, 202);
+  TakeHeld().End();
+  const TestResponse refused = Ask(Post("/predictions", body(100), kAsync));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.body.find("--request-memory-byte-size"), std::string::npos) << refused.body;
+}
+
+TEST_F(CogServerTest, APromptThatATemplateRepeatsHasTheBoundOfABody) {
+  CogOptions options;
+  options.max_input_bytes = 4096;
+  Start(std::move(options));
+  const std::string body = R"({"input":{"prompt":")" + std::string(1000, 'x') +
+                           R"(","prompt_template":"{prompt}{prompt}{prompt}{prompt}{prompt}"}})";
+  const Json object = Json::parse(Ask(Post("/predictions", body, kJsonType)).body);
+  EXPECT_EQ(object["status"], "failed");
+  EXPECT_EQ(object["error"],
+            "E1002 PromptTooLong: the formatted prompt has 5000 bytes, at most 4096 are allowed; "
+            "shorten prompt or prompt_template, or raise --http-max-input-size");
+}
+
 std::string EventText(const std::string& name, const std::string& data) {
   return "event: " + name + "\ndata: " + data + "\n\n";
 }

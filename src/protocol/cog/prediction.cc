@@ -76,7 +76,7 @@ void WriteTime(const std::optional<std::chrono::sys_time<std::chrono::microsecon
 }  // namespace
 
 Prediction::Prediction(PredictionStart start)
-    : start_(std::move(start)), started_at_(WallClock()) {}
+    : start_(std::move(start)), asked_bytes_(start_.charge.bytes()), started_at_(WallClock()) {}
 
 void Prediction::Begin() {
   const std::lock_guard lock(mutex_);
@@ -214,7 +214,7 @@ std::string Prediction::Write(Form form) const {
 void Prediction::AppendOutput(std::string text) {
   // What it holds is charged like what its request does; beyond its bound it ends.
   text_bytes_ += text.size() + sizeof(std::string);
-  if (const Status room = start_.charge.Reserve(text_bytes_); !room.ok()) {
+  if (const Status room = start_.charge.Reserve(asked_bytes_ + text_bytes_); !room.ok()) {
     End(State::kFailed, ModelErrorText(room));
     return start_.cancel->Cancel();
   }

@@ -31,7 +31,7 @@ struct PredictionStart {
   bool logs_performance = false;
   bool ends_unwatched = false;                   // it is canceled when nobody waits for it any more
   std::shared_ptr<serving::CancelToken> cancel;  // of its request
-  MemoryCharge charge;
+  MemoryCharge charge;           // for what of this it holds; grows by what the model answers
   std::function<void()> on_end;  // called once
 };
 
@@ -76,6 +76,7 @@ class Prediction : public std::enable_shared_from_this<Prediction> {
   std::string MetricEvent(std::string_view name, int64_t value) const;
 
   PredictionStart start_;
+  const size_t asked_bytes_;  // that start_.charge is for, beside the output
   const Time started_at_;
   std::atomic<bool> is_canceled_{false};
   std::atomic<int> num_watchers_{0};

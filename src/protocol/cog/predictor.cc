@@ -2,6 +2,7 @@
 #include "protocol/cog/predictor.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <string_view>
 
@@ -13,6 +14,9 @@ namespace inflight::cog {
 namespace {
 
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+constexpr size_t kMaxShownBytes = 64;  // of a client's text in an error
+constexpr std::string_view kPromptName = "{prompt}";
+constexpr std::string_view kSystemPromptName = "{system_prompt}";
 
 int64_t IntegerOr(const Inputs& inputs, Input which, int64_t otherwise) {
   const auto* value = std::get_if<int64_t>(&inputs[which]);
@@ -32,6 +36,33 @@ std::string TextOr(const Inputs& inputs, Input which, const char* otherwise) {
 Status BadTemplate(const std::string& what) {
   return InvalidArgument("E1004 PromptTemplateError: prompt_template: " + what +
                          "; write braces that are text twice, or leave the template out");
+}
+
+// The pieces of a template in their order: text, and the names in braces with these.
+Status ForEachPiece(std::string_view prompt_template,
+                    const std::function<void(std::string_view piece)>& visit) {
+  for (size_t i = 0; i < prompt_template.size();) {
+    const size_t brace = std::min(prompt_template.find_first_of("{}", i), prompt_template.size());
+    if (brace > i) visit(prompt_template.substr(i, brace - i));
+    if (brace == prompt_template.size()) return Status::Ok();
+    i = brace;
+    const char c = prompt_template[i];
+    if (i + 1 < prompt_template.size() && prompt_template[i + 1] == c) {
+      visit(prompt_template.substr(i, 1));
+      i += 2;
+      continue;
+    }
+    if (c == '}') return BadTemplate("a single '}'");
+    const size_t end = prompt_template.find('}', i);
+    if (end == std::string_view::npos) return BadTemplate("a '{' without its '}'");
+    const std::string_view name = prompt_template.substr(i, end + 1 - i);
+    if (name != kPromptName && name != kSystemPromptName)
+      return BadTemplate("'" + std::string(name.substr(0, kMaxShownBytes)) +
+                         "', known are {prompt} and {system_prompt}");
+    visit(name);
+    i = end + 1;
+  }
+  return Status::Ok();
 }
 
 // The former name counts where the present one has its default or the same value; 0 is none.
@@ -106,43 +137,45 @@ void WriteStopWords(const std::string& sequences, CallWriter& call) {
 }  // namespace
 
 Result<std::string> FormatPrompt(const std::string& prompt, const std::string& system_prompt,
-                                 const std::string& prompt_template) {
+                                 const std::string& prompt_template, size_t max_bytes,
+                                 MemoryCharge& charge) {
   if (!prompt.empty() && prompt_template.find("{prompt}") == std::string::npos) {
     return InvalidArgument(
         "E1003 BadPromptTemplate: prompt_template has no {prompt}, so that the prompt would be "
         "lost; add it, or send the whole text as the prompt alone");
   }
-  std::string text;
-  for (size_t i = 0; i < prompt_template.size(); ++i) {
-    const char c = prompt_template[i];
-    if (c != '{' && c != '}') {
-      text += c;
-      continue;
-    }
-    if (i + 1 < prompt_template.size() && prompt_template[i + 1] == c) {
-      text += c;
-      ++i;
-      continue;
-    }
-    if (c == '}') return BadTemplate("a single '}'");
-    const size_t end = prompt_template.find('}', i);
-    if (end == std::string::npos) return BadTemplate("a '{' without its '}'");
-    const std::string name = prompt_template.substr(i + 1, end - i - 1);
-    if (name != "prompt" && name != "system_prompt")
-      return BadTemplate("'{" + name + "}', known are {prompt} and {system_prompt}");
-    text += name == "prompt" ? prompt : system_prompt;
-    i = end;
+  const auto text_of = [&](std::string_view piece) -> std::string_view {
+    if (piece == kPromptName) return prompt;
+    return piece == kSystemPromptName ? std::string_view(system_prompt) : piece;
+  };
+  size_t num_bytes = 0;
+  RETURN_IF_ERROR(ForEachPiece(
+      prompt_template, [&](std::string_view piece) { num_bytes += text_of(piece).size(); }));
+  if (num_bytes == 0) return InvalidArgument("E1001 PromptRequired: the formatted prompt is empty");
+  if (num_bytes > max_bytes) {
+    return InvalidArgument("E1002 PromptTooLong: the formatted prompt has " +
+                           std::to_string(num_bytes) + " bytes, at most " +
+                           std::to_string(max_bytes) +
+                           " are allowed; shorten prompt or prompt_template, or raise "
+                           "--http-max-input-size");
   }
-  if (text.empty()) return InvalidArgument("E1001 PromptRequired: the formatted prompt is empty");
+  RETURN_IF_ERROR(
+      charge.Resize(charge.bytes() + num_bytes * (kBytesPerPrompt + kBytesPerPromptJson)));
+  std::string text;
+  text.reserve(num_bytes);
+  RETURN_IF_ERROR(
+      ForEachPiece(prompt_template, [&](std::string_view piece) { text.append(text_of(piece)); }));
   return text;
 }
 
 Result<ModelCall> MakeModelCall(const Inputs& inputs, const PredictorOptions& options,
-                                const ::inference::ModelConfig& config, int64_t random_seed) {
+                                const ::inference::ModelConfig& config, int64_t random_seed,
+                                MemoryCharge& charge) {
   ModelCall call;
-  ASSIGN_OR_RETURN(call.prompt,
-                   FormatPrompt(TextOr(inputs, kPrompt, ""), TextOr(inputs, kSystemPrompt, ""),
-                                TextOr(inputs, kPromptTemplate, "{prompt}")));
+  ASSIGN_OR_RETURN(
+      call.prompt,
+      FormatPrompt(TextOr(inputs, kPrompt, ""), TextOr(inputs, kSystemPrompt, ""),
+                   TextOr(inputs, kPromptTemplate, "{prompt}"), options.max_prompt_bytes, charge));
   ASSIGN_OR_RETURN(const int64_t max_tokens, OfTwoNames(inputs, kMaxTokens, kMaxNewTokens, 512,
                                                         "E1102 InvalidArgumentMaxTokens"));
   ASSIGN_OR_RETURN(int64_t min_tokens, OfTwoNames(inputs, kMinTokens, kMinNewTokens, 0,

@@ -9,22 +9,66 @@
 namespace inflight::cog {
 namespace {
 
+constexpr size_t kMib = size_t{1} << 20;
+
+Result<std::string> Format(const std::string& prompt, const std::string& system_prompt,
+                           const std::string& prompt_template, size_t max_bytes = kMib) {
+  MemoryCharge charge;
+  return FormatPrompt(prompt, system_prompt, prompt_template, max_bytes, charge);
+}
+
+std::string Times(size_t count, const std::string& text) {
+  std::string all;
+  for (size_t i = 0; i < count; ++i) all += text;
+  return all;
+}
+
 TEST(FormatPromptTest, NamesInBracesAreReplacedAndDoubledBracesStay) {
-  EXPECT_EQ(*FormatPrompt("p", "s", "{prompt}"), "p");
-  EXPECT_EQ(*FormatPrompt("{p}", "s", "[INST] {system_prompt}\n{prompt} {{x}} [/INST]"),
+  EXPECT_EQ(*Format("p", "s", "{prompt}"), "p");
+  EXPECT_EQ(*Format("{p}", "s", "[INST] {system_prompt}\n{prompt} {{x}} [/INST]"),
             "[INST] s\n{p} {x} [/INST]");
-  EXPECT_EQ(*FormatPrompt("", "s", "{system_prompt}"), "s");
+  EXPECT_EQ(*Format("", "s", "{system_prompt}"), "s");
 }
 
 TEST(FormatPromptTest, WhatIsWrongHasACode) {
   const auto code = [](const char* prompt, const char* prompt_template) {
-    return FormatPrompt(prompt, "", prompt_template).status().message().substr(0, 5);
+    return Format(prompt, "", prompt_template).status().message().substr(0, 5);
   };
   EXPECT_EQ(code("", "{prompt}"), "E1001");
   EXPECT_EQ(code("p", "no place"), "E1003");
   for (const char* prompt_template :
        {"{prompt} {", "{prompt} }", "{prompt} {other}", "{prompt} {}", R"({"a": "{prompt}"})"})
     EXPECT_EQ(code("p", prompt_template), "E1004") << prompt_template;
+}
+
+// 6 bytes of a prompt, 100 times, and 5 of a system prompt.
+TEST(FormatPromptTest, ATemplateThatRepeatsIsRefusedBeyondItsBound) {
+  const std::string repeats = Times(100, "{prompt}") + "{system_prompt}";
+  EXPECT_EQ(Format("prompt", "first", repeats, 605)->size(), 605U);
+  const Status refused = Format("prompt", "first", repeats, 604).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(),
+            "E1002 PromptTooLong: the formatted prompt has 605 bytes, at most 604 are allowed; "
+            "shorten prompt or prompt_template, or raise --http-max-input-size");
+}
+
+// 10^12 bytes, which are not made to be counted.
+TEST(FormatPromptTest, AShortTemplateMakesNoLongPrompt) {
+  const Status refused =
+      Format(std::string(kMib, 'x'), "", Times(kMib, "{prompt}"), 64 * kMib).status();
+  EXPECT_EQ(refused.message().substr(0, 72),
+            "E1002 PromptTooLong: the formatted prompt has 1099511627776 bytes, at mo");
+}
+
+TEST(FormatPromptTest, WhatAPromptTakesIsChargedBeforeItIsMade) {
+  const auto account = MemoryAccount::Make(MemoryLimits::Of(2 * kMib));
+  MemoryCharge charge(account->NewConnection("client", [] {}));
+  ASSERT_TRUE(charge.Resize(1000).ok());
+  const std::string prompt(1000, 'x');
+  EXPECT_TRUE(FormatPrompt(prompt, "", "{prompt}{prompt}", kMib, charge).ok());
+  EXPECT_EQ(charge.bytes(), 1000 + 2000 * (kBytesPerPrompt + kBytesPerPromptJson));
+  EXPECT_EQ(FormatPrompt(prompt, "", Times(200, "{prompt}"), kMib, charge).status().code(),
+            StatusCode::kResourceExhausted);
 }
 
 class MakeModelCallTest : public testing::Test {
@@ -46,7 +90,8 @@ class MakeModelCallTest : public testing::Test {
     std::vector<FieldError> errors;
     const Inputs parsed = ParseInputs(*json::Value::Parse(inputs), options.defaults, errors);
     EXPECT_TRUE(errors.empty());
-    return MakeModelCall(parsed, options, config_, /*random_seed=*/42);
+    MemoryCharge charge;
+    return MakeModelCall(parsed, options, config_, /*random_seed=*/42, charge);
   }
 
   ::inference::ModelConfig config_;
