@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/client.h"
+#include "base/memory_account.h"
 #include "contract/llm_request.h"
 #include "inflight/executor.h"
 #include "receipts/issuer.h"
@@ -63,6 +64,7 @@ class LlmCall : public ResponseSink {
   std::optional<receipts::Draft> receipt;  // that the answer carries; none: it has none
   std::string lora_name;                   // of the adapter, where it has one: each answer says it
   ClientTokens tokens;                     // that its client may take; settled at the end
+  MemoryCharge held;                       // what is held for it, beside its request
   void ExpectSequences(const SamplingParams& sampling);
   mutable bool finished = false;              // guarded by ActiveRequests
   mutable std::atomic<bool> stopped = false;  // by its id, while it was there

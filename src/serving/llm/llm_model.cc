@@ -65,6 +65,35 @@ int64_t MostTokens(const inflight::Request& request) {
   return static_cast<int64_t>(request.input_ids.size()) + num_sequences * request.max_tokens;
 }
 
+// Up to its end, beside its tokens: its sequences, a bias of the whole vocabulary, and of each
+// sequence the logits and likeliest tokens that wait for its response. What no response may have
+// the executor refuses.
+size_t BytesHeld(const inflight::Request& request, const ExecutorLimits& limits) {
+  constexpr size_t kBytesPerSequence = 1536;  // beside the first: records, queues, its text
+  constexpr size_t kMostBytesOfResponse = size_t{1} << 30;
+  const OutputOptions& output = request.output;
+  const SamplingParams& sampling = request.sampling;
+  const auto width = static_cast<size_t>(std::max(1, sampling.beam_width));
+  const bool has_beams = width > 1;
+  const size_t num_sequences =
+      has_beams ? 1 : static_cast<size_t>(std::max(1, sampling.num_return_sequences.value_or(1)));
+  const size_t num_prompt = request.input_ids.size();
+  const auto most = static_cast<size_t>(std::max(0, limits.max_seq_len));
+  const size_t num_new = std::min(static_cast<size_t>(std::max(0, request.max_tokens)),
+                                  most - std::min(most, num_prompt));
+  const auto of_row = static_cast<size_t>(limits.vocab_size) * sizeof(float);
+  const bool keeps_tokens = !request.streaming || has_beams;  // until the sequence ends
+  size_t of_tokens = 0;
+  if (keeps_tokens && output.return_generation_logits) of_tokens += of_row;
+  if (keeps_tokens && output.num_top_log_probs > 0)
+    of_tokens += static_cast<size_t>(output.num_top_log_probs) * sizeof(TopLogProb);
+  size_t bytes = (num_sequences - 1) * kBytesPerSequence;
+  bytes += num_sequences * std::min(num_new * width * of_tokens, kMostBytesOfResponse);
+  if (output.return_context_logits) bytes += std::min(num_prompt * of_row, kMostBytesOfResponse);
+  if (request.embedding_bias != nullptr) bytes += request.embedding_bias->size() * sizeof(float);
+  return bytes;
+}
+
 // By its client's limits; none of a client that has none.
 std::optional<int64_t> TimeoutOf(const Request& request) {
   if (request.client == nullptr) return std::nullopt;
@@ -368,6 +397,8 @@ Status LlmModel::Admit(LlmCall& call, inflight::Request* request) {
   if (from.tally != nullptr) from.tally->AddPrompt(call.num_prompt_tokens);
   call.ExpectSequences(request->sampling);
   call.enqueued_ns = clock_.NowNs();
+  call.held = MemoryCharge(from.memory);
+  RETURN_IF_ERROR(call.held.Resize(BytesHeld(*request, executor().limits())));
   ASSIGN_OR_RETURN(call.tokens,
                    ClientTokens::Take(from.client, MostTokens(*request), call.enqueued_ns));
   return Status::Ok();

@@ -267,6 +267,56 @@ TEST(LlmModel, WhatAnAnswerDidNotTakeIsGivenBack) {
   EXPECT_FALSE(ClientTokens::Take(client, 21 - num_tokens, 0).ok());
 }
 
+Tensor Bias(int vocab_size) {
+  const std::vector<float> values(static_cast<size_t>(vocab_size), 0.5F);
+  return Tensor::FromValues<float>("embedding_bias", DataType::kFp32, {1, vocab_size},
+                                   std::span(values));
+}
+
+// What a request is charged until it ends, of a vocabulary of 300 tokens; `asked`: its inputs.
+size_t ChargedFor(std::vector<Tensor> asked) {
+  const auto account = MemoryAccount::Make({});
+  TestModels models;
+  Collector got;
+  Request request = MakeRequest(Inputs({1, 2}, 3, std::move(asked)));
+  request.memory = account->NewConnection("client", [] {});
+  models.llm->Infer(std::move(request), got.Handler());
+  const size_t charged = account->used_bytes();
+  models.executor->Run();
+  EXPECT_TRUE(got.status().ok()) << got.status().ToString();
+  EXPECT_EQ(account->used_bytes(), 0U);
+  return charged;
+}
+
+TEST(LlmModel, WhatIsKeptForAnAnswerIsCharged) {
+  constexpr size_t kRow = 300 * sizeof(float);
+  EXPECT_EQ(ChargedFor({}), 0U);
+  EXPECT_EQ(ChargedFor({Bool("return_context_logits", true)}), 2 * kRow);
+  EXPECT_EQ(ChargedFor({Bool("return_generation_logits", true)}), 3 * kRow);
+  // A stream sends each row with its token.
+  EXPECT_EQ(ChargedFor({Bool("return_generation_logits", true), Bool("streaming", true)}), 0U);
+  EXPECT_EQ(ChargedFor({Int("num_top_log_probs", 7)}), 3 * 7 * sizeof(TopLogProb));
+  EXPECT_EQ(ChargedFor({Bias(300)}), kRow);
+  const size_t of_sequences = ChargedFor({Int("num_return_sequences", 1024)});
+  EXPECT_GE(of_sequences, 1023U * 1024);
+  EXPECT_EQ(ChargedFor({Int("num_return_sequences", 1024), Bool("return_generation_logits", true)}),
+            of_sequences + 1024 * 3 * kRow);
+}
+
+TEST(LlmModel, ARequestWhoseAnswerHasNoRoomIsRefused) {
+  MemoryLimits limits;
+  limits.connection_bytes = 2 * 300 * sizeof(float);
+  const auto account = MemoryAccount::Make(limits);
+  TestModels models;
+  Request request = MakeRequest(Inputs({1, 2, 3}, 3, {Bool("return_context_logits", true)}));
+  request.memory = account->NewConnection("client", [] {});
+  Collector got;
+  models.llm->Infer(std::move(request), got.Handler());
+  EXPECT_EQ(got.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(got.status().message(), HasSubstr("--request-memory-byte-size"));
+  EXPECT_EQ(account->used_bytes(), 0U);
+}
+
 TEST(LlmModel, AFullQueueIsUnavailable) {
   TestModels models;
   models.executor->refuse_with =
