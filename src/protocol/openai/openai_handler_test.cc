@@ -28,24 +28,30 @@ using testing::HasSubstr;
 class WatchedAdapters final : public serving::AdapterNames {
  public:
   std::vector<std::string> Names() const override {
-    std::array<char, 16> name{};
-    pthread_getname_np(pthread_self(), name.data(), name.size());
-    thread = name.data();
+    NoteThread();
     return {"adapter"};
   }
   Result<serving::FoundAdapter> Find(const std::string& name) override {
+    NoteThread();
     ++num_found;
     if (name != "adapter") return NotFound(name);
     return serving::FoundAdapter{.use = {.id = 7, .is_own = true}};
   }
 
-  mutable std::string thread;
+  void NoteThread() const {
+    std::array<char, 16> name{};
+    pthread_getname_np(pthread_self(), name.data(), name.size());
+    thread = name.data();
+  }
+
+  mutable std::string thread;  // that asked last
   int num_found = 0;
 };
 
 class OpenAiHandlerTest : public testing::Test {
  protected:
-  void Start(std::shared_ptr<MemoryAccount> memory = nullptr) {
+  void Start(std::shared_ptr<MemoryAccount> memory = nullptr,
+             std::shared_ptr<ResponseStore> responses = nullptr) {
     auto text = std::make_shared<serving::TextModel>();
     text->tokenizer = *Tokenizer::FromJson(serving::ByteTokenizerJson());
     text->limits = serving::FakeExecutor::SmallLimits();
@@ -61,7 +67,7 @@ class OpenAiHandlerTest : public testing::Test {
     listener.address = "127.0.0.1";
     listener.port = 0;
     listener.memory = std::move(memory);
-    auto server = OpenAiServer::Start(fake_, listener, {});
+    auto server = OpenAiServer::Start(fake_, listener, {.responses = std::move(responses)});
     ASSERT_TRUE(server.ok()) << server.status().ToString();
     server_ = *std::move(server);
   }
@@ -103,6 +109,39 @@ TEST_F(OpenAiHandlerTest, DetokenizingIsChargedByItsIdsAndItsText) {
   EXPECT_EQ(response.status, 200) << response.body;
   const std::string text = R"({"prompt": ")" + std::string(512 * 1024, 'a') + R"("})";
   EXPECT_EQ(Ask(Post("/tokenize", text)).status, 503);
+}
+
+// Ids as they are, of which each has one byte of text, of a model that takes 32.
+std::string IdPrompt(int count) {
+  std::string ids = "[97";
+  for (int i = 1; i < count; ++i) ids += ",97";
+  return ids + "]";
+}
+
+TEST_F(OpenAiHandlerTest, AnEchoOfMoreIdsThanTheModelTakesIsNotMade) {
+  Start();
+  const auto ask = [this](int count) {
+    return Ask(Post("/v1/completions", R"({"echo": true, "prompt": )" + IdPrompt(count) + "}"));
+  };
+  EXPECT_THAT(ask(32).body, HasSubstr("enough"));  // as the model says
+  const TestResponse refused = ask(33);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("context_length_exceeded"));
+  EXPECT_THAT(refused.body, HasSubstr("has 33 tokens, 1 more than the 32"));
+}
+
+// 8 prompts of 128 answers, of which each begins with 32 bytes: 33,024 with the prompts' own, of
+// 32,768 that a connection may hold.
+TEST_F(OpenAiHandlerTest, EchoesAreChargedBeforeTheyAreMade) {
+  Start(MemoryAccount::Make(MemoryLimits::Of(64 * 1024)));
+  const auto ask = [this](const std::string& echo) {
+    std::string prompts = IdPrompt(32);
+    for (int i = 1; i < 8; ++i) prompts += "," + IdPrompt(32);
+    return Ask(Post("/v1/completions",
+                    R"({"n": 128, "echo": )" + echo + R"(, "prompt": [)" + prompts + "]}"));
+  };
+  EXPECT_THAT(ask("false").body, HasSubstr("enough"));
+  EXPECT_EQ(ask("true").status, 503);
 }
 
 }  // namespace

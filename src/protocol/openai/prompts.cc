@@ -35,6 +35,12 @@ Result<std::vector<TokenId>> ReadIds(std::string_view field, const Value& array,
   return ids;
 }
 
+size_t MostTextBytes(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
+  size_t bytes = 0;
+  for (const TokenId id : ids) bytes += tokenizer.IdToToken(id).size();
+  return bytes;
+}
+
 Result<std::vector<Prompt>> ReadPrompts(const Value& value, int vocab_size) {
   std::vector<Prompt> prompts;
   const auto add_text = [&](const Value& text) -> Status {

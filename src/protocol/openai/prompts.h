@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,11 @@ Result<const ChatTemplate*> TemplateOf(const serving::TextModel& model);
 // Of an array of ids, each below the vocabulary's size.
 Result<std::vector<TokenId>> ReadIds(std::string_view field, const json::Value& array,
                                      int vocab_size);
+
+// Of ids while their vector grows: 12 bytes of each, which has 2 and more of the body.
+inline constexpr size_t kIdBytesPerByte = 6;
+// As many bytes as the text of these ids has, or more: entries write a byte as one or several.
+size_t MostTextBytes(const Tokenizer& tokenizer, std::span<const TokenId> ids);
 
 // One of the two is set.
 struct Prompt {

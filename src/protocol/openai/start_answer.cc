@@ -21,8 +21,6 @@ namespace {
 using Guided = serving::Generation::Guided;
 using http_listener::HttpRequest;
 
-// What a conversation and its rendering take beside the body, for each of its bytes.
-constexpr size_t kBytesPerBodyByte = 4;
 constexpr size_t kMostSequences = 1024;  // of one request
 
 // What the request of each prompt has for itself, beside its prompt.
@@ -93,8 +91,9 @@ Result<std::vector<serving::Request>> MakeRequests(const Context& context,
                    MakeGeneration(asked, *served.text, question.default_max_tokens, seed));
   ASSIGN_OR_RETURN(generation.guided, GuideOf(asked, question.format));
   const std::vector<TokenId> shown = ShownTokens(question.format, *served.text->tokenizer);
-  MemoryCharge charge(request.memory);
-  RETURN_IF_ERROR(charge.Resize(question.body_bytes * kBytesPerBodyByte +
+  MemoryCharge charge = std::move(question.charge);
+  if (charge.share() == nullptr) charge = MemoryCharge(request.memory);
+  RETURN_IF_ERROR(charge.Resize(question.held_bytes + question.body_bytes * kBytesPerBodyByte +
                                 (prompts.size() - 1) * BytesOfEach(asked, generation)));
   const auto shared_charge = std::make_shared<const MemoryCharge>(std::move(charge));
   const int64_t received_ns = Clock::System().NowNs();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "answer_parts/answer_parser.h"
+#include "base/memory_account.h"
 #include "protocol/openai/body_fields.h"
 #include "protocol/openai/endpoints.h"
 #include "protocol/openai/served_models.h"
@@ -25,9 +26,14 @@ struct PromptSource {
   std::function<Result<serving::PromptText>(size_t index)> make_shorter = {};
 };
 
+// What a conversation and its rendering take beside the body, for each of its bytes.
+inline constexpr size_t kBytesPerBodyByte = 4;
+
 struct Question {
   std::vector<PromptSource> prompts = {};
   size_t body_bytes = 0;       // that the prompts were made of
+  size_t held_bytes = 0;       // that the answer holds from its beginning on
+  MemoryCharge charge = {};    // of what was made already, if of anything
   int default_max_tokens = 0;  // 0: what the sequence has room for
   bool is_chat = false;        // its prompts are messages
   // Of chat: how the answer is read, and how its text begins, which is set when the prompt is made.

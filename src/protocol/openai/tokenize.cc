@@ -3,7 +3,6 @@
 // back.
 #include <limits>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -49,15 +48,7 @@ Result<std::string> Tokenize(const Context& context, const HttpRequest& request)
   return body;
 }
 
-// As many bytes as the text of these ids has, or more: entries write a byte as one or several.
-size_t MostTextBytes(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
-  size_t bytes = 0;
-  for (const TokenId id : ids) bytes += tokenizer.IdToToken(id).size();
-  return bytes;
-}
 constexpr size_t kCopiesOfText = 3;  // the text, and the JSON of it while that grows
-// Of ids while their vector grows: 12 bytes of each, which has 2 and more of the body.
-constexpr size_t kIdBytesPerByte = 6;
 
 Result<std::string> Detokenize(const Context& context, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const Asked asked, ParseBody(*request.body, kDetokenize));
