@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/openai/openai_handler.h"
 
+#include <array>
 #include <ctime>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/worker_pool.h"
+#include "json/json_reader.h"
 #include "protocol/http_listener/cross_origin.h"
 #include "protocol/http_listener/large_bodies.h"
 #include "protocol/openai/error.h"
@@ -36,10 +38,10 @@ constexpr Route kRoutes[] = {
     {"/v1/models/{owner}/{model}", kGet, Api::kMetadata, HandleModel},
     {"/v1/chat/completions", kPost, Api::kInference, HandleChatCompletions},
     {"/v1/completions", kPost, Api::kInference, HandleCompletions},
-    {"/v1/responses", kPost, Api::kInference, HandleResponses},
-    {"/v1/responses/{response}", kGet, Api::kInference, HandleResponse},
+    {"/v1/responses", kPost, Api::kInference, HandleResponses, Work::kReadKept},
+    {"/v1/responses/{response}", kGet, Api::kInference, HandleResponse, Work::kReadKept},
     {"/v1/responses/{response}", kDelete, Api::kInference, HandleDeleteResponse},
-    {"/v1/responses/{response}/input_items", kGet, Api::kInference, HandleInputItems},
+    {"/v1/responses/{response}/input_items", kGet, Api::kInference, HandleInputItems, Work::kReadKept},
     {"/v1/embeddings", kPost, Api::kInference, HandleEmbeddings},
     {"/tokenize", kPost, Api::kInference, HandleTokenize, Work::kTokenize},
     {"/detokenize", kPost, Api::kInference, HandleDetokenize, Work::kDetokenize},
@@ -53,8 +55,17 @@ bool IsOfTokens(const Route& route) {
   return route.work == Work::kTokenize || route.work == Work::kDetokenize;
 }
 
-// From this size of the body on its work is done on a thread for large bodies (large_bodies.h);
-// what tokenizes does so from the size on that requests are tokenized elsewhere.
+// The answer that a body goes on from; empty: none.
+std::string PreviousId(std::string_view body) {
+  constexpr std::array<std::string_view, 1> kNames = {"previous_response_id"};
+  const auto root = json::Value::Parse(body);
+  const auto previous = root.ok() ? root->Pick(kNames)[0] : std::nullopt;
+  const auto id = previous ? previous->AsString() : Result<std::string>(std::string());
+  return id.ok() ? *id : std::string();
+}
+
+// From this size on of what it reads, its work is done on a thread for large bodies
+// (large_bodies.h); what tokenizes does so from the size on that requests are tokenized elsewhere.
 size_t LeastBytesElsewhere(const Route& route) {
   if (route.work == Work::kLookAtDir) return 0;
   return IsOfTokens(route) ? kInlineTextBytes : http_listener::kLargeBodyBytes;
@@ -134,7 +145,7 @@ class Handler final : public http_listener::PathHandler {
     if (!name.empty()) name += '/';
     name += match->values.Of("model");
     name += match->values.Of("response");
-    const size_t size = request.body->size();
+    const size_t size = request.body->size() + KeptBytes(route, name, request);
     if (size < LeastBytesElsewhere(route)) return Run(route, name, request, responder);
     const void* const owner = OwnerOf(request.caller, request.memory);
     large_bodies_.Post([this, &route, name = std::move(name), request = std::move(request),
@@ -143,6 +154,15 @@ class Handler final : public http_listener::PathHandler {
   }
 
  private:
+  // Of a kept answer that the request reads beside its body. A large body goes elsewhere anyway.
+  size_t KeptBytes(const Route& route, const std::string& name, const HttpRequest& request) const {
+    if (route.work != Work::kReadKept || options_.responses == nullptr ||
+        request.body->size() >= http_listener::kLargeBodyBytes)
+      return 0;
+    const std::string id = name.empty() ? PreviousId(*request.body) : name;
+    return id.empty() ? 0 : options_.responses->BytesOf(IdentityOf(request.caller), id);
+  }
+
   static std::vector<Route> AllRoutes(std::span<const Route> more) {
     std::vector<Route> all(std::begin(kRoutes), std::end(kRoutes));
     all.insert(all.end(), more.begin(), more.end());

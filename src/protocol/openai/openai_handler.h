@@ -28,6 +28,7 @@ enum class Work : uint8_t {
   kTokenize,    // tokenizes all of it, which is charged to the request
   kDetokenize,  // the reverse, and charges that itself
   kLookAtDir,   // looks at a folder of the server: a disk may keep it waiting
+  kReadKept,    // reads its body, and a kept answer that this or the path names: another body
 };
 
 // docs/reference/protocol/openai.md lists the rows, and anthropic.md those of that API.

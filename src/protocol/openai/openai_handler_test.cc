@@ -111,6 +111,35 @@ TEST_F(OpenAiHandlerTest, DetokenizingIsChargedByItsIdsAndItsText) {
   EXPECT_EQ(Ask(Post("/tokenize", text)).status, 503);
 }
 
+// Of 64 KiB and more; what it goes on from counts like its body.
+TEST_F(OpenAiHandlerTest, AKeptConversationThatIsLongIsReadOffTheIoThreads) {
+  const auto responses =
+      std::make_shared<ResponseStore>(size_t{1} << 20, /*max_idle_s=*/60, /*memory=*/nullptr);
+  ASSERT_TRUE(responses->Put({}, "short", {.conversation = std::string(100, ' ')}));
+  ASSERT_TRUE(responses->Put({}, "long", {.conversation = std::string(64 * 1024, ' ')}));
+  Start(/*memory=*/nullptr, responses);
+  const auto thread_of = [this](const std::string& previous) {
+    Ask(Post("/v1/responses",
+             R"({"model": "adapter", "input": "x", "previous_response_id": ")" + previous + "\"}"));
+    return adapters_->thread;
+  };
+  EXPECT_NE(thread_of("short"), "http-body");
+  EXPECT_EQ(thread_of("long"), "http-body");
+  EXPECT_NE(thread_of("neither"), "http-body");
+}
+
+TEST_F(OpenAiHandlerTest, AKeptConversationIsChargedToWhoGoesOnFromIt) {
+  const auto responses =
+      std::make_shared<ResponseStore>(size_t{1} << 20, /*max_idle_s=*/60, /*memory=*/nullptr);
+  ASSERT_TRUE(responses->Put({}, "long", {.conversation = std::string(64 * 1024, ' ')}));
+  Start(MemoryAccount::Make(MemoryLimits::Of(256 * 1024)), responses);
+  const auto ask = [this](const std::string& more) {
+    return Ask(Post("/v1/responses", R"({"input": "x")" + more + "}")).status;
+  };
+  EXPECT_EQ(ask(""), 400);  // the model has no chat template
+  EXPECT_EQ(ask(R"(, "previous_response_id": "long")"), 503);
+}
+
 // Ids as they are, of which each has one byte of text, of a model that takes 32.
 std::string IdPrompt(int count) {
   std::string ids = "[97";

@@ -49,6 +49,13 @@ std::shared_ptr<const StoredResponse> ResponseStore::Find(const Identity& client
   return entry.response;
 }
 
+size_t ResponseStore::BytesOf(const Identity& client, const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end() || found->second->owner != client) return 0;
+  return found->second->value.response->num_bytes();
+}
+
 bool ResponseStore::Remove(const Identity& client, const std::string& id) {
   const std::lock_guard lock(mutex_);
   const auto place = FindEntry(client, id);

@@ -30,6 +30,8 @@ struct StoredResponse {
       {};                     // its messages in the form of chat, joined by commas; no instructions
   std::string response = {};  // the object, as it was answered
   std::string items = {};     // an array: those that it was made from, each with an id
+
+  size_t num_bytes() const { return conversation.size() + response.size() + items.size(); }
 };
 
 class ResponseStore {
@@ -40,6 +42,8 @@ class ResponseStore {
 
   // False where there is no room for it, unless clients lost what is theirs that then had less.
   bool Put(const Identity& client, const std::string& id, StoredResponse response);
+  // Of a conversation that has such an answer, what its reader looks at; 0 where there is none.
+  size_t BytesOf(const Identity& client, const std::string& id) const;
   // Null where there is none; else it was used now.
   std::shared_ptr<const StoredResponse> Find(const Identity& client, const std::string& id);
   // Whether there was one.

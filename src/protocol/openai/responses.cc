@@ -63,6 +63,9 @@ Status Respond(const Context& context, Asked& asked, const HttpRequest& request,
   ASSIGN_OR_RETURN(const bool keeps, Keeps(context, asked));
   ASSIGN_OR_RETURN(const std::shared_ptr<const StoredResponse> before,
                    FindBefore(context, request, asked.previous_response_id));
+  MemoryCharge charge(request.memory);
+  const size_t before_bytes = before->num_bytes();
+  RETURN_IF_ERROR(charge.Resize(before_bytes * kBytesPerBodyByte));
   ASSIGN_OR_RETURN(ResponseInput input, ReadResponseInput(asked, before->conversation));
   ResponseForm form = {.id = NewId("resp_"),
                        .model = served.name,
@@ -88,6 +91,7 @@ Status Respond(const Context& context, Asked& asked, const HttpRequest& request,
   RETURN_IF_ERROR(TakeDocument(input.document, asked));
   ASSIGN_OR_RETURN(Question question, AskChat(context, asked, served, input.document));
   question.body_bytes += request.body->size() + input.document.size() + items_bytes;
+  question.charge = std::move(charge);
   return StartAnswer(context, served, asked, std::move(question), request, *responder,
                      AnswerByMessage(WriteResponse(std::move(form), responder)));
 }
