@@ -91,7 +91,10 @@ void SetDrawing(const Drawing& asked, const ModelDefaults& model, Unsaid unsaid,
   const float temperature = asked.temperature.value_or(model.temperature.value_or(1.0F));
   const float top_p = asked.top_p.value_or(model.top_p.value_or(1.0F));
   const int top_k = asked.top_k.value_or(model.top_k.value_or(0));
-  if (temperature == 0 || top_p == 0) return;  // the likeliest
+  if (temperature == 0 || top_p == 0) {  // the likeliest, whatever else is asked
+    sampling.temperature = 0.0F;
+    return;
+  }
   sampling.temperature = temperature;
   if (top_k > 0) sampling.top_k = top_k;
   if (top_k <= 0 || top_p < 1) sampling.top_p = top_p;

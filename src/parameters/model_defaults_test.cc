@@ -24,6 +24,22 @@ TEST(ModelDefaults, TemperatureAloneDraws) {
   EXPECT_FALSE(IsDrawn(Drawn({.temperature = 0.7F, .top_p = 0.0F}, {}, Unsaid::kDraw)));
 }
 
+TEST(ModelDefaults, ATemperatureOfZeroIsGreedyWhateverElseIsSent) {
+  for (const std::optional<int> top_k : {std::optional<int>(), std::optional<int>(40)}) {
+    SamplingParams sampling = {
+        .temperature = 0.0F, .top_k = top_k, .top_p = 0.9F, .min_p = 0.1F, .typical_p = 0.5F};
+    SetSampling({.do_sample = true, .temperature = 0.6F}, sampling);
+    EXPECT_FALSE(IsDrawn(sampling));
+  }
+  // The model's own temperature, too; a request's typical_p alone draws.
+  SamplingParams sampling = {.top_p = 0.9F, .typical_p = 0.5F};
+  SetSampling({.temperature = 0.0F}, sampling);
+  EXPECT_FALSE(IsDrawn(sampling));
+  sampling = {.typical_p = 0.5F};
+  SetSampling({}, sampling);
+  EXPECT_TRUE(IsDrawn(sampling));
+}
+
 TEST(ModelDefaults, ModelSaysWhatTheRequestLeavesOpen) {
   const ModelDefaults model = {.do_sample = true, .temperature = 0.6F, .top_p = 0.95F, .top_k = 20};
   const SamplingParams sampling = Drawn({}, model, Unsaid::kLikeliest);
