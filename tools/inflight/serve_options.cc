@@ -240,8 +240,9 @@ void AddHttp(Schema& schema) {
   schema.Add(
       "http_max_stream_buffer_size",
       [](ServeOptions& o) -> auto& { return o.http.max_stream_buffer_bytes; },
-      "Bytes of a stream that may wait for a client that reads slowly; with more it is "
-      "disconnected.",
+      "Bytes of a stream that may wait behind one event for a client that reads slowly; with more "
+      "it "
+      "is disconnected.",
       AtLeast(1));
   schema.Add(
       "http_header_timeout_ms", [](ServeOptions& o) -> auto& { return o.http.header_timeout; },

@@ -44,15 +44,17 @@ void Exchange::StartStream(int status, const Headers& headers) {
 void Exchange::WriteChunk(std::string_view bytes) {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kStreaming || bytes.empty()) return;
-  if (pending_.size() + bytes.size() > connection_->context_->options.max_stream_buffer_bytes) {
-    return BreakStream();
-  }
+  // One that alone is larger says nothing of the client: only what waits behind one does.
+  const size_t num_behind = pending_.size() - first_chunk_end_ + bytes.size();
+  const size_t most = connection_->context_->options.max_stream_buffer_bytes;
+  if (first_chunk_end_ > 0 && num_behind > most) return BreakStream();
   if (!pending_charge_.Reserve(2 * (pending_.size() + bytes.size())).ok()) return BreakStream();
   if (connection_->is_http10_) {
     pending_.append(bytes);
   } else {
     AppendChunk(pending_, bytes);
   }
+  if (first_chunk_end_ == 0) first_chunk_end_ = pending_.size();
   ScheduleFlush();
 }
 
@@ -137,6 +139,7 @@ bool Exchange::TakePending(std::string& bytes) {
   const std::lock_guard lock(mutex_);
   bytes.clear();
   std::swap(bytes, pending_);
+  first_chunk_end_ = 0;
   flush_scheduled_ = false;
   return state_ == State::kAnswered;
 }

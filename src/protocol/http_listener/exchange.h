@@ -53,6 +53,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   std::mutex mutex_;
   State state_ = State::kOpen;
   std::string pending_;
+  size_t first_chunk_end_ = 0;   // in pending_; 0: it has none
   MemoryCharge pending_charge_;  // for twice as much: what was taken is being written meanwhile
   bool flush_scheduled_ = false;
   int status_ = 0;  // of the answer, once it has begun

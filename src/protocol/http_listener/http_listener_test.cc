@@ -211,6 +211,21 @@ TEST_F(HttpListenerTest, StreamThatTheSystemTakesInPartsArrivesWhole) {
   EXPECT_EQ(client.Receive().status, 200);
 }
 
+TEST_F(HttpListenerTest, ChunksThatAreLargerThanTheBufferArrive) {
+  Start({.max_stream_buffer_bytes = 1000});
+  TestClient client(port());
+  const auto responder = Hold(client);
+  ASSERT_NE(responder, nullptr);
+  responder->StartStream(200, {});
+  responder->WriteChunk(std::string(5'000'000, 'a'));
+  EXPECT_EQ(client.Receive(/*to_head=*/true).status, 200);
+  EXPECT_TRUE(client.ReceiveChunk() == std::string(5'000'000, 'a'));
+  responder->WriteChunk(std::string(3'000'000, 'b'));
+  EXPECT_TRUE(client.ReceiveChunk() == std::string(3'000'000, 'b'));
+  responder->Finish();
+  EXPECT_EQ(client.ReceiveChunk(), "");
+}
+
 TEST_F(HttpListenerTest, StreamToHttp10IsBareBytesUntilTheEnd) {
   Start();
   TestClient client(port());

@@ -88,8 +88,8 @@ class HttpResponder {
   // Chunked transfer (HTTP/1.0 clients get the bare bytes and a closed connection).
   virtual void StartStream(int status, const Headers& headers) = 0;
   // One chunk; an empty one is left out. Chunks written while the socket is busy leave together.
-  // A client that reads so slowly that more than ListenerOptions::max_stream_buffer_bytes wait is
-  // disconnected.
+  // A client that reads so slowly that more than ListenerOptions::max_stream_buffer_bytes wait
+  // behind a chunk is disconnected.
   virtual void WriteChunk(std::string_view bytes) = 0;
   virtual void Finish() = 0;
 
