@@ -65,9 +65,13 @@ class WholeMessage final : public openai::MessageWriter {
   void Open(Part::Kind kind, std::string_view name) override {
     blocks_.push_back({kind, {}, std::string(name)});
   }
-  void Append(std::string_view text) override { blocks_.back().text.append(text); }
+  void Append(std::string_view text) override {
+    blocks_.back().text.append(text);
+    held_bytes_ += text.size();
+  }
   void Close(bool /*is_cut*/) override {}
   void Step() override {}
+  size_t held_bytes() const override { return held_bytes_; }
 
   void End(const MessageEnd& end) override {
     std::string body;
@@ -117,6 +121,7 @@ class WholeMessage final : public openai::MessageWriter {
   const std::string model_;
   const std::shared_ptr<HttpResponder> responder_;
   std::vector<Block> blocks_;
+  size_t held_bytes_ = 0;  // of their texts
 };
 
 class MessageEvents final : public openai::MessageWriter {

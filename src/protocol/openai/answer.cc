@@ -47,7 +47,8 @@ Answer::Answer(AnswerOptions options, std::shared_ptr<const Tokenizer> tokenizer
       head_(HeadOf(options_)),
       choices_(cancels_.size() * static_cast<size_t>(options_.best_of)),
       is_counted_(cancels_.size()),
-      receipts_(cancels_.size()) {
+      receipts_(cancels_.size()),
+      charge_(options_.memory) {
   if (options_.is_chat && options_.is_stream && choices_.size() == 1) PrepareDelta();
 }
 
@@ -67,7 +68,7 @@ void Answer::OnResponse(size_t prompt, const serving::Response& response) {
   if (const auto* receipt = response.is_final ? serving::ReceiptOf(response) : nullptr)
     receipts_[prompt] = *receipt;
   if (response.generated != nullptr) Take(prompt, *response.generated);
-  if (!response.is_final) return;
+  if (is_done_ || !response.is_final) return;
   if (++num_ended_ == cancels_.size()) End();
 }
 
@@ -103,9 +104,23 @@ void Answer::Take(size_t prompt, const serving::Generated& generated) {
                  : AppendEvents(index, choice, generated);
     return sender_.Send();
   }
+  Keep(choice, generated);
+}
+
+void Answer::Keep(Choice& choice, const serving::Generated& generated) {
   choice.parts ? KeepParts(choice, generated) : void(choice.text.append(generated.text));
   if (options_.logprobs && options_.is_chat)
-    AppendChatLogProbs(*tokenizer_, response, options_.top_logprobs, choice.log_probs);
+    AppendChatLogProbs(*tokenizer_, generated.response, options_.top_logprobs, choice.log_probs);
+  held_bytes_ += choice.num_bytes() - std::exchange(choice.counted_bytes, choice.num_bytes());
+  if (held_bytes_ <= kUncountedBytes) return;
+  if (const Status room = charge_.Reserve(held_bytes_); !room.ok()) Fail(room);
+}
+
+size_t Answer::Choice::num_bytes() const {
+  size_t bytes =
+      text.size() + log_probs.size() + completion_log_probs.num_bytes() + reasoning.size();
+  for (const Call& call : calls) bytes += call.arguments.size();
+  return bytes;
 }
 
 Parts Answer::ReadParts(Choice& choice, const serving::Generated& generated) {
@@ -263,6 +278,7 @@ void Answer::AppendTextEvent(size_t index, Choice& choice, const serving::Genera
 void Answer::Fail(const Status& status) {
   is_done_ = true;
   for (const auto& cancel : cancels_) cancel->Cancel();
+  choices_.clear();
   if (!sender_.has_started()) return responder_->Send(Error(status));
   http_listener::BeginEvent(events());
   AppendError(status, events());
@@ -403,6 +419,7 @@ MakeSink AnswerTo(const Asked& asked, const ServedModel& served, AnswerForm form
     options.seed = started.seed;
     options.format = std::move(started.format);
     options.begins_in = std::move(started.begins_in);
+    options.memory = std::move(started.memory);
     return std::make_shared<Answer>(std::move(options), std::move(tokenizer),
                                     std::move(started.cancels), std::move(responder));
   };

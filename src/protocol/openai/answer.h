@@ -45,6 +45,7 @@ struct AnswerOptions {
   std::vector<std::string> echoes;  // [prompts] that texts begin with; empty: none
   answer_parts::AnswerFormat format;
   std::shared_ptr<const answer_parts::BeginsIn> begins_in;  // read once the model answers
+  std::shared_ptr<AccountShare> memory = {};                // that a whole answer is charged to
 };
 
 class Answer final : public AnswerSink {
@@ -62,6 +63,8 @@ class Answer final : public AnswerSink {
   };
   // One of "choices".
   struct Choice {
+    size_t num_bytes() const;  // of a whole answer
+
     bool has_begun = false;
     std::string text;       // of a whole answer
     std::string log_probs;  // of a whole answer of chat
@@ -70,6 +73,7 @@ class Answer final : public AnswerSink {
     std::string reasoning;                // of a whole answer
     std::vector<Call> calls;              // of a whole answer; of a stream, counted
     std::string_view finish_reason;
+    size_t counted_bytes = 0;  // num_bytes(), when it was last charged
     int num_tokens = 0;
     float cum_log_prob = 0;
   };
@@ -78,6 +82,7 @@ class Answer final : public AnswerSink {
   };
 
   void Take(size_t prompt, const serving::Generated& generated);
+  void Keep(Choice& choice, const serving::Generated& generated);
   void AppendEvents(size_t index, Choice& choice, const serving::Generated& generated);
   void AppendDeltaEvent(std::string_view text);
   void AppendTextEvent(size_t index, Choice& choice, const serving::Generated& generated);
@@ -115,6 +120,9 @@ class Answer final : public AnswerSink {
   std::vector<std::string> receipts_;  // [prompts] in JSON, until they are told; empty: none
   Usage usage_;
   size_t num_ended_ = 0;  // of the prompts
+  // Of a whole answer, while it grows.
+  size_t held_bytes_ = 0;
+  MemoryCharge charge_;
   bool is_done_ = false;
 };
 

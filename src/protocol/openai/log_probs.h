@@ -30,6 +30,9 @@ class CompletionLogProbs {
   explicit CompletionLogProbs(size_t text_offset = 0) : offset_(text_offset) {}
 
   void Add(const Tokenizer& tokenizer, const Response& response, int num_top);
+  size_t num_bytes() const {
+    return tokens_.size() + log_probs_.size() + tops_.size() + offsets_.size();
+  }
   void Write(std::string& out);  // and forgets what was added, but for the offset
 
  private:

@@ -16,7 +16,7 @@ using answer_parts::Part;
 class MessageAnswer final : public AnswerSink {
  public:
   MessageAnswer(Started started, const MakeWriter& make_writer)
-      : writer_(make_writer(started)), started_(std::move(started)) {}
+      : writer_(make_writer(started)), started_(std::move(started)), charge_(started_.memory) {}
 
   void OnResponse(size_t /*prompt*/, const serving::Response& response) override {
     if (is_done_) return;
@@ -25,7 +25,7 @@ class MessageAnswer final : public AnswerSink {
       return writer_->Fail(response.status);
     }
     if (response.generated != nullptr) Take(*response.generated);
-    if (!response.is_final) return;
+    if (is_done_ || !response.is_final) return;
     const std::string* receipt = serving::ReceiptOf(response);
     End(receipt == nullptr ? std::string() : *receipt);
   }
@@ -44,6 +44,17 @@ class MessageAnswer final : public AnswerSink {
     const answer_parts::Parts parts = parts_->Read(generated);
     for (const Part& part : parts.items()) Write(part);
     writer_->Step();
+    Charge();
+  }
+
+  void Charge() {
+    const size_t bytes = writer_->held_bytes();
+    if (bytes <= kUncountedBytes) return;
+    const Status room = charge_.Reserve(bytes);
+    if (room.ok()) return;
+    is_done_ = true;
+    for (const auto& cancel : started_.cancels) cancel->Cancel();
+    writer_->Fail(room);
   }
 
   void Write(const Part& part) {
@@ -78,6 +89,7 @@ class MessageAnswer final : public AnswerSink {
   std::optional<Part::Kind> open_;     // of the block
   MessageUsage usage_;
   std::string stop_text_;
+  MemoryCharge charge_;  // for what the writer holds
   bool is_done_ = false;
 };
 

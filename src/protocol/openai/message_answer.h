@@ -42,8 +42,9 @@ class MessageWriter {
   // `name`: of the function that a block of the kind kCall calls.
   virtual void Open(answer_parts::Part::Kind kind, std::string_view name) = 0;
   virtual void Append(std::string_view text) = 0;
-  virtual void Close(bool is_cut) = 0;  // by the bound of tokens
-  virtual void Step() = 0;              // what a stream has so far goes out
+  virtual void Close(bool is_cut) = 0;             // by the bound of tokens
+  virtual void Step() = 0;                         // what a stream has so far goes out
+  virtual size_t held_bytes() const { return 0; }  // of what does not go out
   virtual void End(const MessageEnd& end) = 0;
   virtual void Fail(const Status& status) = 0;
 };

@@ -14,6 +14,7 @@
 
 #include "protocol/http_listener/test_client.h"
 #include "protocol/kserve/http/fake_server.h"
+#include "serving/core/generation.h"
 #include "serving/testing/fake_executor.h"
 
 namespace inflight::openai {
@@ -60,13 +61,22 @@ class OpenAiHandlerTest : public testing::Test {
         .Add(R"(name: "words")",
              [this](const serving::Request& request, const serving::ResponseHandler& handler) {
                asked_ = request.adapter;
+               for (const std::string& text : says_) {
+                 auto generated = std::make_shared<serving::Generated>();
+                 generated->text = text;
+                 serving::Response said;
+                 said.generated = std::move(generated);
+                 handler(std::move(said));
+                 if (memory_ != nullptr) used_.push_back(memory_->used_bytes());
+               }
+               was_cancelled_ = request.cancel->cancelled();
                handler({.status = InvalidArgument("enough"), .is_final = true});
              })
         .text_model = std::move(text);
     http_listener::ListenerOptions listener;
     listener.address = "127.0.0.1";
     listener.port = 0;
-    listener.memory = std::move(memory);
+    listener.memory = memory_ = std::move(memory);
     auto server = OpenAiServer::Start(fake_, listener, {.responses = std::move(responses)});
     ASSERT_TRUE(server.ok()) << server.status().ToString();
     server_ = *std::move(server);
@@ -78,6 +88,10 @@ class OpenAiHandlerTest : public testing::Test {
   kserve_http::FakeServer fake_;
   std::shared_ptr<WatchedAdapters> adapters_ = std::make_shared<WatchedAdapters>();
   std::shared_ptr<const serving::FoundAdapter> asked_;  // of the last request
+  std::vector<std::string> says_;                       // the model, before it has had enough
+  std::shared_ptr<MemoryAccount> memory_;
+  std::vector<size_t> used_;  // of it, behind each of these
+  bool was_cancelled_ = false;
   std::unique_ptr<OpenAiServer> server_;
 };
 
@@ -138,6 +152,26 @@ TEST_F(OpenAiHandlerTest, AKeptConversationIsChargedToWhoGoesOnFromIt) {
   };
   EXPECT_EQ(ask(""), 400);  // the model has no chat template
   EXPECT_EQ(ask(R"(, "previous_response_id": "long")"), 503);
+}
+
+TEST_F(OpenAiHandlerTest, AWholeAnswerIsChargedAsItGrows) {
+  Start(MemoryAccount::Make(MemoryLimits::Of(size_t{1} << 20)));
+  says_.assign(10, std::string(10'000, 'x'));
+  EXPECT_THAT(Ask(Post("/v1/completions", R"({"prompt": "a"})")).body, HasSubstr("enough"));
+  ASSERT_EQ(used_.size(), 10U);
+  EXPECT_GE(used_.back(), 100'000U);
+  EXPECT_LT(used_.front(), 100'000U);
+  EXPECT_FALSE(was_cancelled_);
+}
+
+// 128 KiB, of which a connection may have half.
+TEST_F(OpenAiHandlerTest, AWholeAnswerThatHasNoRoomEnds) {
+  Start(MemoryAccount::Make(MemoryLimits::Of(128 * 1024)));
+  says_.assign(10, std::string(10'000, 'x'));
+  const TestResponse refused = Ask(Post("/v1/completions", R"({"prompt": "a"})"));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.body, HasSubstr("--request-memory-byte-size"));
+  EXPECT_TRUE(was_cancelled_);
 }
 
 // Ids as they are, of which each has one byte of text, of a model that takes 32.

@@ -161,6 +161,7 @@ class ResponseWriter final : public MessageWriter {
     item.text.append(text);
     std::string log_probs;
     if (log_probs_) is_text ? void(log_probs = log_probs_->Take(text)) : log_probs_->Skip(text);
+    held_bytes_ += text.size() + log_probs.size();
     if (!item.log_probs.empty() && !log_probs.empty()) item.log_probs.push_back(',');
     item.log_probs.append(log_probs);
     if (!form_.is_stream) return;
@@ -169,6 +170,8 @@ class ResponseWriter final : public MessageWriter {
     if (is_text) AppendLogProbs(log_probs, out);
     EndEvent(out);
   }
+
+  size_t held_bytes() const override { return held_bytes_; }
 
   void Close(bool is_cut) override { CloseItem(is_cut ? kIncomplete : kCompleted); }
 
@@ -314,6 +317,7 @@ class ResponseWriter final : public MessageWriter {
   const std::shared_ptr<HttpResponder> responder_;
   EventSender sender_;
   std::vector<Item> items_;
+  size_t held_bytes_ = 0;                  // of their texts and log-probabilities
   std::optional<TextLogProbs> log_probs_;  // where they are asked for
   int64_t sequence_number_ = 0;
   int64_t num_reasoning_tokens_ = 0;  // at the end

@@ -142,7 +142,8 @@ Status StartAnswer(const Context& context, const ServedModel& served, const Aske
   const std::shared_ptr<AnswerSink> sink = make_sink({.seed = seed,
                                                       .cancels = std::move(cancels),
                                                       .format = std::move(question.format),
-                                                      .begins_in = std::move(question.begins_in)});
+                                                      .begins_in = std::move(question.begins_in),
+                                                      .memory = request.memory});
   for (size_t i = 0; i < requests.size(); ++i)
     context.server.Infer(
         served.model, std::move(requests[i]),

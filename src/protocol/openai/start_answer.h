@@ -26,6 +26,8 @@ struct PromptSource {
   std::function<Result<serving::PromptText>(size_t index)> make_shorter = {};
 };
 
+// Of a whole answer, which counts for nothing beside the request that it is of.
+inline constexpr size_t kUncountedBytes = 4096;
 // What a conversation and its rendering take beside the body, for each of its bytes.
 inline constexpr size_t kBytesPerBodyByte = 4;
 
@@ -55,6 +57,7 @@ struct Started {
   std::vector<std::shared_ptr<serving::CancelToken>> cancels;  // [prompts]
   answer_parts::AnswerFormat format;
   std::shared_ptr<const answer_parts::BeginsIn> begins_in;
+  std::shared_ptr<AccountShare> memory = {};  // that what it holds is charged to
 };
 using MakeSink = std::function<std::shared_ptr<AnswerSink>(Started started)>;
 
