@@ -32,10 +32,14 @@ class GenerateCall {
     bool is_decoupled = false;
     std::optional<LoadReport> load_report;
     std::string warning = {};  // of members without effect; a header of the answer
+    std::shared_ptr<AccountShare> memory = {};
   };
 
   GenerateCall(serving::Server& server, std::shared_ptr<HttpResponder> responder, Options options)
-      : server_(server), responder_(std::move(responder)), options_(std::move(options)) {}
+      : server_(server),
+        responder_(std::move(responder)),
+        options_(std::move(options)),
+        charge_(options_.memory) {}
   virtual ~GenerateCall() = default;
 
   void Run(std::shared_ptr<serving::Model> model, serving::Request request,
@@ -52,6 +56,7 @@ class GenerateCall {
   // The response as JSON; an error, also one of writing, as {"error": ...}.
   Status Write(const serving::Response& response, std::string& out) {
     Status status = response.status;
+    if (status.ok()) status = Charge(response);
     if (status.ok()) status = writer_.Write(response, out);
     if (!status.ok()) out.append(json::ErrorBody(status.message()));
     return status;
@@ -70,6 +75,13 @@ class GenerateCall {
   int num_responses_ = 0;
 
  private:
+  // What the response may take as JSON, of which a stream keeps the largest.
+  Status Charge(const serving::Response& response) {
+    size_t bytes = 0;
+    for (const serving::Tensor& tensor : response.outputs) bytes += MostJsonBytes(tensor);
+    return bytes <= kUnchargedJsonBytes ? Status::Ok() : charge_.Reserve(bytes);
+  }
+
   void OnResponse(const serving::Response& response) {
     if (response.rejected) return responder_->Send(Error(response.status));
     const bool is_bare_end = options_.is_decoupled && response.is_final && response.status.ok() &&
@@ -86,6 +98,7 @@ class GenerateCall {
 
   const Options options_;
   GenerateWriter writer_;
+  MemoryCharge charge_;
   serving::Trace trace_;
 };
 
@@ -164,7 +177,8 @@ void Generate(const Context& context, const Route& route, bool is_stream,
   responder->OnDisconnect([cancel = parsed->cancel] { cancel->Cancel(); });
   GenerateCall::Options options = {.is_decoupled = (*model)->decoupled(),
                                    .load_report = AskedLoadReport(request),
-                                   .warning = std::move(unknown)};
+                                   .warning = std::move(unknown),
+                                   .memory = request.memory};
   std::shared_ptr<GenerateCall> call;
   if (is_stream) {
     call = std::make_shared<StreamCall>(context.server, std::move(responder), std::move(options));

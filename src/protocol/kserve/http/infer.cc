@@ -21,12 +21,13 @@ using http_listener::HttpResponse;
 class InferCall {
  public:
   InferCall(const Context& context, std::shared_ptr<HttpResponder> responder, OutputForm form,
-            Coding coding, serving::Trace trace)
-      : framing_(context.framing),
+            Coding coding, const serving::Request& request)
+      : memory_(request.memory),
+        framing_(context.framing),
         responder_(std::move(responder)),
         form_(std::move(form)),
         coding_(coding),
-        trace_(std::move(trace)) {}
+        trace_(request.trace) {}
 
   void OnResponse(serving::Response response) {
     const bool is_final = response.is_final;
@@ -50,12 +51,13 @@ class InferCall {
       return Error(Internal("expected a single response, got " + std::to_string(num_responses_)),
                    kText);
     }
-    auto answer = WriteInfer(response_, form_, framing_);
+    auto answer = WriteInfer(response_, form_, framing_, memory_);
     if (!answer.ok()) return Error(answer.status(), kText);
     if (Status status = Compress(coding_, *answer); !status.ok()) return Error(status, kText);
     return *std::move(answer);
   }
 
+  const std::shared_ptr<AccountShare> memory_;
   const BinaryFraming framing_;
   const std::shared_ptr<HttpResponder> responder_;
   const OutputForm form_;
@@ -136,7 +138,7 @@ void HandleInfer(const Context& context, const Route& route,
 
   responder->OnDisconnect([cancel = parsed->request.cancel] { cancel->Cancel(); });
   auto call = std::make_shared<InferCall>(context, std::move(responder), std::move(parsed->form),
-                                          AnswerCoding(context, request), parsed->request.trace);
+                                          AnswerCoding(context, request), parsed->request);
   context.server.Infer(*model, std::move(parsed->request), [call](serving::Response response) {
     call->OnResponse(std::move(response));
   });

@@ -40,9 +40,17 @@ Status WriteOutput(const serving::Tensor& tensor, DataPlace place, json::Writer&
 }  // namespace
 
 Result<http_listener::HttpResponse> WriteInfer(const serving::Response& response,
-                                               const OutputForm& form,
-                                               const BinaryFraming& framing) {
+                                               const OutputForm& form, const BinaryFraming& framing,
+                                               const std::shared_ptr<AccountShare>& memory) {
   http_listener::HttpResponse answer;
+  size_t json_bytes = 0;
+  for (const serving::Tensor& tensor : response.outputs)
+    if (PlaceOf(form, tensor.name) == DataPlace::kJson) json_bytes += MostJsonBytes(tensor);
+  MemoryCharge charge(memory);
+  if (json_bytes > kUnchargedJsonBytes) {
+    RETURN_IF_ERROR(charge.Resize(json_bytes));
+    answer.body.reserve(json_bytes);  // once: pages that are not written are not taken
+  }
   json::Writer out(answer.body);
   out.BeginObject();
   if (!response.id.empty()) out.Key("id").String(response.id);

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "base/memory_account.h"
 #include "inflight/status.h"
 #include "json/json_writer.h"
 #include "protocol/http_listener/http_message.h"
@@ -21,10 +22,12 @@ struct OutputForm {
   std::map<std::string, DataPlace> listed;  // by name
 };
 
-// JSON, then the binary tensors, which are sent from where they lie.
+// JSON, then the binary tensors, which are sent from where they lie. What the JSON may take is
+// charged to `memory`, which may be null, while it is written: kResourceExhausted.
 Result<http_listener::HttpResponse> WriteInfer(const serving::Response& response,
                                                const OutputForm& form,
-                                               const BinaryFraming& framing = {});
+                                               const BinaryFraming& framing = {},
+                                               const std::shared_ptr<AccountShare>& memory = {});
 
 void WriteParameter(const serving::ParameterValue& value, json::Writer& out);
 

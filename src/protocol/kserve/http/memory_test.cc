@@ -67,6 +67,37 @@ TEST_F(HttpMemoryTest, WhatJsonIsParsedToIsChargedBefore) {
   ExpectAllReturned();
 }
 
+// 8 MiB that a connection may hold take the tensor of 200,000 numbers, of which each may have 25
+// bytes as JSON, and not that of 400,000.
+TEST_F(HttpMemoryTest, WhatIsWrittenAsJsonIsChargedBefore) {
+  StartWith(16 * kMib);
+  fake_.Add(R"(name: "many" input { name: "INPUT0" data_type: TYPE_INT32 dims: 1 }
+               output { name: "OUTPUT0" data_type: TYPE_FP64 dims: -1 })",
+            [](const serving::Request& request, const serving::ResponseHandler& handler) {
+              const auto count = ValueOr<int32_t>(request, "INPUT0", 0);
+              serving::Response response = Begin(request);
+              const std::vector<double> values(static_cast<size_t>(count));
+              response.outputs.push_back(serving::Tensor::FromValues<double>(
+                  "OUTPUT0", serving::DataType::kFp64, {count}, std::span(values)));
+              handler(std::move(response));
+            });
+  const auto infer = [this](int count) {
+    return Request(Post("/v2/models/many/infer",
+                        R"({"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[)" +
+                            std::to_string(count) + "]}]}"));
+  };
+  EXPECT_EQ(infer(200'000).status, 200);
+  EXPECT_EQ(infer(400'000).status, 503);
+  const auto generate = [this](int count) {
+    return Request(Post("/v2/models/many/generate", R"({"INPUT0":)" + std::to_string(count) + "}"));
+  };
+  EXPECT_EQ(generate(200'000).status, 200);
+  const TestResponse refused = generate(400'000);
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.body, HasSubstr("limit of 8388608 bytes"));
+  ExpectAllReturned();
+}
+
 // By what it may unpack to: a few hundred bytes are enough.
 TEST_F(HttpMemoryTest, WhatMayBeLargeIsUnpackedOffTheIoThreads) {
   std::string thread;

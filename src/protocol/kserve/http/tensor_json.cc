@@ -215,6 +215,24 @@ Result<Tensor> TensorFromScalar(std::string name, DataType type, std::vector<int
   return Tensor::FromBytes(std::move(name), type, std::move(shape), std::move(bytes));
 }
 
+size_t MostJsonBytes(const Tensor& tensor) {
+  constexpr size_t kOfEscapedByte = 6;      // \u001f
+  constexpr size_t kOfDouble = 25;          // -1.7976931348623157e+308,
+  constexpr size_t kMostOfIntegerByte = 5;  // -128,
+  switch (tensor.datatype) {
+    case DataType::kBytes:  // quotes and comma take the place of the length
+      return tensor.data.size() * kOfEscapedByte;
+    case DataType::kBool:
+      return tensor.data.size() * kOfEscapedByte;  // false,
+    case DataType::kFp32:
+      return tensor.data.size() / sizeof(float) * kOfDouble;
+    case DataType::kFp64:
+      return tensor.data.size() / sizeof(double) * kOfDouble;
+    default:
+      return tensor.data.size() * kMostOfIntegerByte;
+  }
+}
+
 Status WriteElements(const Tensor& tensor, json::Writer& out) {
   const auto write_int = [&out](auto v) { out.Int(v); };
   const auto write_uint = [&out](auto v) { out.Uint(v); };

@@ -45,6 +45,11 @@ Result<serving::Tensor> TensorFromScalar(std::string name, serving::DataType typ
                                          std::vector<int64_t> shape, const json::Value& value,
                                          const InputLimit& limit);
 
+// The most bytes that the elements take as JSON, with their commas: several for each of the tensor.
+size_t MostJsonBytes(const serving::Tensor& tensor);
+// What an answer's JSON may take beside its tensors without being charged for.
+inline constexpr size_t kUnchargedJsonBytes = 64 * 1024;
+
 // The elements, separated by commas, without brackets. kInvalidArgument for FP16 and BF16;
 // kInternal when a model's BYTES tensor is framed wrongly.
 Status WriteElements(const serving::Tensor& tensor, json::Writer& out);
