@@ -23,7 +23,11 @@ void SetBit(std::span<uint32_t> words, TokenId token, bool is_set) {
 
 }  // namespace
 
-Status StatusOf(GuideVerdict verdict) {
+Status StatusOf(GuideVerdict verdict, bool is_guided) {
+  if (verdict == GuideVerdict::kNone && !is_guided)
+    return InvalidArgument(
+        "no token may come next: all are banned (leave out bad_words, no_repeat_ngram_size and "
+        "biases of -inf)");
   switch (verdict) {
     case GuideVerdict::kTokens:
     case GuideVerdict::kEnd:

@@ -24,7 +24,7 @@ enum class GuideVerdict : uint8_t {
 };
 
 // Why a request ends that got such a verdict; OK for the first two.
-Status StatusOf(GuideVerdict verdict);
+Status StatusOf(GuideVerdict verdict, bool is_guided = true);
 
 class GuidedSlot {
  public:

@@ -88,6 +88,11 @@ TEST(GuidedSlotTest, WhatIsAllowedAndBannedIsNotDrawnAndNothingElseIs) {
   const SampledToken none = DrawAfter(request, {}).token;
   EXPECT_EQ(none.verdict, GuideVerdict::kNone);
   EXPECT_EQ(StatusOf(none.verdict).field(), "guide");
+  // Beams that have no guide have no token where all are banned.
+  const Status banned = StatusOf(none.verdict, /*is_guided=*/false);
+  EXPECT_EQ(banned.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(banned.field(), "");
+  EXPECT_EQ(banned.message().find("guide"), std::string::npos) << banned.message();
   request.bad_words = {{7}};
   EXPECT_EQ(DrawAfter(request, {}).token.id, 3);
 }

@@ -32,7 +32,8 @@ int StepLoop::CollectBeams(const StepResult& result, int row_idx, const RowInFli
   sequence.request->NoteToken(now_ns);
 
   const auto r = static_cast<size_t>(row_idx);
-  if (const Status status = decoding::StatusOf(result.verdicts[r]); !status.ok()) {
+  const bool is_guided = sequence.request->params.guide != nullptr;
+  if (const Status status = decoding::StatusOf(result.verdicts[r], is_guided); !status.ok()) {
     Fail(*sequence.request, status);
     return num_rows;
   }
