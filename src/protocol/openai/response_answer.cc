@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "json/json_reader.h"
 #include "json/json_writer.h"
 #include "json/valid_text.h"
 #include "protocol/http_listener/event_stream.h"
@@ -105,6 +106,11 @@ void AppendUsage(const MessageUsage& usage, int64_t num_reasoning_tokens, json::
   out.Key("output_tokens_details").BeginObject();
   out.Key("reasoning_tokens").Int(num_reasoning_tokens).EndObject();
   out.Key("total_tokens").Int(usage.prompt_tokens + usage.completion_tokens).EndObject();
+}
+
+bool IsObject(std::string_view text) {
+  const auto value = json::Value::Parse(text);
+  return value.ok() && value->kind() == json::Value::Kind::kObject;
 }
 
 // The shortest number that reads back equal; "null" where there is none.
@@ -296,14 +302,17 @@ class ResponseWriter final : public MessageWriter {
     return ids.ok() ? std::ssize(*ids) : 0;
   }
 
-  // As the client would send it back.
+  // As the client would send it back, but for arguments that are none, as of a call that was cut:
+  // templates take objects, and the conversation can go on from a call without any.
   std::string AsChat() const {
     ChatTurn turn{.role = "assistant", .content = {}};
     for (const Item& item : items_) {
       if (item.kind == Part::Kind::kReasoning) turn.reasoning += item.text;
       if (item.kind == Part::Kind::kContent) turn.content += item.text;
       if (item.kind == Part::Kind::kCall)
-        turn.calls.push_back({.id = item.call_id, .name = item.name, .arguments = item.text});
+        turn.calls.push_back({.id = item.call_id,
+                              .name = item.name,
+                              .arguments = IsObject(item.text) ? item.text : "{}"});
     }
     std::string text;
     json::Writer out(text);
