@@ -262,6 +262,23 @@ TEST_F(CogServerTest, EventsComeAsTheModelAnswersAndAJoinerGetsAllOfThem) {
   EXPECT_EQ(Json::parse(all.substr(completed + 23))["output"], Json({"a", "b"}));
 }
 
+// 20 texts of 100 bytes, where 1,000 may wait for a client that reads slowly.
+TEST_F(CogServerTest, AJoinerOfALongPredictionGetsAllOfItAtOnce) {
+  CogOptions options;
+  options.listener.max_stream_buffer_bytes = 1000;
+  Start(std::move(options));
+  EXPECT_EQ(Ask(Put("one", kHello, kAsync)).status, 202);
+  const Held held = TakeHeld();
+  for (int i = 0; i < 20; ++i) held.Say(std::string(100, static_cast<char>('a' + i)));
+  TestClient joiner(server_->port());
+  joiner.Send(Put("one", kHello, kEvents));
+  EXPECT_EQ(joiner.Receive(/*to_head=*/true).status, 200);
+  const std::string events = joiner.ReceiveChunk();
+  for (int i = 0; i < 20; ++i)
+    EXPECT_NE(events.find(std::string(100, static_cast<char>('a' + i))), std::string::npos) << i;
+  held.End();
+}
+
 TEST_F(CogServerTest, AClientThatGoesTakesItsPredictionWithIt) {
   Start();
   TestClient client(server_->port());

@@ -147,15 +147,14 @@ void Prediction::Stream(const std::shared_ptr<HttpResponder>& responder) {
   const std::lock_guard lock(mutex_);
   responder->StartStream(200,
                          {{"Content-Type", "text/event-stream"}, {"Cache-Control", "no-cache"}});
-  const auto send = [&](std::string_view name, const std::string& json) {
-    std::string event;
-    http_listener::AppendEvent(event, name, json);
-    responder->WriteChunk(event);
-  };
-  send("start", StartEvent());
-  for (size_t i = 0; i < output_.size(); ++i) send("output", OutputEvent(output_[i], i));
+  // In one chunk: who joins late has not read slowly.
+  std::string events;
+  http_listener::AppendEvent(events, "start", StartEvent());
+  for (size_t i = 0; i < output_.size(); ++i)
+    http_listener::AppendEvent(events, "output", OutputEvent(output_[i], i));
+  if (has_ended()) http_listener::AppendEvent(events, "completed", Write(Form::kWhole));
+  responder->WriteChunk(events);
   if (!has_ended()) return streams_.push_back(responder);
-  send("completed", Write(Form::kWhole));
   responder->Finish();
 }
 
