@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "json/valid_text.h"
+
 namespace inflight::json {
 namespace {
 
@@ -198,7 +200,7 @@ std::string OnOneLine(std::string_view json) {
 
 std::string ErrorBody(std::string_view message) {
   std::string body;
-  Writer(body).BeginObject().Key("error").String(message).EndObject();
+  Writer(body).BeginObject().Key("error").String(ValidText(message)).EndObject();
   return body;
 }
 

@@ -46,7 +46,7 @@ class Writer {
 // blanks.
 std::string OnOneLine(std::string_view json);
 
-// {"error":"<message>"}
+// {"error":"<message>"}, whatever bytes of a client the message quotes (valid_text.h).
 std::string ErrorBody(std::string_view message);
 
 }  // namespace inflight::json

@@ -86,6 +86,11 @@ TEST(JsonWriterTest, ValuesOfSeveralLinesAreWrittenOnOne) {
   EXPECT_EQ(OnOneLine("{\r\n\"a\\n\":\n[1]}"), R"({  "a\n": [1]})");
 }
 
+TEST(JsonWriterTest, ErrorBodyIsTextWhateverItQuotes) {
+  EXPECT_EQ(ErrorBody("got '\xC3'"), "{\"error\":\"got '\xEF\xBF\xBD'\"}");
+  EXPECT_EQ(ErrorBody("got '\xC3\xA9'"), "{\"error\":\"got '\xC3\xA9'\"}");
+}
+
 TEST(JsonWriterTest, ErrorBodyHasOneMember) {
   EXPECT_EQ(ErrorBody("a \"b\""), R"({"error":"a \"b\""})");
 }

@@ -14,7 +14,8 @@ DATATYPES = {
     "text_input": "BYTES", "max_tokens": "INT32", "stream": "BOOL", "end_id": "INT32", "stop_words": "BYTES",
     "bad_words": "BYTES", "temperature": "FP32", "top_k": "INT32", "top_p": "FP32", "random_seed": "UINT64",
     "repetition_penalty": "FP32", "presence_penalty": "FP32", "frequency_penalty": "FP32",
-    "QUERY": "BYTES", "REQUEST_OUTPUT_LEN": "INT32",
+    "QUERY": "BYTES", "REQUEST_OUTPUT_LEN": "INT32", "guided_decoding_guide_type": "BYTES",
+    "guided_decoding_guide": "BYTES",
 }  # fmt: skip
 NUMPY = {"BYTES": object, "INT32": np.int32, "BOOL": bool, "FP32": np.float32, "UINT64": np.uint64}
 

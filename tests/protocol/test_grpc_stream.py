@@ -102,6 +102,12 @@ BAD_REQUESTS = {
     "negative temperature": (lambda: tensors(text_input=PROMPT, max_tokens=4, temperature=-1.0), "temperature"),
     "NaN temperature": (lambda: tensors(text_input=PROMPT, max_tokens=4, temperature=float("nan")), "temperature"),
     "invalid UTF-8": (lambda: tensors(text_input=b"\xff\xfe", max_tokens=4), "UTF-8"),
+    "bytes of no text that are quoted": (
+        lambda: tensors(
+            text_input=PROMPT, max_tokens=4, guided_decoding_guide_type=b"a\xff", guided_decoding_guide="a"
+        ),
+        "guided_decoding_guide_type: got 'a\ufffd'",
+    ),
     "too long": (lambda: tensors(text_input=PROMPT * 4000, max_tokens=4), "length|tokens|long"),
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/status_macros.h"
 #include "json/json_writer.h"
+#include "json/valid_text.h"
 #include "protocol/kserve/http/model_tensors.h"
 
 namespace inflight::cog {
@@ -57,7 +58,7 @@ Status ForEachPiece(std::string_view prompt_template,
     if (end == std::string_view::npos) return BadTemplate("a '{' without its '}'");
     const std::string_view name = prompt_template.substr(i, end + 1 - i);
     if (name != kPromptName && name != kSystemPromptName)
-      return BadTemplate("'" + std::string(name.substr(0, kMaxShownBytes)) +
+      return BadTemplate("'" + json::ValidText(name.substr(0, kMaxShownBytes)) +
                          "', known are {prompt} and {system_prompt}");
     visit(name);
     i = end + 1;

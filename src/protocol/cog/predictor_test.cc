@@ -36,6 +36,10 @@ TEST(FormatPromptTest, WhatIsWrongHasACode) {
   };
   EXPECT_EQ(code("", "{prompt}"), "E1001");
   EXPECT_EQ(code("p", "no place"), "E1003");
+  // What is cut of a long name ends with no part of a character.
+  const std::string name = "{" + std::string(62, 'x') + "\xC3\xA9}";
+  EXPECT_NE(Format("p", "", "{prompt}" + name).status().message().find("x\xEF\xBF\xBD'"),
+            std::string::npos);
   for (const char* prompt_template :
        {"{prompt} {", "{prompt} }", "{prompt} {other}", "{prompt} {}", R"({"a": "{prompt}"})"})
     EXPECT_EQ(code("p", prompt_template), "E1004") << prompt_template;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/no_memory_left.h"
+#include "json/valid_text.h"
 #include "protocol/kserve/grpc/grpc_status.h"
 #include "protocol/kserve/grpc/infer_message.h"
 #include "protocol/kserve/grpc/infer_request.h"
@@ -235,7 +236,7 @@ std::string StreamCall::MakeMessage(InProgress& request, const serving::Response
   request.cancel->Cancel();
   ModelStreamInferResponse message;
   message.mutable_infer_response()->set_id(request.request_id);
-  message.set_error_message(written.message());
+  message.set_error_message(json::ValidText(written.message()));
   CHECK(WriteMessage(message, metadata_.coding, bytes).ok());
   return bytes;
 }
@@ -250,7 +251,7 @@ void StreamCall::FillMessage(const InProgress& request, const serving::Response&
     return;
   }
   out.set_id(request.request_id);
-  if (!response.status.ok()) message.set_error_message(response.status.message());
+  if (!response.status.ok()) message.set_error_message(json::ValidText(response.status.message()));
   if (!response.rejected) {
     out.set_model_name(request.model_name);
     out.set_model_version(request.model_version);
