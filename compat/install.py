@@ -98,9 +98,11 @@ def install(root, release, program):
 def main():
     parser = argparse.ArgumentParser(description="Lays out scripts and model repositories of the TensorRT-LLM back-end.")
     parser.add_argument("directory", help="where they are laid out")
-    parser.add_argument("--release", default="0.10", choices=NAMES, help="release of all_models")
+    parser.add_argument("--release", default="0.10", help=f"release of all_models: {', '.join(NAMES)}")
     parser.add_argument("--program", required=True, help="the program inflight, which the scripts call")
     arguments = parser.parse_args()
+    if arguments.release not in NAMES:
+        sys.exit(f"inflight: --release: got '{arguments.release}', needs one of {', '.join(NAMES)}")
     root = pathlib.Path(arguments.directory)
     try:
         install(root, arguments.release, pathlib.Path(arguments.program).resolve())

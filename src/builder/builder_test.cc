@@ -313,6 +313,8 @@ TEST_F(BuilderTest, DetectSaysWhatADirectoryIs) {
   EXPECT_EQ(*Detect(engine()), SourceKind::kEngine);
   EXPECT_EQ(Detect(dir_).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(Detect(dir_ / "none").status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(Detect(hf() / "config.json").status().message(),
+              HasSubstr("config.json: is a file;"));
   ASSERT_TRUE(WriteFile(dir_ / "config.json", "{}").ok());
   EXPECT_EQ(Detect(dir_).status().code(), StatusCode::kInvalidArgument);
   ASSERT_TRUE(WriteFile(dir_ / "config.json", R"({"builder_config": {}})").ok());

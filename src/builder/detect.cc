@@ -17,6 +17,11 @@ Result<SourceKind> Detect(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / artifact::kConfigFile;
   if (!FileExists(dir)) return NotFound(fmt::format("{}: no such directory", dir.string()));
   if (gguf::IsGgufFile(dir)) return SourceKind::kGguf;
+  if (std::error_code error; std::filesystem::is_regular_file(dir, error))
+    return InvalidArgument(
+        fmt::format("{}: is a file; a Hugging Face directory, a checkpoint, an engine directory "
+                    "or a .gguf file is needed",
+                    dir.string()));
   if (!FileExists(path) && FileExists(dir / "config.ini"))
     return Unimplemented(fmt::format(
         "{}: weights as releases before 0.8 converted them (config.ini and .bin arrays) "

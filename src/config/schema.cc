@@ -31,19 +31,29 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// Whole numbers with all of their digits.
+std::string NumberText(double value) {
+  constexpr double kMost = 1e19;
+  const bool is_whole = std::abs(value) < kMost && value == std::floor(value);
+  return is_whole ? fmt::format("{:.0f}", value) : fmt::format("{}", value);
+}
+
 std::string Bounds(const Constraint& constraint) {
+  const auto text = [](std::optional<double> bound) { return bound ? NumberText(*bound) : ""; };
+  const std::string min = text(constraint.min);
+  const std::string max = text(constraint.max);
   if (constraint.min && constraint.max)
-    return fmt::format("{}{} to {}", constraint.excludes_min ? "above " : "", *constraint.min,
-                       *constraint.max);
+    return fmt::format("{}{} to {}", constraint.excludes_min ? "above " : "", min, max);
   if (constraint.min)
-    return fmt::format("{} {}", constraint.excludes_min ? "above" : "at least", *constraint.min);
-  if (constraint.max) return fmt::format("at most {}", *constraint.max);
+    return fmt::format("{} {}", constraint.excludes_min ? "above" : "at least", min);
+  if (constraint.max) return "at most " + max;
   return {};
 }
 
 std::string Allowed(const OptionInfo& info) {
-  if (!info.constraint.choices.empty())
-    return fmt::format("{}", fmt::join(info.constraint.choices, ", "));
+  std::vector<std::string> choices = info.constraint.choices;
+  std::erase(choices, "");  // it stands for none of them
+  if (!choices.empty()) return fmt::format("{}", fmt::join(choices, ", "));
   return Bounds(info.constraint);
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people type who come from another server, or slip: help, other programs' names, misspelt words."""
 
+import os
 import re
 
 import pytest
@@ -56,10 +57,71 @@ def test_help_of_a_command_of_two_words():
         (["serve", DEMO, "--http-prot", "1"], "unknown option '--http-prot'; did you mean '--http-port'?"),
         (["serve", DEMO, "--hlep"], "unknown option '--hlep'; did you mean '--help'?"),
         (["serve", DEMO, "--" + "http-port" * 8], f"unknown option '--{'http-port' * 8}' ("),
+        (["--verson"], "unknown option '--verson'; did you mean '--version'? (options of a command stand behind it;"),
+        (["-x"], "unknown option '-x' (options of a command stand behind it;"),
     ],
 )
 def test_misspelt_words_are_answered_with_the_nearest(words, message):
     assert error(*words).startswith(f"inflight: {message}")
+
+
+@pytest.mark.parametrize("flag", ["--version", "-v", "-V", "version"])
+def test_the_version_is_told(flag):
+    assert re.fullmatch(r"inflight \d+\.\d+\.\d+\S*\n", run(flag).stdout)
+
+
+RUN_USAGE = "; usage: inflight run DIR --prompt TEXT | --input requests.jsonl [--output results.jsonl]"
+NOWHERE = "no such directory, and no model of that name in {home}/.local/share/inflight/models; `inflight list` has what is here"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", DEMO, "Hello"], "unexpected argument 'Hello'; a text to continue stands behind --prompt" + RUN_USAGE),
+        (["run", DEMO], "a text by --prompt or a file by --input is needed" + RUN_USAGE),
+        (["run", DEMO, "--prompt", ""], "a text by --prompt or a file by --input is needed" + RUN_USAGE),
+        (["run", DEMO, "--prompt", "a", "--input", "b"], "--prompt and --input both ask; give one" + RUN_USAGE),
+        (["inspect", DEMO, "b"], "unexpected argument 'b'; usage: inflight inspect DIR [--json]"),
+        (["inspect"], "one directory is needed; usage: inflight inspect DIR [--json]"),
+        (["run", DEMO / "config.json", "--prompt", "a"], f"{DEMO}/config.json: is a file; a Hugging Face directory"),
+        (["run", DEMO, "--prompt", "a", "--seed", "-1"], "--seed: got '-1', needs an integer 0 to 9000000000000000000\n"),
+        (["run", DEMO, "--prompt"], "--prompt: a value is needed behind it (--help lists the options)\n"),
+        (["bench", "--shape", "none"], "--shape: got 'none', needs one of llama-3.2-1b, "),
+        (["run", "none", "--prompt", "a"], f"none: {NOWHERE}\n"),
+        (["serve", "none"], f"none: {NOWHERE}\n"),
+        (["serve", "none", "--exit-on-error=false"], f"none: {NOWHERE}\n"),
+        (["serve", "/none/x"], "/none/x: no such directory\n"),
+        (["compat", "install", "{home}/a", "--release", "9.9"], "--release: got '9.9', needs one of 0.5, 0.6, "),
+        (["ps", "a", "--url", "b"], "the address stands there twice: 'a' and --url b; usage: inflight ps [URL]"),
+        (["bench", "latency", DEMO], "--scenarios: got 1x2048/64, a sequence of this model has at most 1024 tokens"),
+    ],
+)
+def test_usual_mistakes_are_told_with_what_helps(words, message, tmp_path):
+    words = [str(word).format(home=tmp_path) for word in words]
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    said = error(*words, env=environment) + "\n"
+    assert said.startswith(f"inflight: {message}".format(home=tmp_path)), said
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["ps", "localhost:1"], "localhost:1: "),
+        (["ps", "--url", "http://localhost:1/"], "localhost:1: "),
+        (["sleep", "localhost:1"], "localhost:1: "),
+        (["top", "localhost:1"], "http://localhost:1/metrics: "),
+    ],
+)
+def test_who_asks_where_no_server_is_hears_the_address_and_what_helps(words, place):
+    said = error(*words)
+    assert said.startswith(f"inflight: {place}") and said.endswith("; `inflight serve DIR` starts a server"), said
+
+
+def test_ids_beyond_the_vocabulary_have_no_text():
+    said = run("tokenize", DEMO, "--decode", input="1 2\n3 2048\n", check=False)
+    assert said.returncode == 1 and said.stdout.count("\n") == 1
+    assert said.stderr == "inflight: line 2: got id 2048, the vocabulary has ids 0 to 2047\n"
+    assert "got id -1," in run("tokenize", DEMO, "--decode", input="-1\n", check=False).stderr
 
 
 def test_options_of_other_servers_are_answered_with_ours():

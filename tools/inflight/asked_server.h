@@ -9,6 +9,12 @@
 
 namespace inflight::tool {
 
+// Behind the error of who finds nobody at an address.
+inline constexpr char kNoServer[] = "; `inflight serve DIR` starts a server";
+
+// The key in a file's first line; empty where `path` is.
+Result<std::string> KeyIn(const std::string& path);
+
 class AskedServer {
  public:
   // `api_key_file`: its first line is the key; empty: none. `patience_s`: how long an answer may

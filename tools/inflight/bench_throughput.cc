@@ -317,6 +317,16 @@ Result<loader::Loaded> OpenDirectory(const Options& options, const std::string& 
 
 enum class Measure { kThroughput, kLatency };
 
+Status CheckLengths(const std::vector<Scenario>& scenarios, const ExecutorLimits& limits) {
+  for (const Scenario& s : scenarios)
+    if (s.input_len > limits.max_input_len || s.input_len + s.output_len > limits.max_seq_len)
+      return InvalidArgument(
+          fmt::format("--scenarios: got {}, a sequence of this model has at most {} tokens, {} of "
+                      "them its prompt; give shorter ones",
+                      s.ToString(), limits.max_seq_len, limits.max_input_len));
+  return Status::Ok();
+}
+
 Status Run(Options& options, std::span<const std::string> positionals, Measure measure) {
   const bool is_latency = measure == Measure::kLatency;
   if (positionals.size() > 1 || positionals.empty() == options.shape.empty())
@@ -363,6 +373,7 @@ Status Run(Options& options, std::span<const std::string> positionals, Measure m
     options.model.ops = "cuda/profiled";
   }
   ASSIGN_OR_RETURN(const loader::Loaded model, open());
+  RETURN_IF_ERROR(CheckLengths(scenarios, model.executor->limits()));
   log.Watch(model.executor.get());
   const model::ModelConfig& c = model.engine->config;
   const std::string_view algo = model::QuantAlgoName(c.quant_algo);

@@ -212,6 +212,10 @@ Result<Arguments> ParseArguments(std::span<char* const> args,
   std::ranges::reverse(words);  // as the parser takes them
   try {
     app.parse(std::move(words));
+  } catch (const CLI::ArgumentMismatch& error) {  // "--port: 1 required TEXT missing"
+    const std::string said = error.what();
+    return InvalidArgument(said.substr(0, said.find(": ")) +
+                           ": a value is needed behind it (--help lists the options)");
   } catch (const CLI::ParseError& error) {
     return InvalidArgument(std::string(error.what()) + " (--help lists the options)");
   }
@@ -229,7 +233,8 @@ Status UsageError(const Usage& usage, const std::string& message) {
 
 Result<std::string> OnlyPositional(const Usage& usage, std::span<const std::string> positionals,
                                    const std::string& what) {
-  if (positionals.size() != 1) return UsageError(usage, "one " + what + " is needed");
+  if (positionals.empty()) return UsageError(usage, "one " + what + " is needed");
+  RETURN_IF_ERROR(NoPositionals(usage, positionals.subspan(1)));
   return positionals[0];
 }
 

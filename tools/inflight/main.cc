@@ -61,7 +61,16 @@ void KeepStandardPlaces() {
   }
 }
 
+int UnknownOption(const std::string& name) {
+  std::string message = "unknown option '" + name + "'";
+  if (const auto nearest = config::Nearest(name, {"--help", "--version"}))
+    message += "; did you mean '" + *nearest + "'?";
+  return Fail(InvalidArgument(
+      message + " (options of a command stand behind it; `inflight help` lists the commands)"));
+}
+
 int UnknownCommand(const std::string& name) {
+  if (name.starts_with('-')) return UnknownOption(name);
   std::string message = "unknown command '" + name + "'";
   std::vector<std::string> known = {"help", "version", "options"};
   for (const Command& command : Commands()) known.emplace_back(command.name);
@@ -106,7 +115,7 @@ int Main(int argc, char** argv) {
   const Args rest(argv + 2, static_cast<size_t>(argc - 2));
   if (name == "--help" || name == "-h" || name == "help")
     return Help(name == "help" ? rest : Args());
-  if (name == "--version" || name == "version") {
+  if (name == "--version" || name == "-v" || name == "-V" || name == "version") {
     std::printf("inflight %s\n", kVersion);
     return Finish(Status::Ok());
   }

@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 const Usage kPsUsage = {
-    "inflight ps [--url URL] [--metrics-url URL] [--json]",
+    "inflight ps [URL] [--metrics-url URL] [--json]",
     "Asks a running server which models it has, in which state, and how many requests run and "
     "wait. The exit status is 1 where\nno server answers."};
 
@@ -112,8 +112,19 @@ std::string MetricsUrl(const PsOptions& options) {
   return origin.substr(0, colon) + ":8002";
 }
 
-Status RunPs(const PsOptions& options, std::span<const std::string> positionals) {
-  RETURN_IF_ERROR(NoPositionals(kPsUsage, positionals));
+// The address as an argument, as `top` and `sleep` have it.
+Status TakeUrl(std::span<const std::string> positionals, PsOptions& options) {
+  if (positionals.empty()) return Status::Ok();
+  RETURN_IF_ERROR(NoPositionals(kPsUsage, positionals.subspan(1)));
+  if (options.url != PsOptions().url)
+    return UsageError(kPsUsage, fmt::format("the address stands there twice: '{}' and --url {}",
+                                            positionals[0], options.url));
+  options.url = positionals[0];
+  return Status::Ok();
+}
+
+Status RunPs(PsOptions& options, std::span<const std::string> positionals) {
+  RETURN_IF_ERROR(TakeUrl(positionals, options));
   ASSIGN_OR_RETURN(AskedServer asked, AskedServer::Of(options.api_key_file, /*patience_s=*/10));
   std::string url = options.url;
   while (url.ends_with('/')) url.pop_back();

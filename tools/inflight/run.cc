@@ -294,9 +294,14 @@ Status RunFile(const OpenedModel& model, const Options& options) {
 }
 
 Status Run(const Options& options, std::span<const std::string> positionals) {
+  if (positionals.size() > 1)
+    return UsageError(kUsage, "unexpected argument '" + positionals[1] +
+                                  "'; a text to continue stands behind --prompt");
   ASSIGN_OR_RETURN(const std::string dir, OnlyPositional(kUsage, positionals, "model directory"));
-  if (options.prompt.empty() == options.input.empty())
-    return UsageError(kUsage, "exactly one of --prompt and --input is needed");
+  if (options.prompt.empty() && options.input.empty())
+    return UsageError(kUsage, "a text by --prompt or a file by --input is needed");
+  if (!options.prompt.empty() && !options.input.empty())
+    return UsageError(kUsage, "--prompt and --input both ask; give one");
   logging::SetLevel(options.verbose ? logging::Level::kVerbose : logging::Level::kWarning);
   ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(dir, options.model));
   Status status = options.input.empty() ? RunPrompt(model, options) : RunFile(model, options);

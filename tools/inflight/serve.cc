@@ -285,8 +285,6 @@ Status SetControlMode(ServeOptions& options) {
   return Status::Ok();
 }
 
-// Where repositories are addresses of object stores, what is wrong with one is told before anything
-// is loaded.
 // Each rank is to hold experts of its own: none has a part of another's.
 Status SetExpertParallel(ServeOptions& options) {
   if (!options.enable_expert_parallel) return Status::Ok();
@@ -300,6 +298,8 @@ Status SetExpertParallel(ServeOptions& options) {
   return Status::Ok();
 }
 
+// Where repositories are addresses of object stores, what is wrong with one is told before anything
+// is loaded.
 Status CheckAddress(const std::string& repository, bool is_on_vertex_ai) {
   if (!object_store::IsAddress(repository)) return Status::Ok();
   const auto address = object_store::ParseAddress(repository);

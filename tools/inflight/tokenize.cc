@@ -81,6 +81,10 @@ std::string ToJson(const std::string& text) {
 Status ProcessLine(const Tokenizer& tokenizer, const Options& options, const std::string& line) {
   if (options.decode) {
     ASSIGN_OR_RETURN(const std::vector<TokenId> ids, ParseIds(line));
+    for (const TokenId id : ids)
+      if (id < 0 || id >= tokenizer.vocab_size())
+        return InvalidArgument("got id " + std::to_string(id) + ", the vocabulary has ids 0 to " +
+                               std::to_string(tokenizer.vocab_size() - 1));
     const std::string text = tokenizer.Decode(ids, options.skip_special_tokens);
     std::cout << (options.json ? ToJson(text) : text) << '\n';
     return Status::Ok();

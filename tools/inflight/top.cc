@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "asked_server.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "command_line.h"
@@ -31,6 +32,7 @@ const Usage kUsage = {
 struct Options {
   int interval_ms = 1000;
   std::string api_key;
+  std::string api_key_file;
 };
 
 config::Schema<Options> MakeSchema() {
@@ -42,6 +44,9 @@ config::Schema<Options> MakeSchema() {
   schema.Add(
       "api_key", [](Options& o) -> auto& { return o.api_key; },
       "Key of the role metrics, where the server asks for one.");
+  schema.Add(
+      "api_key_file", [](Options& o) -> auto& { return o.api_key_file; },
+      "File whose first line is that key, which the list of processes then does not show.");
   return schema;
 }
 
@@ -108,16 +113,19 @@ void CountGpu(const MetricSample& sample, std::map<std::string, GpuFigures>& gpu
   gpus[Printable(uuid->second)].*found->second = sample.value;
 }
 
-Result<Look> LookAt(const http_client::Url& url, const Options& options) {
+// `shown`: the address as text.
+Result<Look> LookAt(const http_client::Url& url, const std::string& shown, const Options& options) {
   http_client::Request request{.url = url, .method = "GET", .max_answer_bytes = kMaxPageBytes};
   if (!options.api_key.empty())
     request.headers.emplace_back("Authorization", "Bearer " + options.api_key);
-  ASSIGN_OR_RETURN(const http_client::Answer answer, http_client::Ask(std::move(request)));
+  const auto asked = http_client::Ask(std::move(request));
+  if (!asked.ok()) return Unavailable(shown + ": " + asked.status().message() + kNoServer);
+  const http_client::Answer& answer = *asked;
   if (answer.status != 200)
     return Unavailable(
-        fmt::format("the server answers with status {}; needed is its metrics page, "
+        fmt::format("{}: the server answers with status {}; needed is its metrics page, "
                     "as http://127.0.0.1:8002/metrics",
-                    answer.status));
+                    shown, answer.status));
   Look look{.time_ns = Clock::System().NowNs(), .models = {}, .gpus = {}};
   for (const MetricSample& sample : ParseMetrics(answer.body)) {
     CountGpu(sample, look.gpus);
@@ -181,13 +189,19 @@ std::string TableOf(const Look& look, const Look* before) {
   return ModelTableOf(look, before) + GpuTableOf(look);
 }
 
-Status RunTop(const Options& options, std::span<const std::string> positionals) {
+Status RunTop(Options& options, std::span<const std::string> positionals) {
   if (positionals.size() > 1) return UsageError(kUsage, "one URL is needed");
   std::string text = positionals.empty() ? "http://127.0.0.1:8002/metrics" : positionals[0];
   if (text.find("://") == std::string::npos) text = "http://" + text;
   ASSIGN_OR_RETURN(http_client::Url url, http_client::ParseUrl(text));
-  if (url.path.empty() || url.path == "/") url.path = "/metrics";
-  ASSIGN_OR_RETURN(Look look, LookAt(url, options));
+  if (url.path.empty() || url.path == "/") {
+    url.path = "/metrics";
+    text += text.ends_with('/') ? "metrics" : "/metrics";
+  }
+  if (!options.api_key_file.empty()) {
+    ASSIGN_OR_RETURN(options.api_key, KeyIn(options.api_key_file));
+  }
+  ASSIGN_OR_RETURN(Look look, LookAt(url, text, options));
   if (isatty(STDOUT_FILENO) == 0) {
     std::fputs(TableOf(look, nullptr).c_str(), stdout);
     return Status::Ok();
@@ -199,7 +213,7 @@ Status RunTop(const Options& options, std::span<const std::string> positionals) 
                TableOf(look, before ? &*before : nullptr));
     std::fflush(stdout);
     std::this_thread::sleep_for(std::chrono::milliseconds(options.interval_ms));
-    auto next = LookAt(url, options);
+    auto next = LookAt(url, text, options);
     if (!next.ok()) return next.status();
     before = std::exchange(look, *std::move(next));
   }
