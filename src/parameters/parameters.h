@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one table of what a request may say about how its tokens are chosen and what its answer
-// holds. A row is all that a new parameter needs besides its formula (decoding/): from it come
+// holds. Beside a row a new parameter needs its formula (decoding/); from the row come
 //
 //   contract/llm_inputs.cc       the tensor of `tensorrt_llm`: reading it, judging its value
 //   contract/text_inputs.cc      its name at the ensemble and at `tensorrt_llm_bls`
@@ -10,8 +10,8 @@
 //   tools/inflight/parameter_flags.cc  bounds of the flags of `chat` and of `run --prompt`
 //   docs/reference/parameters.md   printed by `inflight parameters`
 //
-// Inputs that are no plain value of one field (prompts, word lists, ends) are in
-// contract/llm_inputs.cc and contract/text_inputs.cc.
+// Its field joins executor/request_fields.h, for journals and for ranks that are processes. Inputs
+// that are no plain value of one field (prompts, ends) are in contract/{llm,text}_inputs.cc.
 #pragma once
 
 #include <optional>
