@@ -70,6 +70,19 @@ def test_what_is_no_metrics_page_is_an_error(server):
     assert error("top", "http://127.0.0.1:1/").startswith("inflight: ")
 
 
+def test_a_key_comes_from_a_file(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("a-key-of-this-test\n")
+    guarded = start_server(tmp_path, DEMO, "--api-key-file", keys)
+    try:
+        said = error("top", guarded.metrics)
+        assert "status 401" in said and said.endswith("; --api-key-file names the file of a key")
+        assert run("top", guarded.metrics, "--api-key-file", keys).stdout.startswith("model ")
+        assert run("ps", guarded.http, "--api-key-file", keys).stdout.startswith("MODEL ")
+    finally:
+        assert guarded.stop() == 0
+
+
 @needs_terminal
 def test_a_terminal_is_drawn_anew(server):
     terminal, end = pty.openpty()

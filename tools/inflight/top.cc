@@ -121,6 +121,10 @@ Result<Look> LookAt(const http_client::Url& url, const std::string& shown, const
   const auto asked = http_client::Ask(std::move(request));
   if (!asked.ok()) return Unavailable(shown + ": " + asked.status().message() + kNoServer);
   const http_client::Answer& answer = *asked;
+  if (answer.status == 401)
+    return Unavailable(shown +
+                       ": the server answers with status 401; --api-key-file names the file of a "
+                       "key");
   if (answer.status != 200)
     return Unavailable(
         fmt::format("{}: the server answers with status {}; needed is its metrics page, "
