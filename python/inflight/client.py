@@ -9,6 +9,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,11 +32,12 @@ class Answer:
 
 
 class Client:
-    """Threads may share one: each call has a connection of its own."""
+    """Threads may share one: each call has a connection of its own. What a server says of names that it does not know is a
+    UserWarning."""
 
     def __init__(self, url: str = "http://127.0.0.1:8000", *, api_key: str | None = None, timeout: float = 600.0):
-        """`timeout` in seconds is for a connection, and for each wait for bytes."""
-        self.url = url.rstrip("/")
+        """`url` without a scheme is http; `timeout` in seconds is for a connection, and for each wait for bytes."""
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
         self.timeout = timeout
         # Proxies of the environment are for other machines.
         proxies = urllib.request.ProxyHandler({}) if _is_this_machine(self.url) else urllib.request.ProxyHandler()
@@ -89,11 +91,15 @@ class Client:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=self._headers)
         try:
-            return self._opener.open(request, timeout=self.timeout)
+            response = self._opener.open(request, timeout=self.timeout)
         except urllib.error.HTTPError as refused:
             raise InflightError(refused.code, _message(refused.read()) or str(refused)) from None
-        except (OSError, http.client.HTTPException) as unreachable:  # also urllib's URLError
-            raise InflightError(0, f"{self.url}: {unreachable}") from unreachable
+        except (OSError, http.client.HTTPException) as unreachable:
+            why = unreachable.reason if isinstance(unreachable, urllib.error.URLError) else unreachable
+            raise InflightError(0, f"{self.url}: {why}") from unreachable
+        if warning := response.headers.get("Inflight-Warning"):
+            warnings.warn(f"{self.url}: {warning}", stacklevel=2)
+        return response
 
 
 def _is_this_machine(url: str) -> bool:
@@ -106,7 +112,7 @@ def _is_this_machine(url: str) -> bool:
 
 def _message(body: bytes) -> str:
     try:
-        return str(json.loads(body)["error"])
+        return str(json.loads(body.removeprefix(b"data:"))["error"])  # a stream's is an event
     except (ValueError, KeyError, TypeError):
         return body.decode(errors="replace").strip()
 
