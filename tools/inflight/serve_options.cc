@@ -241,8 +241,7 @@ void AddHttp(Schema& schema) {
       "http_max_stream_buffer_size",
       [](ServeOptions& o) -> auto& { return o.http.max_stream_buffer_bytes; },
       "Bytes of a stream that may wait behind one event for a client that reads slowly; with more "
-      "it "
-      "is disconnected.",
+      "it is disconnected.",
       AtLeast(1));
   schema.Add(
       "http_header_timeout_ms", [](ServeOptions& o) -> auto& { return o.http.header_timeout; },
