@@ -80,7 +80,7 @@ def test_the_command_line_of_the_launcher_works_under_the_name_it_calls(tmp_path
     for line in ("| plain | 1       | READY  |", "| other | 1       | READY  |", "| Model | Version | Status |"):
         assert line in text.splitlines()
     assert re.fullmatch(r"inflight \d+\.\d+\.\d+\S*: an LLM inference server", said[0])
-    assert {"repository agents", "back-ends", "options"} <= set(said)
+    assert {"repository agents", "backends", "options"} <= set(said)
     assert not any(line.startswith("request method=") for line in said)  # which `inflight serve` writes
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")]
     assert ["Repository Agent", "Path"] in cells and ["Option", "Value"] in cells

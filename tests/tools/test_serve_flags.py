@@ -128,7 +128,7 @@ def test_refusals_name_the_flag_and_why(repository, flag, value, reason):
 
 @pytest.mark.parametrize("word", ["python", "python,=x", "python,key", ""])
 def test_settings_of_back_ends_have_a_form(repository, word):
-    assert "needs <back-end>,<setting>=<value>" in error_of(repository, "--backend-config", word or "x")
+    assert "needs <backend>,<setting>=<value>" in error_of(repository, "--backend-config", word or "x")
 
 
 @pytest.mark.parametrize("word", ["r", ":1", "r:0", "r:x", "r:1:1"])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // inflight compat install: lays out the scripts and model repositories of the TensorRT-LLM
-// back-end's guides. The work is compat/install.py's; this finds it beside the program and becomes
+// backend's guides. The work is compat/install.py's; this finds it beside the program and becomes
 // it.
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 const Usage kCompatUsage = {
     "inflight compat install DIR [--release 0.10]",
-    "Lays out in DIR what the guides of the TensorRT-LLM back-end call, under its names: scripts, "
+    "Lays out in DIR what the guides of the TensorRT-LLM backend call, under its names: scripts, "
     "clients, test tools,\nand all_models of a release as templates. Needs python3; "
     "docs/migrating.md "
     "has the guides' commands."};
@@ -34,7 +34,7 @@ config::Schema<CompatOptions> MakeCompatSchema() {
   schema.Section("Compat");
   schema.Add(
       "release", [](CompatOptions& o) -> auto& { return o.release; },
-      "Release of the back-end whose model repositories are laid out: 0.5 to 0.21, 1.0 to 1.2.");
+      "Release of the backend whose model repositories are laid out: 0.5 to 0.21, 1.0 to 1.2.");
   return schema;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// inflight migrate: what of a deployment of the TensorRT-LLM back-end runs here as it is, which
+// inflight migrate: what of a deployment of the TensorRT-LLM backend runs here as it is, which
 // engines need building anew and how, and what changes for clients.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -32,7 +32,7 @@ using contract::KeyEffect;
 using serving::ModelEntry;
 
 const Usage kMigrateUsage = {"inflight migrate REPOSITORY",
-                             "Reports on a model repository of the TensorRT-LLM back-end: which "
+                             "Reports on a model repository of the TensorRT-LLM backend: which "
                              "models run as they are, which "
                              "engines need a\nnew build and by which command, which keys have no "
                              "effect, and what changes for "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Orchestrator mode (loader/orchestrator.h), as scripts of the TensorRT-LLM back-end ask for it:
+// Orchestrator mode (loader/orchestrator.h), as scripts of the TensorRT-LLM backend ask for it:
 // TRTLLM_ORCHESTRATOR=1, and TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES=0 where a launcher has started the
 // processes of ranks.
 #pragma once

@@ -68,8 +68,8 @@ void AddModels(Schema& schema) {
   schema.Add(
       "disable_auto_complete_config",
       [](ServeOptions& o) -> auto& { return o.disable_auto_complete_config; },
-      "Configurations are complete as they are: no back-end by the model's name, no tensors by the "
-      "back-end.",
+      "Configurations are complete as they are: no backend by the model's name, no tensors by the "
+      "backend.",
       Switch());
   schema.Add(
       "strict_model_config", [](ServeOptions& o) -> auto& { return o.strict_model_config; },
@@ -537,7 +537,7 @@ void AddOperation(Schema& schema) {
       "asks for.");
   schema.Add(
       "backend_config", [](ServeOptions& o) -> auto& { return o.backend_config; },
-      "<back-end>,<setting>=<value>: shown in the table of back-ends; nothing here reads one.");
+      "<backend>,<setting>=<value>: shown in the table of backends; nothing here reads one.");
 }
 
 void AddSharedMemory(Schema& schema) {

@@ -39,7 +39,7 @@ void AddUpstreamServeFlags(Schema& schema) {
   Note<Texts>(schema, "cuda_virtual_address_size", kNoPool);
   Note<double>(schema, "min_supported_compute_capability",
                "GPUs before 8.0 are never used; CUDA_VISIBLE_DEVICES hides others", Range(0, 8));
-  Note<Texts>(schema, "backend_directory", "the back-ends are part of this program");
+  Note<Texts>(schema, "backend_directory", "the backends are part of this program");
   Note<Texts>(schema, "repoagent_directory", "there are no repository agents");
   Note<Texts>(schema, "cache_directory", "the cache is part of this program");
   schema.Refuse("host_policy",

@@ -49,7 +49,7 @@ Result<BackendSettings> ParseBackendConfig(const std::vector<std::string>& words
     const size_t equals = comma == std::string::npos ? comma : word.find('=', comma);
     if (equals == std::string::npos || equals == comma + 1) {
       return InvalidArgument("--backend-config: got '" + word +
-                             "', needs <back-end>,<setting>=<value>");
+                             "', needs <backend>,<setting>=<value>");
     }
     settings[word.substr(0, comma)][word.substr(comma + 1, equals - comma - 1)] =
         word.substr(equals + 1);
@@ -64,7 +64,7 @@ void LogBackends(const BackendSettings& settings) {
   for (const char* backend : kBackends)
     rows.push_back({backend, "built in", ConfigOf(settings, backend)});
   logging::Table("repository agents", TextTable({{"Repository Agent", "Path"}}));
-  logging::Table("back-ends", TextTable(rows));
+  logging::Table("backends", TextTable(rows));
 }
 
 void LogOptions(const ServeOptions& options, const serving::ServerMetadata& metadata) {

@@ -14,7 +14,7 @@
 
 namespace inflight::tool {
 
-// Settings by back-end and key, of --backend-config=<back-end>,<key>=<value>; "" is all back-ends.
+// Settings by backend and key, of --backend-config=<backend>,<key>=<value>; "" is all backends.
 // None has an effect: they steer other programs than ours. kInvalidArgument: not of that form.
 using BackendSettings = std::map<std::string, std::map<std::string, std::string>>;
 Result<BackendSettings> ParseBackendConfig(const std::vector<std::string>& words);
