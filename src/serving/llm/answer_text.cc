@@ -42,8 +42,17 @@ std::vector<std::string> AnswerText::Append(const inflight::Response& response) 
 
 std::string AnswerText::Next(const inflight::Response& response) {
   Sequence& sequence = sequences_[static_cast<size_t>(response.sequence_index)];
-  if (!options_.prompt.empty()) return WithPrompt(response.output_ids, sequence.stop);
-  std::string chunk = sequence.stop.Feed(sequence.detokenizer.Append(response.output_ids));
+  const std::span<const TokenId> ids = response.output_ids;
+  num_read_ = ids.size();
+  if (!options_.prompt.empty()) return WithPrompt(ids, sequence.stop);
+  std::string chunk;
+  if (stop_words_->empty()) {
+    chunk = sequence.detokenizer.Append(ids);
+  } else {  // a step with drafts may have gone on behind the word
+    num_read_ = 0;
+    while (num_read_ < ids.size() && !sequence.stop.found())
+      chunk += sequence.stop.Feed(sequence.detokenizer.Append(ids.subspan(num_read_++, 1)));
+  }
   if (response.is_sequence_final) {
     chunk += sequence.stop.Feed(sequence.detokenizer.Finish());
     chunk += sequence.stop.Finish();

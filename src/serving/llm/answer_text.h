@@ -46,6 +46,10 @@ class AnswerText {
   // ids went on to do.
   const std::vector<FinishReason>& finish_reasons() const { return finish_reasons_; }
 
+  // How many of the response's tokens the text was read from: those behind the one that ended a
+  // stop word are not. Of a response without beams; set by Append.
+  size_t num_read() const { return num_read_; }
+
   // A stop word was found: nothing follows. Beams go on, since others may still pass them.
   bool HasStopped(int sequence_index) const { return At(sequence_index).stop.found(); }
   bool all_have_stopped() const;
@@ -69,6 +73,7 @@ class AnswerText {
   const AnswerTextOptions options_;           // but for its stop words
   std::vector<Sequence> sequences_;           // [num_sequences]
   std::vector<FinishReason> finish_reasons_;  // set by Append
+  size_t num_read_ = 0;
 };
 
 }  // namespace inflight::serving

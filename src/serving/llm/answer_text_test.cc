@@ -40,5 +40,22 @@ TEST(AnswerText, SequencesShareTheirStopWords) {
   EXPECT_FALSE(text.HasStopped(1));
 }
 
+TEST(AnswerText, TokensBehindAStopWordAreNotRead) {
+  const TestModels models;
+  AnswerText text({.tokenizer = models.postprocessing->tokenizer(),
+                   .prompt = {},
+                   .num_sequences = 1,
+                   .stop_words = {"cd"},
+                   .trims_stop_words = true});
+  inflight::Response response;
+  response.output_ids = ByteIds("abc");
+  EXPECT_EQ(text.Append(response).front(), "ab");
+  EXPECT_EQ(text.num_read(), 3U);
+  response.output_ids = ByteIds("defg");  // of one step with drafts
+  EXPECT_EQ(text.Append(response).front(), "");
+  EXPECT_EQ(text.num_read(), 1U);
+  EXPECT_TRUE(text.HasStopped(0));
+}
+
 }  // namespace
 }  // namespace inflight::serving

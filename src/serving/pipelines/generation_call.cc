@@ -51,6 +51,7 @@ class GenerationCall final : public LlmCall {
     generated->finish_reason = text_->finish_reasons().front();
     generated->stop_text = text_->stop_word(response.sequence_index);
     EndIfStopped(response);
+    DropBehind(text_->num_read(), response);
     generated->response = std::move(response);
     generated->num_prompt_tokens = static_cast<int>(num_prompt_tokens);
     out.generated = std::move(generated);
@@ -80,6 +81,15 @@ class GenerationCall final : public LlmCall {
   }
 
  private:
+  // Whether a step went on behind a stop word is chance: what it had there is told to nobody.
+  static void DropBehind(size_t num_tokens, inflight::Response& response) {
+    const size_t num_all = response.output_ids.size();
+    if (num_tokens >= num_all) return;
+    response.top_log_probs.resize(response.top_log_probs.size() / num_all * num_tokens);
+    response.output_log_probs.resize(std::min(response.output_log_probs.size(), num_tokens));
+    response.output_ids.resize(num_tokens);
+  }
+
   // Nobody waits for what follows a stop word.
   void EndIfStopped(const inflight::Response& response) {
     if (response.is_final || is_ended_ || !text_->all_have_stopped()) return;
