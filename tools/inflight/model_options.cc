@@ -27,7 +27,9 @@ namespace {
 Result<std::filesystem::path> FindModels(const std::filesystem::path& dir,
                                          const ModelOptions& options, OpenOptions& open) {
   if (!open.draft_model.empty()) {
-    ASSIGN_OR_RETURN(open.draft_model, ModelDirectory(open.draft_model, {}, options.download));
+    const auto draft = ModelDirectory(open.draft_model, {}, options.download);
+    if (!draft.ok()) return draft.status().WithPrefix("draft_model");
+    open.draft_model = *draft;
   }
   return ModelDirectory(dir, {}, options.download);
 }

@@ -309,14 +309,23 @@ Status CheckAddress(const std::string& repository, bool is_on_vertex_ai) {
                                 address.status().message());
 }
 
+// Whether a launcher started this process as one of several that compute together.
+bool IsOneOfRanks(const ServeOptions& options) {
+  if (options.ranks != "wait") return false;
+  const auto world = WorldOfThisProcess();
+  return world.ok() && world->size > 1;
+}
+
 Status Run(ServeOptions& options, std::span<const std::string> positionals) {
   options.server.remote.is_cancelled = IsAskedToStop;
   std::vector<std::string> arguments(positionals.begin(), positionals.end());
   if (!options.model.empty()) arguments.push_back(options.model);
   for (const std::string& argument : arguments) {
-    ASSIGN_OR_RETURN(const std::filesystem::path dir,
-                     ModelDirectory(argument, options.server.remote, options.download));
-    options.server.model_dirs.push_back(dir.string());
+    auto dir = ModelDirectory(argument, options.server.remote, options.download);
+    if (!dir.ok() && dir.status().code() == StatusCode::kNotFound && IsOneOfRanks(options))
+      dir = artifact::ResolveModelDir(argument);  // Serve tells the other ranks
+    if (!dir.ok()) return dir.status();
+    options.server.model_dirs.push_back(dir->string());
     options.model_arguments.push_back(argument);
   }
   // Before the sandbox, from which the names of the hub's cache cannot be read.

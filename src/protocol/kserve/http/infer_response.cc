@@ -47,10 +47,7 @@ Result<http_listener::HttpResponse> WriteInfer(const serving::Response& response
   for (const serving::Tensor& tensor : response.outputs)
     if (PlaceOf(form, tensor.name) == DataPlace::kJson) json_bytes += MostJsonBytes(tensor);
   MemoryCharge charge(memory);
-  if (json_bytes > kUnchargedJsonBytes) {
-    RETURN_IF_ERROR(charge.Resize(json_bytes));
-    answer.body.reserve(json_bytes);  // once: pages that are not written are not taken
-  }
+  if (json_bytes > kUnchargedJsonBytes) RETURN_IF_ERROR(charge.Resize(json_bytes));
   json::Writer out(answer.body);
   out.BeginObject();
   if (!response.id.empty()) out.Key("id").String(response.id);
