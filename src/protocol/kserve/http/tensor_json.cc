@@ -221,9 +221,8 @@ size_t MostJsonBytes(const Tensor& tensor) {
   constexpr size_t kMostOfIntegerByte = 5;  // -128,
   switch (tensor.datatype) {
     case DataType::kBytes:  // quotes and comma take the place of the length
+    case DataType::kBool:   // false,
       return tensor.data.size() * kOfEscapedByte;
-    case DataType::kBool:
-      return tensor.data.size() * kOfEscapedByte;  // false,
     case DataType::kFp32:
       return tensor.data.size() / sizeof(float) * kOfDouble;
     case DataType::kFp64:
