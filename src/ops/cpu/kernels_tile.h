@@ -16,14 +16,12 @@ struct HalfGroup : Operand {
   INFLIGHT_INLINE static auto LoadW(const typename Operand::W* p) { return Operand::LoadWHalf(p); }
 };
 
-// sum[r][g] += that part of x[r] * w[g]. What the parts share is read anew, since it would take
-// registers that the sums need.
-template <typename Operand, typename Reader, int kIndex, int kRows, int kGroups>
-INFLIGHT_INLINE void MultiplyPart(Vec (&sum)[kRows][kGroups],
-                                  const typename Operand::X* const (&xs)[kRows],
-                                  const typename Operand::W* const (&ws)[kGroups], int64_t step,
-                                  int64_t w_stride) {
-  asm volatile("" ::: "memory");
+// sum[r][g] += x[r] * w[g], the weights in registers; or that part of it.
+template <typename Operand, typename Reader, int kRows, int kGroups, typename... Part>
+INFLIGHT_INLINE void MultiplyKeepingWeights(Vec (&sum)[kRows][kGroups],
+                                            const typename Operand::X* const (&xs)[kRows],
+                                            const typename Operand::W* const (&ws)[kGroups],
+                                            int64_t step, int64_t w_stride, Part... part) {
   typename Operand::WideW wide[kGroups];
 #pragma GCC unroll 4
   for (int g = 0; g < kGroups; ++g) wide[g] = Reader::LoadW(ws[g] + step * w_stride);
@@ -32,9 +30,12 @@ INFLIGHT_INLINE void MultiplyPart(Vec (&sum)[kRows][kGroups],
     const typename Operand::WideX one = Operand::LoadX(xs[r] + step * Operand::kStep);
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g)
-      sum[r][g] = Operand::Accumulate(sum[r][g], wide[g], one, StepPart<kIndex>());
+      sum[r][g] = Operand::Accumulate(sum[r][g], wide[g], one, part...);
   }
 }
+
+// What the parts of a step share is read anew, since it would take registers that sums need.
+INFLIGHT_INLINE void ForgetLoads() { asm volatile("" ::: "memory"); }
 
 // One step of k in registers: sum[r][g] += x[r] * w[g].
 template <typename Operand, typename Reader, int kRows, int kGroups>
@@ -45,8 +46,10 @@ INFLIGHT_INLINE void MultiplyStep(Vec (&sum)[kRows][kGroups],
   // The shorter side stays in registers.
   constexpr bool kKeepsX = kRows < kGroups || (kHasFewRegisters && kRows == kGroups);
   if constexpr (kRows > 1 && Operand::kHasParts) {
-    MultiplyPart<Operand, Reader, 0>(sum, xs, ws, step, w_stride);
-    MultiplyPart<Operand, Reader, 1>(sum, xs, ws, step, w_stride);
+    ForgetLoads();
+    MultiplyKeepingWeights<Operand, Reader>(sum, xs, ws, step, w_stride, StepPart<0>());
+    ForgetLoads();
+    MultiplyKeepingWeights<Operand, Reader>(sum, xs, ws, step, w_stride, StepPart<1>());
   } else if constexpr (kKeepsX) {
     typename Operand::WideX wide[kRows];
 #pragma GCC unroll 8
@@ -58,15 +61,7 @@ INFLIGHT_INLINE void MultiplyStep(Vec (&sum)[kRows][kGroups],
       for (int r = 0; r < kRows; ++r) sum[r][g] = Operand::Accumulate(sum[r][g], one, wide[r]);
     }
   } else {
-    typename Operand::WideW wide[kGroups];
-#pragma GCC unroll 4
-    for (int g = 0; g < kGroups; ++g) wide[g] = Reader::LoadW(ws[g] + step * w_stride);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const typename Operand::WideX one = Operand::LoadX(xs[r] + step * Operand::kStep);
-#pragma GCC unroll 4
-      for (int g = 0; g < kGroups; ++g) sum[r][g] = Operand::Accumulate(sum[r][g], wide[g], one);
-    }
+    MultiplyKeepingWeights<Operand, Reader>(sum, xs, ws, step, w_stride);
   }
 }
 
