@@ -16,6 +16,7 @@ import statistics
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests"))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests/triton"))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests/protocol"))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "compat"))

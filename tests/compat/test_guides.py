@@ -14,7 +14,8 @@ import subprocess
 
 import pytest
 import requests
-from folders import free_ports, ids_after, wait_for
+from folders import ids_after, wait_for
+from free_ports import free_ports
 from stand_ins import KEY_ID, REGION, S3, SECRET
 from tiny_models import DEMO, make_gpt2
 from tokenizers import Tokenizer

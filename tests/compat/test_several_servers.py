@@ -12,7 +12,8 @@ import subprocess
 import threading
 
 import pytest
-from folders import free_ports, wait_for
+from folders import wait_for
+from free_ports import free_ports
 from tiny_models import make_gpt2
 
 PROMPTS = "--dataset ci/L0_backend_trtllm/simple_data.json --max-input-len 500"

@@ -3,13 +3,13 @@
 rule is evaluated, and each alert fires where it should."""
 
 import shutil
-import socket
 import subprocess
 import time
 
 import pytest
 import requests
 import yaml
+from free_ports import free_port
 from live_server import DEMO, ROOT, start_server
 from promql import named
 from test_rules import DASHBOARDS, OF_GPUS, RULES, alerts, panels, rules
@@ -41,9 +41,7 @@ class Prometheus:
             "scrape_configs": [{"job_name": "inflight", "static_configs": [{"targets": [metrics_address]}]}],
         }
         (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{taken.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
         self.log = folder / "log"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(

@@ -9,10 +9,11 @@ import stat
 import subprocess
 
 import requests
+from free_ports import free_port
 from live_server import DEMO, ROOT, START_TIMEOUT_S, ports_in, start_server
 from llm_client import wait_until
 from manifests import check_arguments, lws, of_kind, runtime_container, without
-from rank_group import INFLIGHT, free_port, generate
+from rank_group import INFLIGHT, generate
 
 SLURM = ROOT / "deploy/slurm/serve.sbatch"
 

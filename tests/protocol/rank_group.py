@@ -5,22 +5,16 @@ import contextlib
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import time
 
 import requests
+from free_ports import free_port
 from live_server import DEMO, START_TIMEOUT_S, ports_in
 from llm_client import wait_until
 
 INFLIGHT = pathlib.Path(os.environ["INFLIGHT_BIN_DIR"]) / "inflight"
 PROMPTS = ["Once upon a time", "The little dog", "What is 2 + 3?", "A list of colours: red,"]
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class Ranks:

@@ -16,6 +16,7 @@ import subprocess
 import time
 
 import pytest
+from free_ports import free_port
 from light_models import write_light_repository
 from live_server import start_server
 
@@ -132,9 +133,7 @@ def nginx(tmp_path_factory):
     if NGINX is None:
         pytest.skip("this machine has no nginx to compare with (scripts/install_deps.sh ci)")
     folder = tmp_path_factory.mktemp("nginx")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     temporary = "".join(f"{kind}_temp_path {folder};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     (folder / "nginx.conf").write_text(f"""
 daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;

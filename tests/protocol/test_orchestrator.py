@@ -10,9 +10,10 @@ import subprocess
 
 import pytest
 import requests
+from free_ports import free_port
 from live_server import DEMO, ROOT, START_TIMEOUT_S, ports_in, serving, start_error, start_server
 from llm_client import wait_until
-from rank_group import INFLIGHT, free_port
+from rank_group import INFLIGHT
 from release_repositories import write_repository
 from test_two_models import add_draft
 from tokenizers import Tokenizer

@@ -8,9 +8,10 @@ import signal
 import subprocess
 
 import pytest
+from free_ports import free_port
 from live_server import DEMO, START_TIMEOUT_S, ports_in, start_error, start_server
 from llm_client import wait_until
-from rank_group import INFLIGHT, PROMPTS, answers, free_port, generate, ranks
+from rank_group import INFLIGHT, PROMPTS, answers, generate, ranks
 from release_repositories import write_repository
 
 SIZES = [(2, 1), (1, 2), (2, 2)]

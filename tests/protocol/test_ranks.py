@@ -15,9 +15,10 @@ import time
 import pytest
 import requests
 import tritonclient.grpc as triton
+from free_ports import free_port
 from live_server import DEMO, START_TIMEOUT_S, ports_in, start_server
 from llm_client import wait_until
-from rank_group import INFLIGHT, PROMPTS, answers, free_port, generate, ranks
+from rank_group import INFLIGHT, PROMPTS, answers, generate, ranks
 from release_repositories import write_repository
 
 GONE_WITHIN_S = 5

@@ -18,6 +18,7 @@ import time
 
 import pytest
 import requests
+from free_ports import free_port
 from live_server import DEMO, ROOT, is_sanitized
 
 UNIT = ROOT / "deploy/systemd/inflight.service"
@@ -32,12 +33,6 @@ exec /lib/systemd/systemd --user --log-target=null"""
 
 # MemoryMax=, TasksMax= and the filter of system calls are those of the program without sanitizers; CI's release build runs it.
 pytestmark = pytest.mark.skipif(is_sanitized(), reason="the unit's bounds are those of the server without sanitizers")
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def wait(found, what):

@@ -20,6 +20,7 @@ import pytest
 import requests
 import tritonclient.grpc as triton
 from conformance_models import add_identity, add_model, infer_body, io
+from free_ports import free_ports
 from live_server import START_TIMEOUT_S, start_server
 from llm_client import wait_until
 from server_log import DEFAULT, ISO8601, messages, records
@@ -35,18 +36,12 @@ def repository(tmp_path_factory):
     return folder
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def test_the_command_line_of_the_launcher_works_under_the_name_it_calls(tmp_path, repository):
     link = tmp_path / "tritonserver"
     link.symlink_to(INFLIGHT)
     log = tmp_path / "triton_log.txt"
     log.write_text("of a run before\n")
-    grpc_port, http_port, metrics_port = free_port(), free_port(), free_port()
+    grpc_port, http_port, metrics_port = free_ports(3)
     command = [
         link, f"--model-repository={repository}", "--log-verbose=3", f"--log-file={log}", f"--grpc-port={grpc_port}",
         f"--http-port={http_port}", f"--metrics-port={metrics_port}", "--disable-auto-complete-config",

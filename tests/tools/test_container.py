@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from command import INFLIGHT, ROOT, run
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "protocol"))
 from conformance_models import add_identity, infer_body
+from free_ports import free_port
 from live_server import start_server
 
 FOLDER = ROOT / "deploy/container"
@@ -56,11 +56,6 @@ def values(stage, name):
 def health(port, *path):
     command = [FOLDER / "health.sh", str(port), *path]
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        return silent.getsockname()[1]
 
 
 # ---- The recipe ----

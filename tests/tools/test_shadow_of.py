@@ -4,7 +4,6 @@
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import time
 
@@ -13,17 +12,12 @@ import pytest
 import requests
 import tritonclient.grpc as triton
 from command import ROOT
+from free_ports import free_port
 from test_shadow import INFLIGHT, Server
 
 DEMO = ROOT / "models/demo"
 GENERATE = "/v2/models/ensemble/generate"
 QUESTION = {"text_input": "Once upon a time", "max_tokens": 12}
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def command(*options):

@@ -10,13 +10,13 @@ import importlib.util
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
 import requests
+from free_ports import free_ports
 from live_server import is_sanitized
 from release_repositories import write_repository
 
@@ -107,14 +107,6 @@ class Triton:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def command(work_dir, repository, ports, *options):

@@ -9,8 +9,10 @@ whose threads are the engine's ranks. With --multi-model that one starts process
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
+import random
 import shutil
 import socket
 import subprocess
@@ -125,10 +127,15 @@ def whole_command(arguments, server):
 
 
 def free_port():
-    """A port for the ranks of one launch: those of another one on this host have their own."""
-    with socket.socket() as found:
-        found.bind(("", 0))
-        return found.getsockname()[1]
+    """A port for the ranks of one launch: those of another one on this host have their own.
+
+    It is below those that the kernel gives to connections, one of which could have it before rank 0 listens.
+    """
+    end = max(2048, int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]))
+    while True:
+        with socket.socket() as found, contextlib.suppress(OSError):  # in use
+            found.bind(("", random.randrange(end // 2, end)))
+            return found.getsockname()[1]
 
 
 def main():

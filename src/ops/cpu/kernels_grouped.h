@@ -17,7 +17,7 @@ struct GroupedProduct {
   using X = typename Operand::X;
   using W = typename Operand::W;
   static constexpr int64_t kStride = kPanelColumns * Operand::kStored;  // bytes of a step
-  static constexpr int32_t kLateOffset = Operand::kNarrowSteps > 0 ? kOffset : 0;
+  static constexpr int32_t kLateOffset = kOffset * int32_t{Operand::kNarrowSteps > 0};
   // Where the panel's part is in the first-level cache, rows that have both sums in registers.
   static constexpr int kTileOfGroups = kAsk || kKeptRows == 0 ? Operand::kMaxTileRows : kKeptRows;
 

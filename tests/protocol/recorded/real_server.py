@@ -12,9 +12,11 @@ import requests
 from recorded_cases import FRESH_FOR_EACH_CASE, flags, unpack
 from steps import Peer
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "triton"))
 
-from real_triton import free_ports, wheel
+from free_ports import free_ports
+from real_triton import wheel
 
 START_TIMEOUT_S = 60
 TIME_TO_END_S = 3  # of a server that a case has brought down
