@@ -3,13 +3,13 @@
 """Decode and prefill of the Llama-3.2-1B shape on this machine's CPU beside llama.cpp, in turns.
 
 usage: .venv/bin/python bench/peers/llama_cpp.py BIN_DIR WORK_DIR [--repeats 3] [--threads N] [--sequences 1,8,32]
-                                                 [--cases bf16,int8,int4]
+                                                 [--cases bf16,int8,int4,q4_k_m]
 
 BIN_DIR has the program `inflight`. WORK_DIR gets what is made once: llama.cpp, built for this machine from the source
-package of llama-cpp-python on PyPI (pip, cmake and ninja are needed; 12 minutes on a core), and three GGUF files of
-random weights, 4.2 GB. Both read the same files: BF16, Q8_0, and Q4_0 whose embedding table, which is the head too, is
-Q6_K, as llama.cpp's own quantiser leaves it. Beside them stand weights of this program's own forms without groups,
---use-weight-only with --quantize-lm-head.
+package of llama-cpp-python on PyPI (pip, cmake and ninja are needed; 12 minutes on a core), and four GGUF files of
+random weights, 5 GB. Both read the same files: BF16, Q8_0, Q4_0 whose embedding table, which is the head too, is Q6_K,
+as llama.cpp's own quantiser leaves it, and the mix of Q4_K and Q6_K that it calls Q4_K_M. Beside int8 and int4 stand
+weights of this program's own forms without groups, --use-weight-only with --quantize-lm-head.
 
 A turn runs each side once; prompts of 32 tokens and 32 more of each sequence, then a prompt of 512. llama.cpp measures
 with its own llama-batched-bench. Prints CSV: medians over the turns, 10th and 90th percentile, and the ratio of medians.
@@ -69,10 +69,20 @@ def random_blocks(rng, kind, rows, columns):
         blocks[..., :2] = half(size / 4.6)
     elif kind == gguf.GGMLQuantizationType.Q8_0:
         blocks[..., :2] = half(size / 74)
+    elif kind == gguf.GGMLQuantizationType.Q4_K:
+        blocks[..., 4:16] = 0x55 | blocks[..., 4:16] & 0x88  # scales and least values of 21 to 29, 37 to 61
+        blocks[..., :2] = half(size / 4.6 / 32)
+        blocks[..., 2:4] = half(size / 4.6 / 32 * 7.5)
     elif kind == gguf.GGMLQuantizationType.Q6_K:
         blocks[..., 192:208] = rng.integers(32, 64, blocks[..., 192:208].shape, dtype=np.uint8)
         blocks[..., 208:] = half(size / 18.5 / 48)
     return blocks.reshape(rows, -1)
+
+
+def has_more_bits(layer):
+    """Whether Q4_K_M has Q6_K for the layer's attn_v and ffn_down: the first and last eighth, and each third between."""
+    eighth = LAYERS // 8
+    return layer < eighth or layer >= 7 * LAYERS // 8 or (layer - eighth) % 3 == 2
 
 
 def write_model(path, kind, table_kind):
@@ -113,11 +123,12 @@ def write_model(path, kind, table_kind):
             writer.add_tensor(f"{at}{norm}.weight", np.ones(HIDDEN, np.float32))
         add(f"{at}attn_q.weight", HEADS * HEAD_DIM, HIDDEN)
         add(f"{at}attn_k.weight", KV_HEADS * HEAD_DIM, HIDDEN)
-        add(f"{at}attn_v.weight", KV_HEADS * HEAD_DIM, HIDDEN)
+        some = gguf.GGMLQuantizationType.Q6_K if kind == gguf.GGMLQuantizationType.Q4_K and has_more_bits(layer) else kind
+        add(f"{at}attn_v.weight", KV_HEADS * HEAD_DIM, HIDDEN, some)
         add(f"{at}attn_output.weight", HIDDEN, HEADS * HEAD_DIM)
         for branch in ("ffn_gate", "ffn_up"):
             add(f"{at}{branch}.weight", INNER, HIDDEN)
-        add(f"{at}ffn_down.weight", HIDDEN, INNER)
+        add(f"{at}ffn_down.weight", HIDDEN, INNER, some)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -128,7 +139,8 @@ def write_models(work):
     import gguf
 
     kinds = gguf.GGMLQuantizationType
-    types = {"bf16": (kinds.BF16, kinds.BF16), "int8": (kinds.Q8_0, kinds.Q8_0), "int4": (kinds.Q4_0, kinds.Q6_K)}
+    types = {"bf16": (kinds.BF16, kinds.BF16), "int8": (kinds.Q8_0, kinds.Q8_0), "int4": (kinds.Q4_0, kinds.Q6_K),
+             "q4_k_m": (kinds.Q4_K, kinds.Q6_K)}  # fmt: skip
     paths = {case: work / f"{case}.gguf" for case in types}
     for case, path in paths.items():
         if not path.exists():
@@ -179,7 +191,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--sequences", default="1,8,32")
-    parser.add_argument("--cases", default="bf16,int8,int4")
+    parser.add_argument("--cases", default="bf16,int8,int4,q4_k_m")
     args = parser.parse_args()
     args.work_dir.mkdir(parents=True, exist_ok=True)
     opponent = build_llama(args.work_dir)
@@ -190,7 +202,7 @@ def main():
     print("case,phase,sequences,side,tokens_per_s,p10,p90,of_llama_cpp")
     for case in args.cases.split(","):
         sides = {"inflight": [paths[case]]}
-        if case != "bf16":
+        if case in ("int8", "int4"):
             sides["inflight_own_form"] = [*own, case]
         found = {}
         for _ in range(args.repeats):
