@@ -3,7 +3,7 @@
 // measured in the same run. CSV on standard output; lines for people on standard error.
 //
 //   ops_bench [--table NAME] [--dtype bfloat16] [--m 1,4,8,16,64] [--seconds 0.5] [--threads 0]
-//             [--group-size 0] [--offsets] [--shape 4096x14336]
+//             [--group-size 0] [--offsets] [--scale-blocks 0] [--shape 4096x14336]
 //
 // Integer weights (--dtype int8, int4) have a scale for each row, or for each group of so many
 // elements, and offsets beside them; their activations are bfloat16. Bytes count the scales. With
@@ -41,6 +41,7 @@ struct Options {
   int num_threads = 0;
   int64_t group_size = 0;
   bool has_offsets = false;
+  int scale_blocks = 0;
   std::string shape;
 };
 
@@ -142,10 +143,12 @@ class RotatingWeights {
   static Result<RotatingWeights> Create(Device& device, const Weight& form, size_t per_call,
                                         bool has_offsets) {
     const size_t codes = WeightBytes(form.dtype, form.layout, form.out_features, form.in_features);
-    const size_t scales = IsInteger(form.dtype)
-                              ? static_cast<size_t>(NumScales(form.layout, form.out_features,
-                                                              form.in_features, form.group_size))
-                              : 0;
+    const int64_t num_scales =
+        NumScales(form.layout, form.out_features, form.in_features, form.group_size);
+    const int64_t bytes_of_scales = form.blocks.empty()
+                                        ? num_scales * int64_t{sizeof(float)}
+                                        : num_scales / form.blocks.groups * form.blocks.num_bytes();
+    const size_t scales = IsInteger(form.dtype) ? static_cast<size_t>(bytes_of_scales) : 0;
     RotatingWeights weights(form, codes, scales, has_offsets);
     weights.num_calls_ = std::max<size_t>(2, kRotationBytes / (weights.bytes() * per_call) + 1);
     const size_t count = weights.num_calls_ * per_call;
@@ -154,7 +157,10 @@ class RotatingWeights {
     if (scales == 0) return weights;
     ASSIGN_OR_RETURN(weights.scales_,
                      Buffer::Allocate(device, "scales", weights.scale_bytes(count)));
-    FillRandom(weights.scales_.data(), weights.scales_.size(), DType::kF32);
+    if (form.blocks.empty())
+      FillRandom(weights.scales_.data(), weights.scales_.size(), DType::kF32);
+    else
+      std::memset(weights.scales_.data(), 0x11, weights.scales_.size());  // units are 6e-4
     return weights;
   }
 
@@ -164,21 +170,26 @@ class RotatingWeights {
     Weight weight = form_;
     weight.data = codes_.data() + i * codes_of_one_;
     if (scales_of_one_ == 0) return weight;
-    weight.scales = reinterpret_cast<const float*>(scales_.data() + scale_bytes(i));
-    if (has_offsets_) weight.offsets = weight.scales + scales_of_one_;
+    const std::byte* const scales = scales_.data() + scale_bytes(i);
+    const std::byte* const offsets = has_offsets_ ? scales + scales_of_one_ : nullptr;
+    if (weight.blocks.empty()) {
+      weight.scales = reinterpret_cast<const float*>(scales);
+      weight.offsets = reinterpret_cast<const float*>(offsets);
+    } else {
+      weight.scale_blocks = reinterpret_cast<const uint8_t*>(scales);
+      weight.offset_blocks = reinterpret_cast<const uint8_t*>(offsets);
+    }
     return weight;
   }
 
  private:
   RotatingWeights(const Weight& form, size_t codes, size_t scales, bool has_offsets)
       : form_(form), codes_of_one_(codes), scales_of_one_(scales), has_offsets_(has_offsets) {}
-  size_t scale_bytes(size_t count) const {
-    return count * scales_of_one_ * (has_offsets_ ? 2 : 1) * sizeof(float);
-  }
+  size_t scale_bytes(size_t count) const { return count * scales_of_one_ * (has_offsets_ ? 2 : 1); }
 
   Weight form_;
   size_t codes_of_one_;   // bytes
-  size_t scales_of_one_;  // elements
+  size_t scales_of_one_;  // bytes
   bool has_offsets_;
   size_t num_calls_ = 0;
   Buffer codes_, scales_;
@@ -192,6 +203,7 @@ Status Bench::RunLinear(const OpTable& table, const ModelLinear& linear, int num
                                             .layout = CpuWeightLayout(dtype_),
                                             .out_features = linear.out_features,
                                             .in_features = linear.in_features,
+                                            .blocks = {.groups = options_.scale_blocks},
                                             .group_size = options_.group_size},
                                            weights_per_call, options_.has_offsets));
   const DType x_dtype = ActivationDType();
@@ -348,6 +360,9 @@ int main(int argc, char** argv) {
   app.add_option("--group-size", options.group_size,
                  "of integer weights; 0 = a scale for each row");
   app.add_flag("--offsets", options.has_offsets, "beside the scales of groups");
+  app.add_option("--scale-blocks", options.scale_blocks,
+                 "groups of a block of scales and offsets; 0 = these are float32")
+      ->check(CLI::Range(0, inflight::ScaleBlocks::kMaxGroups));
   app.add_option("--shape", options.shape, "one linear alone, out_features x in_features");
   CLI11_PARSE(app, argc, argv);
   const auto device = inflight::Device::Cpu(options.num_threads);

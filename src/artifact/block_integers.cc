@@ -2,6 +2,7 @@
 #include "artifact/block_integers.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 #include "artifact/block_layout.h"
@@ -13,172 +14,194 @@ namespace {
 using namespace block_layout;
 
 constexpr int kMiddle = 8;  // of the codes of four bits that begin at 0
+constexpr int kNone = -1;
 
-// A block of 32 with one scale. `code(i)` and `offset(scale)`.
-template <typename Code, typename Offset>
-void Small(const std::byte* block, int8_t* codes, float* scales, float* offsets, const Code& code,
-           const Offset& offset) {
-  const float scale = Half(block);
+// A type for each name. Of a block: kUnit and kLeast are where the float16 of scales and of offsets
+// stand, Code(i) is that of element i, and where there are several groups, Scale and Offset the
+// int8 of one.
+
+struct Q4_0 {
+  static constexpr std::string_view kName = "Q4_0";
+  static constexpr int kBits = 4, kGroup = kSmall, kUnit = 0, kLeast = kNone;
+  static int Code(const std::byte* block, int i) { return Nibble(block + 2, i) - kMiddle; }
+};
+
+struct Q4_1 {
+  static constexpr std::string_view kName = "Q4_1";
+  static constexpr int kBits = 4, kGroup = kSmall, kUnit = 0, kLeast = 2;
+  static int Code(const std::byte* block, int i) { return Nibble(block + 4, i) - kMiddle; }
+};
+
+struct Q5_0 {
+  static constexpr std::string_view kName = "Q5_0";
+  static constexpr int kBits = 8, kGroup = kSmall, kUnit = 0, kLeast = kNone;
+  static int Code(const std::byte* block, int i) { return FiveBits(block + 2, block + 6, i) - 16; }
+};
+
+struct Q5_1 {
+  static constexpr std::string_view kName = "Q5_1";
+  static constexpr int kBits = 8, kGroup = kSmall, kUnit = 0, kLeast = 2;
+  static int Code(const std::byte* block, int i) { return FiveBits(block + 4, block + 8, i); }
+};
+
+struct Q8_0 {
+  static constexpr std::string_view kName = "Q8_0";
+  static constexpr int kBits = 8, kGroup = kSmall, kUnit = 0, kLeast = kNone;
+  static int Code(const std::byte* block, int i) { return SignedByte(block + 2, i); }
+};
+
+struct Iq4Nl {
+  static constexpr std::string_view kName = "IQ4_NL";
+  static constexpr int kBits = 8, kGroup = kSmall, kUnit = 0, kLeast = kNone;
+  static int Code(const std::byte* block, int i) {
+    return kLevels[static_cast<size_t>(Nibble(block + 2, i))];
+  }
+};
+
+struct Q2K {
+  static constexpr std::string_view kName = "Q2_K";
+  static constexpr int kBits = 4, kGroup = 16, kUnit = 80, kLeast = 82;
+  static int Code(const std::byte* block, int i) { return TwoBits(block + 16, i); }
+  static int Scale(const std::byte* block, int sub) { return Byte(block, sub) & 0xf; }
+  static int Offset(const std::byte* block, int sub) { return -(Byte(block, sub) >> 4); }
+};
+
+struct Q3K {
+  static constexpr std::string_view kName = "Q3_K";
+  static constexpr int kBits = 4, kGroup = 16, kUnit = 108, kLeast = kNone;
+  static int Code(const std::byte* block, int i) {
+    const bool is_high = (Byte(block, i % 32) >> (i / 32) & 1) != 0;
+    return TwoBits(block + 32, i) - (is_high ? 0 : 4);
+  }
+  static int Scale(const std::byte* block, int sub) { return SixBitScale(block + 96, sub); }
+};
+
+struct Q4K {
+  static constexpr std::string_view kName = "Q4_K";
+  static constexpr int kBits = 4, kGroup = 32, kUnit = 0, kLeast = 2;
+  static int Code(const std::byte* block, int i) { return NibbleOfPairs(block + 16, i) - kMiddle; }
+  static int Scale(const std::byte* block, int sub) { return SixBitPair(block + 4, sub).scale; }
+  static int Offset(const std::byte* block, int sub) { return -SixBitPair(block + 4, sub).least; }
+};
+
+struct Q5K {
+  static constexpr std::string_view kName = "Q5_K";
+  static constexpr int kBits = 8, kGroup = 32, kUnit = 0, kLeast = 2;
+  static int Code(const std::byte* block, int i) {
+    const int fifth = Byte(block + 16, i % 32) >> (i / 32) & 1;
+    return NibbleOfPairs(block + 48, i) | fifth << 4;
+  }
+  static int Scale(const std::byte* block, int sub) { return SixBitPair(block + 4, sub).scale; }
+  static int Offset(const std::byte* block, int sub) { return -SixBitPair(block + 4, sub).least; }
+};
+
+struct Q6K {
+  static constexpr std::string_view kName = "Q6_K";
+  static constexpr int kBits = 8, kGroup = 16, kUnit = 208, kLeast = kNone;
+  static int Code(const std::byte* block, int i) {
+    const int low = Byte(block, i / 128 * 64 + i % 64) >> (i / 64 % 2 * 4) & 0xf;
+    return (low | TwoBits(block + 128, i) << 4) - 32;
+  }
+  static int Scale(const std::byte* block, int sub) { return SignedByte(block + 192, sub); }
+};
+
+struct Iq4Xs {
+  static constexpr std::string_view kName = "IQ4_XS";
+  static constexpr int kBits = 8, kGroup = kSmall, kUnit = 0, kLeast = kNone;
+  static int Code(const std::byte* block, int i) {
+    const int nibble = Nibble(block + 8 + i / kSmall * kHalf, i % kSmall);
+    return kLevels[static_cast<size_t>(nibble)];
+  }
+  static int Scale(const std::byte* block, int sub) {
+    const int high = LoadAs<uint16_t>(block, 1);
+    const int low = Byte(block, 4 + sub / 2) >> (sub % 2 * 4) & 0xf;
+    return (low | (high >> 2 * sub & 3) << 4) - 32;
+  }
+};
+
+template <typename Type>
+constexpr bool kIsSmall = !requires { &Type::Scale; };
+template <typename Type>
+constexpr int kElements = kIsSmall<Type> ? kSmall : kLarge;
+template <typename Type>
+constexpr int kGroups = kElements<Type> / Type::kGroup;
+template <typename Type>
+constexpr bool kHasOffsets = Type::kLeast != kNone;
+
+template <typename Type>
+float ScaleOf(const std::byte* block, int group) {
+  const float unit = Half(block + Type::kUnit);
+  if constexpr (kIsSmall<Type>)
+    return unit;
+  else
+    return unit * static_cast<float>(Type::Scale(block, group));
+}
+
+// Without what a middle adds.
+template <typename Type>
+float LeastOf(const std::byte* block, int group) {
+  const float unit = Half(block + Type::kLeast);
+  if constexpr (kIsSmall<Type>)
+    return unit;
+  else
+    return unit * static_cast<float>(Type::Offset(block, group));
+}
+
+template <typename Type, int kOwnMiddle>
+void Decode(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
   if (codes != nullptr)
-    for (int i = 0; i < kSmall; ++i) codes[i] = static_cast<int8_t>(code(i));
-  if (scales != nullptr) *scales = scale;
-  if (offsets != nullptr) *offsets = offset(scale);
-}
-
-float NoOffset(float) { return 0; }
-
-void IntegersQ4_0(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
-  const auto code = [=](int i) { return Nibble(block + 2, i) - kMiddle; };
-  Small(block, codes, scales, offsets, code, NoOffset);
-}
-
-void IntegersQ4_1(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
-  const auto code = [=](int i) { return Nibble(block + 4, i) - kMiddle; };
-  const auto offset = [=](float scale) {
-    const float middle = scale * kMiddle;
-    return Half(block + 2) + middle;
-  };
-  Small(block, codes, scales, offsets, code, offset);
-}
-
-void IntegersQ5_0(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
-  const auto code = [=](int i) { return FiveBits(block + 2, block + 6, i) - 16; };
-  Small(block, codes, scales, offsets, code, NoOffset);
-}
-
-void IntegersQ5_1(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
-  const auto code = [=](int i) { return FiveBits(block + 4, block + 8, i); };
-  const auto offset = [=](float) { return Half(block + 2); };
-  Small(block, codes, scales, offsets, code, offset);
-}
-
-void IntegersQ8_0(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
-  const auto code = [=](int i) { return SignedByte(block + 2, i); };
-  Small(block, codes, scales, offsets, code, NoOffset);
-}
-
-void IntegersIq4Nl(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
-  const auto code = [=](int i) { return kLevels[static_cast<size_t>(Nibble(block + 2, i))]; };
-  Small(block, codes, scales, offsets, code, NoOffset);
-}
-
-// A block of 256 in sub-blocks of `size`: code(i), scale(sub) and offset(sub).
-template <typename Code, typename Scale, typename Offset>
-void Large(int size, int8_t* codes, float* scales, float* offsets, const Code& code,
-           const Scale& scale, const Offset& offset) {
-  if (codes != nullptr)
-    for (int i = 0; i < kLarge; ++i) codes[i] = static_cast<int8_t>(code(i));
-  for (int sub = 0; sub < kLarge / size; ++sub) {
-    if (scales != nullptr) scales[sub] = scale(sub);
-    if (offsets != nullptr) offsets[sub] = offset(sub);
+    for (int i = 0; i < kElements<Type>; ++i) codes[i] = static_cast<int8_t>(Type::Code(block, i));
+  if (scales != nullptr)
+    for (int g = 0; g < kGroups<Type>; ++g) scales[g] = ScaleOf<Type>(block, g);
+  if (offsets == nullptr) return;
+  for (int g = 0; g < kGroups<Type>; ++g) {
+    if constexpr (!kHasOffsets<Type>) {
+      offsets[g] = 0;
+    } else {
+      offsets[g] = LeastOf<Type>(block, g);
+      if constexpr (kOwnMiddle != 0) {
+        const float middle = ScaleOf<Type>(block, g) * kOwnMiddle;  // exact
+        offsets[g] += middle;
+      }
+    }
   }
 }
 
-void IntegersQ2K(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
-  const float scale = Half(block + 80);
-  const float least = Half(block + 82);
-  Large(
-      16, codes, scales, offsets, [=](int i) { return TwoBits(block + 16, i); },
-      [=](int sub) { return scale * static_cast<float>(Byte(block, sub) & 0xf); },
-      [=](int sub) { return -(least * static_cast<float>(Byte(block, sub) >> 4)); });
+template <typename Type>
+void TakeUnits(const std::byte* block, std::byte* scales, std::byte* offsets) {
+  if (scales != nullptr) {
+    std::memcpy(scales, block + Type::kUnit, ScaleBlocks::kUnitBytes);
+    if constexpr (!kIsSmall<Type>)
+      for (int g = 0; g < kGroups<Type>; ++g)
+        scales[ScaleBlocks::kUnitBytes + g] = static_cast<std::byte>(Type::Scale(block, g));
+  }
+  if constexpr (kHasOffsets<Type>) {
+    if (offsets == nullptr) return;
+    std::memcpy(offsets, block + Type::kLeast, ScaleBlocks::kUnitBytes);
+    if constexpr (!kIsSmall<Type>)
+      for (int g = 0; g < kGroups<Type>; ++g)
+        offsets[ScaleBlocks::kUnitBytes + g] = static_cast<std::byte>(Type::Offset(block, g));
+  }
 }
 
-void IntegersQ3K(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
-  const float scale = Half(block + 108);
-  Large(
-      16, codes, scales, offsets,
-      [=](int i) {
-        const bool is_high = (Byte(block, i % 32) >> (i / 32) & 1) != 0;
-        return TwoBits(block + 32, i) - (is_high ? 0 : 4);
-      },
-      [=](int sub) { return scale * static_cast<float>(SixBitScale(block + 96, sub)); },
-      [](int) { return 0.0F; });
-}
-
-void IntegersQ4K(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
-  const float scale = Half(block);
-  const float least = Half(block + 2);
-  const auto sub_scale = [=](int sub) {
-    return scale * static_cast<float>(SixBitPair(block + 4, sub).scale);
-  };
-  Large(
-      32, codes, scales, offsets, [=](int i) { return NibbleOfPairs(block + 16, i) - kMiddle; },
-      sub_scale,
-      [=](int sub) {
-        const float sub_least = least * static_cast<float>(SixBitPair(block + 4, sub).least);
-        const float middle = sub_scale(sub) * kMiddle;
-        return middle - sub_least;
-      });
-}
-
-void IntegersQ5K(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
-  const float scale = Half(block);
-  const float least = Half(block + 2);
-  Large(
-      32, codes, scales, offsets,
-      [=](int i) {
-        const int fifth = Byte(block + 16, i % 32) >> (i / 32) & 1;
-        return NibbleOfPairs(block + 48, i) | fifth << 4;
-      },
-      [=](int sub) { return scale * static_cast<float>(SixBitPair(block + 4, sub).scale); },
-      [=](int sub) { return -(least * static_cast<float>(SixBitPair(block + 4, sub).least)); });
-}
-
-void IntegersQ6K(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
-  const float scale = Half(block + 208);
-  Large(
-      16, codes, scales, offsets,
-      [=](int i) {
-        const int low = Byte(block, i / 128 * 64 + i % 64) >> (i / 64 % 2 * 4) & 0xf;
-        return (low | TwoBits(block + 128, i) << 4) - 32;
-      },
-      [=](int sub) { return scale * static_cast<float>(SignedByte(block + 192, sub)); },
-      [](int) { return 0.0F; });
-}
-
-void IntegersIq4Xs(const std::byte* block, int8_t* codes, float* scales, float* offsets) {
-  const float scale = Half(block);
-  const int high = LoadAs<uint16_t>(block, 1);
-  Large(
-      kSmall, codes, scales, offsets,
-      [=](int i) {
-        const int nibble = Nibble(block + 8 + i / kSmall * kHalf, i % kSmall);
-        return kLevels[static_cast<size_t>(nibble)];
-      },
-      [=](int sub) {
-        const int low = Byte(block, 4 + sub / 2) >> (sub % 2 * 4) & 0xf;
-        return scale * static_cast<float>((low | (high >> 2 * sub & 3) << 4) - 32);
-      },
-      [](int) { return 0.0F; });
-}
-
-using Decode = void (*)(const std::byte*, int8_t*, float*, float*);
-
-struct Form {
-  int bits, group_size;
-  bool has_offsets = false;
-  bool is_exact = true;
-};
-
-consteval BlockIntegers Integers(std::string_view name, Form form, Decode decode) {
-  const auto* type = std::ranges::find(gguf::kBlockTypes, name, &gguf::BlockType::name);
-  return {type->name,      type->num_elements, type->num_bytes, form.bits,
-          form.group_size, form.has_offsets,   form.is_exact,   decode};
+template <typename Type, int kOwnMiddle = 0>
+consteval BlockIntegers Integers() {
+  const auto* type = std::ranges::find(gguf::kBlockTypes, Type::kName, &gguf::BlockType::name);
+  return {.name = type->name,
+          .num_elements = type->num_elements,
+          .num_bytes = type->num_bytes,
+          .bits = Type::kBits,
+          .group_size = Type::kGroup,
+          .has_offsets = kHasOffsets<Type>,
+          .middle = kOwnMiddle,
+          .decode = Decode<Type, kOwnMiddle>,
+          .take_units = TakeUnits<Type>};
 }
 
 constexpr BlockIntegers kIntegers[] = {
-    Integers("Q4_0", {4, 32}, IntegersQ4_0),
-    Integers("Q4_1", {4, 32, true, false}, IntegersQ4_1),
-    Integers("Q5_0", {8, 32}, IntegersQ5_0),
-    Integers("Q5_1", {8, 32, true}, IntegersQ5_1),
-    Integers("Q8_0", {8, 32}, IntegersQ8_0),
-    Integers("Q2_K", {4, 16, true}, IntegersQ2K),
-    Integers("Q3_K", {4, 16}, IntegersQ3K),
-    Integers("Q4_K", {4, 32, true, false}, IntegersQ4K),
-    Integers("Q5_K", {8, 32, true}, IntegersQ5K),
-    Integers("Q6_K", {8, 16}, IntegersQ6K),
-    Integers("IQ4_NL", {8, 32}, IntegersIq4Nl),
-    Integers("IQ4_XS", {8, 32}, IntegersIq4Xs),
+    Integers<Q4_0>(), Integers<Q4_1, kMiddle>(), Integers<Q5_0>(),  Integers<Q5_1>(),
+    Integers<Q8_0>(), Integers<Q2K>(),           Integers<Q3K>(),   Integers<Q4K, kMiddle>(),
+    Integers<Q5K>(),  Integers<Q6K>(),           Integers<Iq4Nl>(), Integers<Iq4Xs>(),
 };
 
 }  // namespace

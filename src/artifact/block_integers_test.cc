@@ -23,8 +23,8 @@ constexpr const char* kBlockNames[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0",  
 // Of one element, the distance of what its code stands for from the package's number that is
 // promised.
 double BoundOf(const BlockIntegers& type, float scale, float offset) {
-  return type.is_exact ? 0
-                       : std::ldexp(std::abs(double{offset}) + 4 * std::abs(double{scale}), -22);
+  return type.middle == 0 ? 0
+                          : std::ldexp(std::abs(double{offset}) + 4 * std::abs(double{scale}), -22);
 }
 
 TEST(BlockIntegers, StandForThePackagesNumbers) {

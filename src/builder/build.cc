@@ -115,7 +115,8 @@ Result<std::unique_ptr<WeightSource>> OpenWhole(const std::filesystem::path& dir
                                 .group_size = options.group_size,
                                 .fp8_kv_cache = options.fp8_kv_cache,
                                 .quantize_lm_head = options.quantize_lm_head,
-                                .target = target});
+                                .target = target,
+                                .is_for_one_rank = options.ranks.num_ranks() == 1});
 }
 
 // Leaves what the rank of `options` holds.

@@ -70,10 +70,11 @@ bool HasExactScales(const KeptLinear& linear, DType dtype) {
       linear.forms, [&](const NativeForm* form) { return AreScalesOf(form->scales, dtype); });
 }
 
-bool HasWholeGroups(const WeightRecipe& recipe, int64_t group_size) {
+// Of groups, or of blocks of them.
+bool HasWhole(const WeightRecipe& recipe, int64_t num_columns) {
   return std::ranges::all_of(recipe.parts, [&](const WeightPart& part) {
-    return part.column % group_size == 0 && part.num_columns % group_size == 0 &&
-           part.stored_column % group_size == 0;
+    return part.column % num_columns == 0 && part.num_columns % num_columns == 0 &&
+           part.stored_column % num_columns == 0;
   });
 }
 
@@ -86,7 +87,14 @@ DType ComputedDType(const SourceOptions& options, const WeightSource& source) {
   return is_narrowed ? DType::kBF16 : dtype;
 }
 
-std::optional<KeptLinear> KeptOf(const WeightSlot& slot, const WeightSource& source, DType dtype) {
+// Scales stay in blocks where the CPU multiplies by them and nobody asks for another form.
+bool KeepsBlocks(const SourceOptions& options) {
+  return options.target == DeviceKind::kCpu && options.is_for_one_rank && !options.quant_algo &&
+         !options.group_size;
+}
+
+std::optional<KeptLinear> KeptOf(const WeightSlot& slot, const WeightSource& source, DType dtype,
+                                 bool keeps_blocks) {
   const WeightRecipe& recipe = source.recipes.at(slot.name);
   KeptLinear linear{.slot = slot, .forms = {}, .kind = {}};
   for (const WeightPart& part : recipe.parts) {
@@ -97,13 +105,17 @@ std::optional<KeptLinear> KeptOf(const WeightSlot& slot, const WeightSource& sou
       linear.kind = KindOf(form);
       linear.order = form.order;
     }
+    if (!keeps_blocks) linear.kind.blocks = {};
     if (!HaveOneOrder(linear, form.order)) return std::nullopt;
     const auto kind = CommonKind(linear.kind, KindOf(form), form.codes.shape[1]);
     if (!kind) return std::nullopt;
     linear.kind = *kind;
     linear.forms.push_back(&form);
   }
-  const bool fits = !linear.kind.has_groups() || HasWholeGroups(recipe, linear.kind.group_size);
+  const bool fits = !linear.kind.has_groups() || HasWhole(recipe, linear.kind.group_size);
+  const int64_t groups_of_block = linear.kind.blocks.groups;
+  if (groups_of_block > 0 && !HasWhole(recipe, linear.kind.group_size * groups_of_block))
+    linear.kind.blocks = {};
   if (linear.order != nullptr && (slot.num_experts > 0 || !linear.kind.has_groups()))
     return std::nullopt;
   if (!fits || !HasExactScales(linear, dtype)) return std::nullopt;
@@ -155,7 +167,8 @@ KeptLinears LinearsToKeep(const SourceOptions& options, const WeightSource& sour
         IsTable(slot) && (takes_tables || slot.name.starts_with(model::kHeadStem));
     if (!slot.is_linear && !is_taken_table) continue;
     if (slot.is_linear) ++num_linears;
-    std::optional<KeptLinear> linear = KeptOf(slot, source, ComputedDType(options, source));
+    std::optional<KeptLinear> linear =
+        KeptOf(slot, source, ComputedDType(options, source), KeepsBlocks(options));
     if (!linear) continue;
     std::string stem = linear->stem();
     linears.emplace(std::move(stem), *std::move(linear));
@@ -201,6 +214,7 @@ LinearForm LinearFormOf(const KeptLinear& linear) {
   return {.dtype = linear.kind.codes,
           .group_size = static_cast<int>(linear.kind.group_size),
           .has_offsets = linear.kind.has_offsets,
+          .blocks = linear.kind.blocks,
           .has_order = linear.order != nullptr};
 }
 
@@ -223,6 +237,7 @@ void SetForms(const KeptLinears& linears, bool are_all, model::ModelConfig& conf
   // Of all linears and of nothing else.
   const bool has_name =
       one.dtype != DType::kF4E2M1 && !one.is_grouped_fp8() && !one.has_order &&
+      one.blocks.empty() &&
       std::ranges::none_of(linears, [](const auto& named) { return IsTable(named.second.slot); });
   const auto all = [&](const auto& has) {
     return are_all && has_name && std::ranges::all_of(linears, has);
@@ -245,15 +260,18 @@ bool IsAskedFor(const SourceOptions& options, const model::ModelConfig& config) 
          options.group_size.value_or(config.group_size) == config.group_size;
 }
 
-// A part of the linear's recipe that reads `tensor`, whose columns are groups of `group_size`; of
-// vectors 0.
+// A part of the linear's recipe that reads `tensor`, its scales or offsets of that kind.
 WeightPart PartOf(const WeightPart& part, const artifact::StoredTensor& tensor,
-                  int64_t group_size) {
+                  const FormKind& kind) {
+  const auto columns_of = [&](int64_t columns) {
+    if (kind.blocks.empty()) return columns / kind.group_size;
+    return columns / (kind.group_size * kind.blocks.groups) * kind.blocks.num_bytes();
+  };
   WeightPart of_groups = part;
   of_groups.tensor = &tensor;
-  of_groups.column = group_size == 0 ? 0 : part.column / group_size;
-  of_groups.num_columns = group_size == 0 ? 1 : part.num_columns / group_size;
-  of_groups.stored_column = group_size == 0 ? 0 : part.stored_column / group_size;
+  of_groups.column = kind.has_groups() ? columns_of(part.column) : 0;
+  of_groups.num_columns = kind.has_groups() ? columns_of(part.num_columns) : 1;
+  of_groups.stored_column = kind.has_groups() ? columns_of(part.stored_column) : 0;
   return of_groups;
 }
 
@@ -289,15 +307,19 @@ void SetRecipes(const KeptLinear& linear, const WeightSlot& scales, const Weight
   WeightRecipe& codes = source.recipes.at(linear.slot.name);
   WeightRecipe of_scales{.shape = scales.shape, .parts = {}};
   WeightRecipe of_offsets{.shape = scales.shape, .parts = {}};
-  const int64_t group_size = linear.kind.group_size;
+  const FormKind& kind = linear.kind;
   const auto keep = [&](const artifact::StoredTensor& tensor) -> const artifact::StoredTensor& {
     return source.read_tensors.emplace_back(tensor);
   };
   for (size_t i = 0; i < codes.parts.size(); ++i) {
     WeightPart& part = codes.parts[i];
-    const NativeForm form = InKind(*linear.forms[i], linear.kind);
-    of_scales.parts.push_back(PartOf(part, keep(form.scales), group_size));
-    if (form.offsets) of_offsets.parts.push_back(PartOf(part, keep(*form.offsets), group_size));
+    const NativeForm form = InKind(*linear.forms[i], kind);
+    const bool has_blocks = !kind.blocks.empty();
+    of_scales.parts.push_back(
+        PartOf(part, keep(has_blocks ? *form.scale_blocks : form.scales), kind));
+    if (form.offsets)
+      of_offsets.parts.push_back(
+          PartOf(part, keep(has_blocks ? *form.offset_blocks : *form.offsets), kind));
     part.tensor = &keep(form.codes);
   }
   source.recipes[scales.name] = std::move(of_scales);

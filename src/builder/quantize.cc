@@ -92,7 +92,7 @@ float QuantizeRow(const float* row, int64_t size, DType dtype, void* out) {
 
 DType CheckpointDType(const model::ModelConfig& config, const WeightSlot& slot) {
   if (slot.is_quantized) return slot.form.dtype;
-  if (HasExponents(slot)) return DType::kU8;
+  if (HasExponents(slot) || HasBlocks(slot)) return DType::kU8;
   if (slot.kind == WeightSlot::Kind::kOrder) return DType::kI32;
   const bool has_wide_scales =
       IsOfMatrix(slot) && (slot.form.has_groups() || slot.form.dtype == DType::kF8E4M3);

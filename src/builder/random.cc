@@ -96,6 +96,7 @@ class RandomWeights {
         return FillVector(placed, is_norm_weight ? 1.0F : 0.0F);
       }
       case WeightSlot::Kind::kScales:
+        CHECK(!HasBlocks(slot));  // which files alone have
         if (HasExponents(slot)) return FillExponents(placed);
         return FillVector(placed, bound_ / CodeBound(slot.form.dtype));
       case WeightSlot::Kind::kOffsets:  // codes have a mean of -1 / 2

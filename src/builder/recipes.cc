@@ -384,10 +384,10 @@ Status MakeCheckpointRecipes(const Sharding& sharding, WeightSource& source) {
     WeightRecipe recipe{.shape = slot.shape, .parts = {}};
     std::set<std::pair<int64_t, int64_t>> held;  // where a part begins; equal begins are copies
     const std::vector<Shard> shards = ShardsOf(source.config, sharding, slot);
-    const auto quantized =
-        slot.is_quantized || HasExponents(slot) || slot.kind == WeightSlot::Kind::kOrder
-            ? std::optional(CheckpointDType(source.config, slot))
-            : std::nullopt;
+    const auto quantized = slot.is_quantized || HasExponents(slot) || HasBlocks(slot) ||
+                                   slot.kind == WeightSlot::Kind::kOrder
+                               ? std::optional(CheckpointDType(source.config, slot))
+                               : std::nullopt;
     for (const Shard& shard : shards) {
       const auto file = static_cast<size_t>(shard.rank);
       ASSIGN_OR_RETURN(const StoredTensor* tensor,

@@ -102,6 +102,7 @@ struct SourceOptions {
   // Where the model will run. Without a `dtype`, what is not computed there unless it is asked for
   // (float32 on CUDA) or never (beside FP8) becomes bfloat16.
   std::optional<DeviceKind> target = {};
+  bool is_for_one_rank = true;  // else ranks take parts of it, which may cut blocks of scales
 };
 
 // Opens a Hugging Face directory, a GGUF file or a checkpoint.

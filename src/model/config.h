@@ -270,6 +270,7 @@ bool HasQuantizedEmbedding(const ModelConfig& config);
 bool HasQuantizedTables(const ModelConfig& config);
 // Whether any linear has its columns in an order of its own.
 bool HasColumnOrder(const ModelConfig& config);
+bool HasScaleBlocks(const ModelConfig& config);
 
 // The dtype of the KV cache: f8e4m3 or the model's.
 DType KvDType(const ModelConfig& config);

@@ -84,6 +84,19 @@ Result<LinearForm> ParseGroups(JsonFields& quantization, QuantAlgo algo) {
   return form;
 }
 
+// This project's own: of linears whose scales are not float32.
+Result<ScaleBlocks> ParseScaleBlocks(JsonFields& fields) {
+  const json* const object = fields.FindObject("scale_blocks");
+  RETURN_IF_ERROR(fields.status());
+  if (object == nullptr) return ScaleBlocks();
+  JsonFields blocks(fields.where() + ": scale_blocks", *object);
+  const ScaleBlocks parsed = {
+      .groups = static_cast<int>(blocks.Int("groups", 1, ScaleBlocks::kMaxGroups)),
+      .middle = static_cast<int>(blocks.IntOr("middle", 0, 0, 128))};
+  RETURN_IF_ERROR(blocks.status());
+  return parsed;
+}
+
 // Upstream's list of a model whose linears are of several forms. What it leaves out is plain.
 Status ParseQuantizedLayers(JsonFields& quantization, ModelConfig& config) {
   const json* const layers = quantization.FindObject("quantized_layers");
@@ -118,6 +131,7 @@ Status ParseQuantizedLayers(JsonFields& quantization, ModelConfig& config) {
     ASSIGN_OR_RETURN(LinearForm form, ParseGroups(fields, *algo));
     form.has_order = fields.BoolOr("desc_act", false);
     RETURN_IF_ERROR(fields.status());
+    ASSIGN_OR_RETURN(form.blocks, ParseScaleBlocks(fields));
     const bool is_int8 = *algo == QuantAlgo::kW8A16 || *algo == QuantAlgo::kW8A16Gptq;
     form.dtype = is_int8 ? DType::kI8 : DType::kI4;
     config.slot_forms.emplace(name, form);
@@ -136,6 +150,8 @@ json FormToJson(const LinearForm& form) {
       {"group_size", form.group_size == 0 ? -1 : form.group_size},
       {"has_zero_point", form.has_offsets}};
   if (form.has_order) object["desc_act"] = true;
+  if (!form.blocks.empty())
+    object["scale_blocks"] = {{"groups", form.blocks.groups}, {"middle", form.blocks.middle}};
   return object;
 }
 

@@ -111,6 +111,20 @@ Status CheckGroupedFp8(std::string_view stem, const WeightSlot& slot) {
       stem, kFp8GroupSize));
 }
 
+Status CheckScaleBlocks(std::string_view stem, const WeightSlot& slot) {
+  const ScaleBlocks& blocks = slot.form.blocks;
+  if (blocks.empty()) return Status::Ok();
+  const bool are_integers = slot.form.dtype == DType::kI8 || slot.form.dtype == DType::kI4;
+  if (are_integers && slot.form.group_size > 0 && !slot.form.has_order &&
+      slot.shape[1] % (int64_t{slot.form.group_size} * blocks.groups) == 0)
+    return Status::Ok();
+  return Unimplemented(fmt::format(
+      "quantized_layers: {}: scale_blocks: got blocks of {} groups of {}, of {} columns{}; they "
+      "are of int8 and int4 in groups, in their order, and divide a row's groups",
+      stem, blocks.groups, slot.form.group_size, slot.shape[1],
+      slot.form.has_order ? " with desc_act" : ""));
+}
+
 Status CheckMixed(const ModelConfig& config) {
   DecoderWeights unused;
   size_t num_found = 0;
@@ -132,6 +146,7 @@ Status CheckMixed(const ModelConfig& config) {
       RETURN_IF_ERROR(CheckGroupStep(stem + ": group_size", slot.form.group_size));
       RETURN_IF_ERROR(CheckIntegerWidth(name, slot.shape[1], slot.form.dtype));
       RETURN_IF_ERROR(CheckGroups(name, slot.shape[1], slot.form));
+      RETURN_IF_ERROR(CheckScaleBlocks(stem, slot));
       if (slot.form.has_order &&
           (slot.form.group_size == 0 || slot.num_experts > 0 || !slot.is_linear))
         return Unimplemented(fmt::format(
@@ -351,6 +366,11 @@ bool HasQuantizedTables(const ModelConfig& config) {
 
 bool HasColumnOrder(const ModelConfig& config) {
   return std::ranges::any_of(FormsOf(config), &LinearForm::has_order);
+}
+
+bool HasScaleBlocks(const ModelConfig& config) {
+  return std::ranges::any_of(FormsOf(config),
+                             [](const LinearForm& form) { return !form.blocks.empty(); });
 }
 
 std::string QuantizationNote(const ModelConfig& config) {

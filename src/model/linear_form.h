@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "tensor/dtype.h"
+#include "tensor/scale_blocks.h"
 
 namespace inflight::model {
 
@@ -45,6 +46,7 @@ struct LinearForm {
   DType dtype = DType::kF32;
   int group_size = 0;        // columns of a group; 0: all of a row's
   bool has_offsets = false;  // else they are 0
+  ScaleBlocks blocks = {};   // of groups: how scales and offsets are stored
   bool has_order = false;    // of groups: columns are in an order of their own (ops::Weight)
   // Of one rank's part of an order: columns of its rows, more than x has (ops::Weight::num_inputs);
   // 0: as many as x has.
@@ -52,12 +54,18 @@ struct LinearForm {
 
   bool is_quantized() const;
   bool is_grouped_fp8() const { return dtype == DType::kF8E4M3 && group_size > 0; }
-  // Whether scales are [out, groups], not one for each row: float32, of float4 uint8.
+  // Whether scales are [out, groups], not one for each row: float32, of float4 uint8. In blocks
+  // they are uint8, [out, bytes].
   bool has_groups() const { return group_size > 0 || has_offsets; }
   // Of a linear that reads so many.
   int64_t NumColumns(int64_t in_features) const { return columns == 0 ? in_features : columns; }
   int64_t NumGroups(int64_t in_features) const {
     return group_size == 0 ? 1 : in_features / group_size;
+  }
+  // Of a row's scales, and of its offsets: groups, or bytes of blocks.
+  int64_t NumScales(int64_t in_features) const {
+    const int64_t num_groups = NumGroups(in_features);
+    return blocks.empty() ? num_groups : num_groups / blocks.groups * blocks.num_bytes();
   }
   bool operator==(const LinearForm&) const = default;
 };

@@ -292,6 +292,74 @@ TEST(LinearForm, TheScratchHoldsEveryFormsActivations) {
   EXPECT_EQ(LinearScratchBytes(MixedLlama(), 3), 3U * (192 + 6 * 8));
 }
 
+// Q4_K's blocks: of eight groups of 32 two bytes and eight, which the CPU alone multiplies by.
+TEST(LinearForm, ScalesInBlocksAreBytesBehindTheirMatrices) {
+  ModelConfig config = GroupedLlama(QuantAlgo::kMixedPrecision, 0);
+  config.intermediate_size = 512;
+  const LinearForm form = {.dtype = DType::kI4,
+                           .group_size = 32,
+                           .has_offsets = true,
+                           .blocks = {.groups = 8, .middle = 8}};
+  const std::string proj = "transformer.layers.1.mlp.proj";
+  config.slot_forms = {{proj, form}};
+  ASSERT_EQ(Validate(config), Status::Ok());
+  EXPECT_THAT(SlotLines(config, "layers.1.mlp.proj."),
+              ElementsAre("weight [64, 512] int4", "weights_scaling_factor [64, 20] uint8",
+                          "zero [64, 20] uint8"));
+  EXPECT_EQ(FormOf(*ConfigFromCheckpoint(ConfigToCheckpoint(config), "config.json"), proj), form);
+  EXPECT_EQ(CheckSupported(config, FactsOf(DeviceKind::kCpu)), Status::Ok());
+  config.dtype = DType::kBF16;
+  EXPECT_THAT(CheckSupported(config, FactsOf(DeviceKind::kCuda)).message(),
+              HasSubstr("scale_blocks: got blocks of scales for target cuda"));
+
+  DecoderWeights weights;
+  std::vector<std::byte> data(3);
+  for (const WeightSlot& slot : WeightSlots(config, weights))
+    if (slot.name.starts_with(proj)) {
+      std::byte* const place = slot.kind == WeightSlot::Kind::kMatrix   ? &data[0]
+                               : slot.kind == WeightSlot::Kind::kScales ? &data[1]
+                                                                        : &data[2];
+      Bind(config, slot, DeviceKind::kCpu, place);
+      EXPECT_EQ(DataOf(slot), place);
+    }
+  const ops::Weight& weight = weights.layers[1].proj;
+  EXPECT_EQ(weight.group_size, 32);
+  EXPECT_EQ(weight.blocks, form.blocks);
+  EXPECT_EQ(weight.scales, nullptr);
+  EXPECT_EQ(weight.offsets, nullptr);
+  EXPECT_EQ(static_cast<const void*>(weight.scale_blocks), &data[1]);
+  EXPECT_EQ(static_cast<const void*>(weight.offset_blocks), &data[2]);
+}
+
+TEST(LinearForm, ScalesInBlocksThatDoNotFitAreNamed) {
+  ModelConfig config = GroupedLlama(QuantAlgo::kMixedPrecision, 0);
+  const std::string qkv = "transformer.layers.0.attention.qkv";
+  const auto refusal = [&](const LinearForm& form) {
+    config.slot_forms = {{qkv, form}};
+    return Validate(config).message();
+  };
+  EXPECT_EQ(refusal({.dtype = DType::kI8, .group_size = 16, .blocks = {.groups = 4}}), "");
+  EXPECT_THAT(refusal({.dtype = DType::kI8, .group_size = 16, .blocks = {.groups = 3}}),
+              HasSubstr(qkv + ": scale_blocks: got blocks of 3 groups of 16, of 64 columns; they"));
+  EXPECT_THAT(refusal({.dtype = DType::kI8, .blocks = {.groups = 1}}),
+              HasSubstr("scale_blocks: got blocks of 1 groups of 0"));
+  EXPECT_THAT(refusal({.dtype = DType::kF4E2M1, .group_size = 32, .blocks = {.groups = 1}}),
+              HasSubstr("scale_blocks: got"));
+  EXPECT_THAT(
+      refusal({.dtype = DType::kI4, .group_size = 32, .blocks = {.groups = 1}, .has_order = true}),
+      HasSubstr("of 64 columns with desc_act;"));
+  nlohmann::json json = ConfigToCheckpoint(GroupedLlama(QuantAlgo::kMixedPrecision, 0));
+  for (const auto& [blocks, words] :
+       {std::pair<nlohmann::json, const char*>{{{"groups", 0}}, "scale_blocks: groups: got 0"},
+        {{{"groups", 17}}, "groups: got 17"},
+        {{{"groups", 1}, {"middle", 129}}, "middle: got 129"},
+        {5, "scale_blocks: "}}) {
+    json["quantization"]["quantized_layers"] = {
+        {qkv, {{"quant_algo", "W4A16_GPTQ"}, {"group_size", 32}, {"scale_blocks", blocks}}}};
+    EXPECT_THAT(ConfigFromCheckpoint(json, "config.json").status().message(), HasSubstr(words));
+  }
+}
+
 TEST(LinearForm, OrdersHaveEachColumnOnce) {
   ModelConfig config = GroupedLlama(QuantAlgo::kMixedPrecision, 0);
   const LinearForm ordered = {.dtype = DType::kI4, .group_size = 32, .has_order = true};

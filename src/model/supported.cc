@@ -29,6 +29,7 @@ BackendFacts FactsOf(DeviceKind device) {
           .has_all_of_float32 = true,
           .has_all_experts = true,
           .has_column_order = true,
+          .has_scale_blocks = true,
           .has_integer_tables = true};
 }
 
@@ -70,6 +71,8 @@ Status CheckSupported(const ModelConfig& c, const BackendFacts& backend) {
       {"desc_act", backend.has_column_order || !HasColumnOrder(c), "true",
        "groups of columns in their order",
        "convert the model again with --quant-algo none, or use cpu"},
+      {"scale_blocks", backend.has_scale_blocks || !HasScaleBlocks(c), "blocks of scales",
+       "scales that are float32", "build the engine for this target, or use cpu"},
   };
   for (const Row& row : rows)
     if (!row.is_supported)

@@ -21,6 +21,7 @@ struct BackendFacts {
   bool has_all_grouped_fp8 = false;  // weights in groups beside float16, too
   bool has_all_experts = false;      // also those of HasExpertsToWiden
   bool has_column_order = false;     // linears whose columns have an order of their own
+  bool has_scale_blocks = false;     // scales of groups in blocks
   bool has_integer_tables = false;   // embedding tables of integers, also such as are the head
 };
 BackendFacts FactsOf(DeviceKind device);

@@ -46,7 +46,7 @@ class SlotList {
     const LinearForm form = FormOfStem(stem);
     const int64_t columns = form.NumColumns(in);
     if (form.has_offsets)
-      OfMatrix(stem, kOffsetSuffix, {out, form.NumGroups(columns)}, Kind::kOffsets, form, weight);
+      OfMatrix(stem, kOffsetSuffix, {out, form.NumScales(columns)}, Kind::kOffsets, form, weight);
     if (!form.has_order) return;
     OfMatrix(stem, kOrderSuffix, {columns}, Kind::kOrder, form, weight);
     slots_.back().num_inputs = form.columns == 0 ? 0 : in;
@@ -67,7 +67,7 @@ class SlotList {
     const size_t first = slots_.size();
     AddScales(name, rows, width, form, weight);
     if (form.has_offsets)
-      OfMatrix(name, kOffsetSuffix, {rows, form.NumGroups(width)}, Kind::kOffsets, form, weight);
+      OfMatrix(name, kOffsetSuffix, {rows, form.NumScales(width)}, Kind::kOffsets, form, weight);
     for (size_t i = first; i < slots_.size(); ++i) slots_[i].is_of_rows = !is_packed;
   }
   void Matrix(std::string name, int64_t out, int64_t in, ops::Weight& weight) {
@@ -114,7 +114,7 @@ class SlotList {
   void AddScales(const std::string& stem, int64_t out, int64_t in, const LinearForm& form,
                  ops::Weight& weight) {
     if (form.has_groups())
-      OfMatrix(stem, kGroupScaleSuffix, {out, form.NumGroups(in)}, Kind::kScales, form, weight);
+      OfMatrix(stem, kGroupScaleSuffix, {out, form.NumScales(in)}, Kind::kScales, form, weight);
     else
       OfMatrix(stem, kScaleSuffix, {out}, Kind::kScales, form, weight);
   }
@@ -281,6 +281,10 @@ bool HasExponents(const WeightSlot& slot) {
   return slot.kind == Kind::kScales && slot.form.dtype == DType::kF4E2M1;
 }
 
+bool HasBlocks(const WeightSlot& slot) {
+  return (slot.kind == Kind::kScales || slot.kind == Kind::kOffsets) && !slot.form.blocks.empty();
+}
+
 std::string MatrixOfScales(const WeightSlot& scales) {
   CHECK(IsOfMatrix(scales));
   return scales.name.substr(0, scales.name.rfind('.') + 1) + "weight";
@@ -294,7 +298,7 @@ Shape FileShape(int num_experts, const Shape& shape) {
 
 DType StoredDType(const ModelConfig& config, const WeightSlot& slot) {
   if (slot.is_quantized) return slot.form.dtype;
-  if (HasExponents(slot)) return DType::kU8;
+  if (HasExponents(slot) || HasBlocks(slot)) return DType::kU8;
   if (slot.kind == Kind::kOrder) return DType::kI32;
   const bool is_float32 = slot.kind == Kind::kVector || IsOfMatrix(slot);
   return is_float32 ? DType::kF32 : config.dtype;
@@ -321,9 +325,10 @@ const void* DataOf(const WeightSlot& slot) {
   const ops::Weight& weight = *slot.weight;
   switch (slot.kind) {
     case Kind::kScales:
+      if (HasBlocks(slot)) return weight.scale_blocks;
       return HasExponents(slot) ? static_cast<const void*>(weight.exponents) : weight.scales;
     case Kind::kOffsets:
-      return weight.offsets;
+      return HasBlocks(slot) ? static_cast<const void*>(weight.offset_blocks) : weight.offsets;
     case Kind::kOrder:
       return weight.order;
     default:
@@ -340,13 +345,18 @@ void SetData(const WeightSlot& slot, const void* data) {
   ops::Weight& weight = *slot.weight;
   switch (slot.kind) {
     case Kind::kScales:
-      if (HasExponents(slot))
+      if (HasBlocks(slot))
+        weight.scale_blocks = static_cast<const uint8_t*>(data);
+      else if (HasExponents(slot))
         weight.exponents = static_cast<const uint8_t*>(data);
       else
         weight.scales = static_cast<const float*>(data);
       break;
     case Kind::kOffsets:
-      weight.offsets = static_cast<const float*>(data);
+      if (HasBlocks(slot))
+        weight.offset_blocks = static_cast<const uint8_t*>(data);
+      else
+        weight.offsets = static_cast<const float*>(data);
       break;
     case Kind::kOrder:
       weight.order = static_cast<const int32_t*>(data);
@@ -368,6 +378,7 @@ void Bind(const ModelConfig& config, const WeightSlot& slot, DeviceKind device, 
                     .num_inputs = slot.num_inputs};
     if (slot.is_quantized && slot.form.has_groups())
       slot.weight->group_size = slot.shape[1] / slot.form.NumGroups(slot.shape[1]);
+    if (slot.is_quantized) slot.weight->blocks = slot.form.blocks;
     return;
   }
   *slot.view = {const_cast<void*>(data), dtype, slot.shape};

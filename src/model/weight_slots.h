@@ -21,7 +21,7 @@ struct WeightSlot {
     kTable,    // read row by row: row-major, of the model's dtype, or its form's
     kVector,   // norms and biases: float32
     kScales,   // of a quantised matrix before it in the list, float32: one per row [out], or of
-               // groups [out, groups]; of float4 exponents, uint8
+               // groups [out, groups]; of float4 exponents, uint8; in blocks their bytes, uint8
     kOffsets,  // likewise, behind its scales: of groups
     kOrder,    // likewise, behind these: the order of its columns [in_features], int32
   };
@@ -51,6 +51,8 @@ Shape FileShape(int num_experts, const Shape& shape);
 bool IsOfMatrix(const WeightSlot& slot);
 // Whether it is scales that are exponents (ops::Weight).
 bool HasExponents(const WeightSlot& slot);
+// Whether it is scales or offsets in blocks.
+bool HasBlocks(const WeightSlot& slot);
 // "…attention.qkv.weight" of "…attention.qkv.per_channel_scale", and of other scales and offsets.
 std::string MatrixOfScales(const WeightSlot& scales);
 

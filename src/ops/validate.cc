@@ -76,7 +76,7 @@ Status ExpectGroups(const char* field, const Weight& weight) {
                     "more",
                     field, weight.num_inputs, weight.order == nullptr ? "without" : "beside",
                     weight.in_features));
-  if (size == 0 && weight.offsets == nullptr) return Status::Ok();
+  if (size == 0 && !weight.has_offsets() && weight.scale_blocks == nullptr) return Status::Ok();
   if (size > 0 && size % kGroupStep == 0 && weight.in_features % size == 0) return Status::Ok();
   return InvalidArgument(
       fmt::format("{}.group_size: got {} of {} columns, needed a multiple of {} that divides them",
@@ -109,6 +109,22 @@ Status ExpectFp8(const char* field, const Weight& weight) {
       kGroup, WeightLayoutName(CpuWeightLayout(weight.dtype))));
 }
 
+// Scales are float32, or in blocks that divide the groups, and so are offsets where there are any.
+Status ExpectScales(const char* field, const Weight& weight) {
+  const bool has_blocks = !weight.blocks.empty();
+  if (has_blocks == (weight.scale_blocks != nullptr) && weight.exponents == nullptr &&
+      has_blocks == (weight.scales == nullptr && weight.offsets == nullptr) &&
+      (has_blocks || weight.offset_blocks == nullptr) && weight.blocks.groups >= 0 &&
+      weight.blocks.groups <= ScaleBlocks::kMaxGroups &&
+      (!has_blocks || weight.num_groups() % weight.blocks.groups == 0))
+    return Status::Ok();
+  return InvalidArgument(fmt::format(
+      "{}.blocks: got blocks of {} of {} groups with scales at {}, in blocks at {}, needed scales "
+      "and offsets in blocks of at most {} groups that divide them, or both as float32",
+      field, weight.blocks.groups, weight.num_groups(), static_cast<const void*>(weight.scales),
+      static_cast<const void*>(weight.scale_blocks), ScaleBlocks::kMaxGroups));
+}
+
 // Of a linear: float weights, or integers with a scale for each row or group.
 Status ExpectLinearWeight(const char* field, const Weight& weight) {
   if (weight.dtype == DType::kF8E4M3) return ExpectFp8(field, weight);
@@ -116,12 +132,14 @@ Status ExpectLinearWeight(const char* field, const Weight& weight) {
   RETURN_IF_ERROR(ExpectGroups(field, weight));
   const bool is_float4 = weight.dtype == DType::kF4E2M1;
   if (is_float4) RETURN_IF_ERROR(ExpectExponents(field, weight));
+  if (!weight.blocks.empty() || weight.scale_blocks != nullptr)
+    RETURN_IF_ERROR(ExpectScales(field, weight));
   const bool layout_ok =
       weight.layout == WeightLayout::kRowMajor || weight.layout == CpuWeightLayout(weight.dtype);
   const bool is_int4 = weight.dtype == DType::kI4;
   const bool columns_ok =
       weight.in_features <= kMaxInt8Features && !(is_int4 && weight.in_features % 2 != 0);
-  const bool scales_ok = is_float4 || weight.scales != nullptr;
+  const bool scales_ok = is_float4 || weight.scales != nullptr || weight.scale_blocks != nullptr;
   if (!weight.empty() && scales_ok && layout_ok && columns_ok) return Status::Ok();
   return InvalidArgument(fmt::format(
       "{}: got {} {} [{}, {}] at {} with scales at {}, needed scales, row-major or "

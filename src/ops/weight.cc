@@ -216,13 +216,25 @@ void ForEachOfRow(const Weight& weight, int64_t row, const Use& use) {
       return ForEachInteger(weight, row, [&](int64_t k, int8_t value) {
         if (weight.order != nullptr && weight.order[k] == kNoColumn) return;
         const int64_t group = ScaleIndex(weight, row, k);
-        const float offset = weight.offsets == nullptr ? 0.0F : weight.offsets[group];
         use(weight.order == nullptr ? k : weight.order[k],
-            std::fma(static_cast<float>(value), ScaleAt(weight, group), offset));
+            std::fma(static_cast<float>(value), ScaleAt(weight, group), OffsetAt(weight, group)));
       });
     default:
       CHECK(false);
   }
+}
+
+// unit * int8 of the group whose scale stands at `index`.
+float OfBlock(const Weight& weight, const uint8_t* blocks, int64_t index) {
+  const int64_t lanes = weight.layout == WeightLayout::kRowMajor ? 1 : kPanelRows;
+  const int64_t group = index / lanes;  // of all panels or rows
+  const int groups = weight.blocks.groups;
+  const uint8_t* const block =
+      blocks + group / groups * weight.blocks.num_bytes() * lanes + index % lanes;
+  const float unit = Float16{static_cast<uint16_t>(block[0] | block[lanes] << 8)}.ToFloat();
+  if (groups == 1) return unit;
+  return unit * static_cast<float>(
+                    static_cast<int8_t>(block[(ScaleBlocks::kUnitBytes + group % groups) * lanes]));
 }
 
 }  // namespace
@@ -296,7 +308,15 @@ int64_t ScaleIndex(const Weight& weight, int64_t n, int64_t k) {
 
 float ScaleAt(const Weight& weight, int64_t index) {
   if (weight.exponents != nullptr) return HalfOfE8M0(std::byte{weight.exponents[index]});
+  if (weight.scale_blocks != nullptr) return OfBlock(weight, weight.scale_blocks, index);
   return weight.scales[index];
+}
+
+float OffsetAt(const Weight& weight, int64_t index) {
+  if (weight.offset_blocks == nullptr)
+    return weight.offsets == nullptr ? 0.0F : weight.offsets[index];
+  return std::fma(static_cast<float>(weight.blocks.middle), ScaleAt(weight, index),
+                  OfBlock(weight, weight.offset_blocks, index));
 }
 
 void PackScales(const float* source, int64_t out_features, int64_t num_groups, WeightLayout layout,
@@ -322,6 +342,10 @@ Weight RowsOf(const Weight& weight, int64_t first, int64_t num_rows) {
   if (weight.scales != nullptr) rows.scales = weight.scales + first * weight.num_groups();
   if (weight.offsets != nullptr) rows.offsets = weight.offsets + first * weight.num_groups();
   if (weight.exponents != nullptr) rows.exponents = weight.exponents + first * weight.num_groups();
+  if (weight.scale_blocks != nullptr)
+    rows.scale_blocks = weight.scale_blocks + first * weight.block_bytes();
+  if (weight.offset_blocks != nullptr)
+    rows.offset_blocks = weight.offset_blocks + first * weight.block_bytes();
   return rows;
 }
 

@@ -27,6 +27,7 @@
 #include <string_view>
 
 #include "tensor/cpu_pool.h"
+#include "tensor/scale_blocks.h"
 #include "tensor/tensor_view.h"
 
 namespace inflight::ops {
@@ -80,6 +81,12 @@ struct Weight {
   // power of two each (OCP Microscaling Formats 1.0, MXFP4). The integer is twice the element and
   // its scale half of that power (HalfOfE8M0).
   const uint8_t* exponents = nullptr;
+  // Of int8 and int4 in groups, on the CPU alone, in place of scales and offsets where `blocks` is
+  // not empty: [out_features][blocks of a row][num_bytes] beside kRowMajor,
+  // [out_features / 64][blocks of a row][num_bytes][64] beside the other layouts.
+  const uint8_t* scale_blocks = nullptr;
+  const uint8_t* offset_blocks = nullptr;  // null: all offsets are 0
+  ScaleBlocks blocks = {};
   int64_t group_size = 0;  // a multiple of kGroupStep that divides in_features; 0: no groups
   // Of groups, on the CPU alone: [in_features] the column of x that element k of every row is of, a
   // permutation, so that the columns of a group lie side by side (GPTQ's act-order,
@@ -94,6 +101,11 @@ struct Weight {
   // Columns of x.
   int64_t x_features() const { return num_inputs == 0 ? in_features : num_inputs; }
   int64_t num_groups() const { return group_size == 0 ? 1 : in_features / group_size; }
+  // Of its scales in blocks, for each row.
+  int64_t block_bytes() const {
+    return blocks.empty() ? 0 : num_groups() / blocks.groups * blocks.num_bytes();
+  }
+  bool has_offsets() const { return offsets != nullptr || offset_blocks != nullptr; }
 };
 
 // f8e4m3 whose scales are of groups: its products read activations of the model's dtype, on the CPU
@@ -110,8 +122,9 @@ int64_t NumScales(WeightLayout layout, int64_t out_features, int64_t in_features
 // Where the scale, and the offset, of element k of row n stands in them.
 int64_t ScaleIndex(const Weight& weight, int64_t n, int64_t k);
 
-// The scale that stands there.
+// The scale, and the offset, that stand there.
 float ScaleAt(const Weight& weight, int64_t index);
+float OffsetAt(const Weight& weight, int64_t index);
 
 // Writes row-major scales or offsets [out_features][in_features / group_size] into `target`
 // (NumScales long) as `layout` has them.
@@ -130,7 +143,8 @@ WeightLayout CpuWeightLayout(DType dtype);
 // on the threads of `pool` where one is given. kPanel64 takes float32 and float16, kPanel64Vnni2
 // bfloat16, and float8 from itself, kPanel64Vnni4 int8, kPanel64Nibbles int4 and float4; these
 // three are packed from themselves only (builder/quantize.h makes integers), and rows of four bits
-// have an even number of elements. kPanel64 takes uint8 from itself: exponents of groups.
+// have an even number of elements. kPanel64 takes uint8 from itself: exponents of groups, and
+// scales in blocks.
 void PackWeight(const TensorView& source, DType dtype, WeightLayout layout, void* target,
                 CpuPool* pool = nullptr);
 

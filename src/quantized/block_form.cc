@@ -88,6 +88,34 @@ class BlockGroupReader final : public BlockRows {
   bool has_offsets_;  // reads offsets, else scales
 };
 
+// Columns are bytes of the blocks of scales, or of offsets.
+class BlockUnitReader final : public BlockRows {
+ public:
+  BlockUnitReader(const BlockIntegers& type, std::span<const std::byte> data, int64_t width,
+                  bool are_offsets)
+      : BlockRows(type, data, width), are_offsets_(are_offsets) {}
+
+  void Read(const artifact::TensorBlock& block, void* out) const override {
+    std::array<std::byte, ScaleBlocks::kUnitBytes + ScaleBlocks::kMaxGroups> values;
+    auto* to = static_cast<std::byte*>(out);
+    const int64_t num_bytes = type_.scale_blocks().num_bytes();
+    const int64_t end = block.column + block.num_columns;
+    for (int64_t row = block.row; row < block.row + block.num_rows; ++row)
+      for (int64_t column = block.column; column < end;) {
+        const int64_t skipped = column % num_bytes;
+        const int64_t taken = std::min(end - column, num_bytes - skipped);
+        type_.take_units(BlockAt(row, column / num_bytes * type_.num_elements),
+                         are_offsets_ ? nullptr : values.data(),
+                         are_offsets_ ? values.data() : nullptr);
+        to = std::copy_n(values.data() + skipped, taken, to);
+        column += taken;
+      }
+  }
+
+ private:
+  bool are_offsets_;  // reads those of offsets, else of scales
+};
+
 // Blocks of MXFP4: an exponent, and 16 bytes of which byte i holds element i in its low bits and
 // 16 + i above.
 constexpr std::string_view kMxfp4 = "MXFP4";
@@ -180,7 +208,20 @@ std::optional<NativeForm> FormOfBlocks(const artifact::StoredTensor& blocks) {
                             .reader = std::make_shared<BlockCodeReader>(*type, blocks.data, width)},
                   .scales = groups(/*are_offsets=*/false),
                   .group_size = type->group_size};
-  if (type->has_offsets) form.offsets = groups(/*are_offsets=*/true);
+  form.blocks = type->scale_blocks();
+  const int64_t unit_bytes = width / type->num_elements * form.blocks.num_bytes();
+  const auto units = [&](bool are_offsets) -> artifact::StoredTensor {
+    return {.name = blocks.name,
+            .dtype = DType::kU8,
+            .shape = {num_rows, unit_bytes},
+            .data = {},
+            .reader = std::make_shared<BlockUnitReader>(*type, blocks.data, width, are_offsets)};
+  };
+  form.scale_blocks = units(/*are_offsets=*/false);
+  if (type->has_offsets) {
+    form.offsets = groups(/*are_offsets=*/true);
+    form.offset_blocks = units(/*are_offsets=*/true);
+  }
   return form;
 }
 

@@ -8,9 +8,9 @@
 
 namespace inflight::quantized {
 
-// Codes, scales and offsets as artifact/block_integers.h says them, rows of all experts one behind
-// the other; none where the blocks, or rows that are no whole ones, have none. `blocks` is a
-// matrix, or of experts a matrix each; the form's data lies where its own does.
+// Codes, scales and offsets, also in blocks, as artifact/block_integers.h says them, rows of all
+// experts one behind the other; none where the blocks, or rows that are no whole ones, have none.
+// `blocks` is a matrix, or of experts a matrix each; the form's data lies where its own does.
 std::optional<NativeForm> FormOfBlocks(const artifact::StoredTensor& blocks);
 
 }  // namespace inflight::quantized

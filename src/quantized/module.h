@@ -11,6 +11,7 @@
 
 #include "artifact/tensor_set.h"
 #include "quantized/packed_matrix.h"
+#include "tensor/scale_blocks.h"
 
 namespace inflight::quantized {
 
@@ -25,6 +26,11 @@ struct NativeForm {
                                   // float4 uint8
   std::optional<artifact::StoredTensor> offsets = {};  // as scales of groups; none: all are 0
   int64_t group_size = 0;                              // 0: no groups
+  // Of groups: the same scales and offsets in blocks, uint8 [out, blocks of a row * num_bytes], of
+  // files that have them so; then `offset_blocks` beside `offsets`.
+  ScaleBlocks blocks = {};
+  std::optional<artifact::StoredTensor> scale_blocks = {};
+  std::optional<artifact::StoredTensor> offset_blocks = {};
   // Of groups: element k of a row is of column order[k] of the weight, a permutation; none: k.
   std::shared_ptr<const std::vector<int32_t>> order = {};
 };

@@ -168,7 +168,32 @@ TEST(NativeFormTest, Mxfp4OfBlocks) {
   EXPECT_EQ(exponent, 129);
 }
 
-// A block of Q4_0: 32 codes around 0 and a scale.
+// A block of Q6_K beside one of zeros: a float16 of both bytes, and sixteen int8.
+TEST(NativeFormTest, ScalesOfBlocksAsTheyAreStored) {
+  std::vector<uint8_t> two(420);
+  for (uint8_t i = 0; i < 16; ++i) two[192 + i] = static_cast<uint8_t>(240 + i);
+  two[208] = 0x34;
+  two[209] = 0x12;
+  const StoredTensor blocks = {.name = "b",
+                               .dtype = DType::kF32,
+                               .shape = {1, 512},
+                               .data = std::as_bytes(std::span(two)),
+                               .codec = artifact::FindBlockCodec("Q6_K")};
+  const auto form = FormOfBlocks(blocks);
+  ASSERT_TRUE(form && form->scale_blocks);
+  EXPECT_FALSE(form->offset_blocks);
+  EXPECT_EQ(form->blocks, (ScaleBlocks{.groups = 16}));
+  EXPECT_EQ(form->scale_blocks->shape, (Shape{1, 36}));
+  std::vector<uint8_t> bytes(36);
+  form->scale_blocks->reader->Read({0, 1, 0, 36}, bytes.data());
+  std::vector<uint8_t> want = {0x34, 0x12};
+  for (uint8_t i = 0; i < 16; ++i) want.push_back(static_cast<uint8_t>(240 + i));
+  want.resize(36);
+  EXPECT_EQ(bytes, want);
+  form->scale_blocks->reader->Read({0, 1, 16, 3}, bytes.data());  // across the blocks
+  EXPECT_THAT(std::vector(bytes.begin(), bytes.begin() + 3), ElementsAre(254, 255, 0));
+}
+
 // A block's scale is that of a group of each of its rows, those of the last block, too, which is
 // cut off: 130 rows of two groups.
 TEST(NativeFormTest, Fp8OfBlocks) {
@@ -194,6 +219,7 @@ TEST(NativeFormTest, Fp8OfBlocks) {
                                TensorOf("weight_scale_inv", DType::kF32, {1, 2}, two)}));
 }
 
+// A block of Q4_0: 32 codes around 0 and a scale.
 TEST(WiderFormTest, StandsForTheSameNumbers) {
   std::vector<uint8_t> block(18, 0x9f);  // low nibbles 7, high ones 1
   block[0] = 0x00;
@@ -205,8 +231,10 @@ TEST(WiderFormTest, StandsForTheSameNumbers) {
                                .codec = artifact::FindBlockCodec("Q4_0")};
   const auto form = FormOfBlocks(blocks);
   ASSERT_TRUE(form);
-  EXPECT_EQ(KindOf(*form), (FormKind{DType::kI4, 32, false}));
+  EXPECT_EQ(KindOf(*form), (FormKind{DType::kI4, 32, false, {.groups = 1}}));
+  EXPECT_EQ(InKind(*form, KindOf(*form)).scale_blocks->shape, (Shape{1, 2}));
   const NativeForm wider = InKind(*form, {DType::kI8, 16, true});
+  EXPECT_FALSE(wider.scale_blocks);
   EXPECT_EQ(KindOf(wider), (FormKind{DType::kI8, 16, true}));
   EXPECT_THAT(CodesOf(wider.codes, 15, 3), ElementsAre(7, 1, 1));
   EXPECT_THAT(FloatsOf(wider.scales), ElementsAre(0.5F, 0.5F));

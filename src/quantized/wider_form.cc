@@ -90,7 +90,8 @@ StoredTensor Made(const StoredTensor& from, DType dtype, const Shape& shape,
 FormKind KindOf(const NativeForm& form) {
   return {.codes = form.codes.dtype,
           .group_size = form.group_size,
-          .has_offsets = form.offsets.has_value()};
+          .has_offsets = form.offsets.has_value(),
+          .blocks = form.scale_blocks ? form.blocks : ScaleBlocks{}};
 }
 
 std::optional<FormKind> CommonKind(const FormKind& a, const FormKind& b, int64_t in_features) {
@@ -114,6 +115,11 @@ std::optional<FormKind> CommonKind(const FormKind& a, const FormKind& b, int64_t
 
 NativeForm InKind(const NativeForm& form, const FormKind& kind) {
   NativeForm wider = form;
+  if (kind.blocks.empty()) {
+    wider.blocks = {};
+    wider.scale_blocks.reset();
+    wider.offset_blocks.reset();
+  }
   const int64_t num_rows = form.codes.shape[0];
   const int64_t in_features = form.codes.shape[1];
   if (form.codes.dtype == DType::kI4 && kind.codes == DType::kI8)

@@ -264,6 +264,34 @@ def test_blocks_of_integers_are_kept(type_name, wide, tmp_path):
     assert asked.partition("Memory plan")[0] == text.partition("Memory plan")[0]
 
 
+def answers_in_full(model):
+    """Ids and log-probabilities, in full, of some prompts on the CPU."""
+    prompts = [[1, 5, 9], [3], list(range(2, 34))]
+    lines = [json.dumps({"input_ids": ids, "max_tokens": 5, "end_id": -1, "return_log_probs": True}) + "\n" for ids in prompts]
+    return run("run", model, "--input", "-", "--device", "cpu", input="".join(lines)).stdout
+
+
+@pytest.mark.parametrize("type_name", sorted(KEPT))
+def test_scales_in_blocks_give_the_bits_of_float_scales(type_name, wide, tmp_path):
+    """An engine for CPUs has scales as the file's blocks; a checkpoint of the same file has their products as float32."""
+    path = gguf_models.write(wide, tmp_path / "m.gguf", pack=packing(type_name, np.random.default_rng(6)))
+    run("convert", "--model-dir", path, "--output-dir", tmp_path / "checkpoint")
+    for name, model in (("of_file", path), ("of_checkpoint", tmp_path / "checkpoint")):
+        run("build", "--checkpoint-dir", model, "--output-dir", tmp_path / name, "--target", "cpu")
+    forms = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("of_file", "of_checkpoint")]
+    of_file, of_checkpoint = (form["pretrained_config"]["quantization"]["quantized_layers"] for form in forms)
+    elements, _ = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type_name]]
+    for form in of_file.values():
+        blocks = form.pop("scale_blocks")
+        assert blocks == {"groups": elements // KEPT[type_name][1], "middle": 8 if type_name in ("Q4_1", "Q4_K") else 0}
+    assert of_file == of_checkpoint
+    assert len((tmp_path / "of_file/rank0.engine").read_bytes()) < len((tmp_path / "of_checkpoint/rank0.engine").read_bytes())
+    expected = answers_in_full(tmp_path / "of_checkpoint")
+    assert len(expected.splitlines()) == 3
+    assert answers_in_full(tmp_path / "of_file") == expected
+    assert answers_in_full(path) == expected
+
+
 def test_offsets_that_are_no_zero_points_have_no_layout_of_tensorrt_llm(wide, tmp_path):
     in_blocks = packing("Q4_1", np.random.default_rng(6))
 
@@ -328,10 +356,13 @@ def test_a_linear_of_several_blocks_has_a_form_that_holds_all(wide, tmp_path):
     ):
         numbers, bound = numbers_of(tensors, layer + stem, bits, group)
         assert (abs(numbers - package.astype(np.float64)) <= bound).all(), stem
-    # Whatever road it takes.
+    # Whatever road it takes. Of the file's blocks of scales qkv, which has several kinds, and a checkpoint have none.
     run("build", "--checkpoint-dir", tmp_path / "out", "--output-dir", tmp_path / "engine")
-    run("build", "--checkpoint-dir", path, "--output-dir", tmp_path / "direct")
-    assert (tmp_path / "engine/rank0.engine").read_bytes() == (tmp_path / "direct/rank0.engine").read_bytes()
+    assert answers_in_full(tmp_path / "engine") == answers_in_full(path)
+    run("build", "--checkpoint-dir", path, "--output-dir", tmp_path / "direct", "--target", "cpu")
+    forms = json.loads((tmp_path / "direct/config.json").read_text())["pretrained_config"]["quantization"]["quantized_layers"]
+    assert [layer + "attention.qkv"] == [name for name, form in forms.items() if "scale_blocks" not in form]
+    assert "scale_blocks" not in json.dumps(quantization)
     cases = [{"prompt": [1, 5, 9, 30], "greedy": [0] * 12}]
     answers = [greedy(model, cases) for model in (path, tmp_path / "out", tmp_path / "engine")]
     assert answers[0] == answers[1] == answers[2]

@@ -84,6 +84,7 @@ INFLIGHT_INLINE Vec AddNarrow(Vec sum, Vec narrow) {
 
 // clang-format off
 #include "ops/cpu/kernels_all.h"
+#include "ops/cpu/kernels_scale_blocks.h"
 #include "ops/cpu/kernels_grouped.h"
 #include "ops/cpu/kernels_int8.h"
 #include "ops/cpu/kernels_int4.h"

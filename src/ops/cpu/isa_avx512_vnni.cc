@@ -33,6 +33,7 @@ INFLIGHT_INLINE Vec MulAddNibbles(Vec sum, Nibbles w, Quads x_first, Quads x_sec
 // clang-format off
 #include "ops/cpu/kernels_tile.h"
 #include "ops/cpu/kernels_panel.h"
+#include "ops/cpu/kernels_scale_blocks.h"
 #include "ops/cpu/kernels_grouped.h"
 #include "ops/cpu/kernels_int8.h"
 #include "ops/cpu/kernels_int4.h"

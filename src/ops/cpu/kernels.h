@@ -54,6 +54,12 @@ struct PanelArgs {
   // With groups of k, in order, for all 64 columns (formula: ops/linear.h).
   int64_t group_size = 0;            // 0: none
   const float* w_offsets = nullptr;  // [groups][64], as w_scales then are; null: none
+  // In place of both, scales in blocks of `block_groups` (tensor/scale_blocks.h): [groups /
+  // block_groups][bytes of a block][64]; of offsets null: none.
+  const uint8_t* w_scale_blocks = nullptr;
+  const uint8_t* w_offset_blocks = nullptr;
+  int block_groups = 0;
+  int middle = 0;
   // panel_fp8 has groups of kFp8Group alone, without offsets, and nothing of x but its rows.
   // panel_fp4 only, in place of scales: [groups][64] e8m0, for integers that are twice the
   // elements.

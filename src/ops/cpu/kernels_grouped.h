@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Panel products of integer weights with groups: the exact int32 sums of a group, then by its
 // scales and offsets into float32 sums, in the order of groups whatever the number of rows.
-// Included once by each translation unit that has integer operands, after kernels_panel.h; all
-// names have internal linkage.
+// Included once by each translation unit that has integer operands, after kernels_panel.h and
+// kernels_scale_blocks.h; all names have internal linkage.
 //
 // What an Operand's Accumulate adds up is (w + kOffset) * x: sums of a group begin at -kOffset
 // times its sum of x, or where they are narrow first, lose it at the end.
@@ -24,8 +24,9 @@ struct GroupedProduct {
   const PanelArgs& a;
   int64_t first_group;
   int64_t end_group;
-  int64_t steps;  // of a group: an even number, since groups are of a multiple of 16
-  int64_t ahead;  // bytes, of what memory is asked for
+  int64_t steps;            // of a group: an even number, since groups are of a multiple of 16
+  int64_t ahead;            // bytes, of what memory is asked for
+  int64_t first_scale = 0;  // the group that a.w_scales and a.w_offsets begin with
 
   void Run() const {
     CoverRows<kTileOfGroups>(a.num_rows, [&]<int kRows>(int row) { Rows<kRows>(row); });
@@ -63,7 +64,8 @@ struct GroupedProduct {
 #pragma GCC unroll 4
         for (int c = 0; c < kWide; ++c) exact[r][c] = start;
       }
-      if constexpr (kAsk) AskForScales<kWide>(group + groups_ahead, column);
+      if constexpr (kAsk)
+        if (a.w_scale_blocks == nullptr) AskForScales<kWide>(group + groups_ahead, column);
       if constexpr (Operand::kNarrowSteps > 0) {
         MultiplySteps<Operand, Operand, kAsk>(exact, xs, ws, num_steps, kStride, ahead);
       } else {
@@ -159,7 +161,7 @@ struct GroupedProduct {
   template <bool kHasOffsets, int kRows, int kWide>
   INFLIGHT_INLINE void AddGroup(const Vec (&exact)[kRows][kWide], int64_t group, int column,
                                 const XSums<kRows>& x, Sums<kRows, kWide>& sums) const {
-    const int64_t at = group * kPanelColumns + column;
+    const int64_t at = (group - first_scale) * kPanelColumns + column;
     const float* const w_offsets = a.w_offsets + (kHasOffsets ? at : 0);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -199,13 +201,45 @@ struct GroupedProduct {
   }
 };
 
+// Whether the rows of a are a single tile, which runs through the panel at once.
+template <typename Operand>
+INFLIGHT_INLINE bool IsOneTile(const PanelArgs& a) {
+  return a.num_rows <= Operand::kMaxTileRows && ColumnGroups(a.num_rows) == 4;
+}
+
+// A pass for as many groups as are expanded at a time.
+template <typename Operand, int32_t kOffset>
+void PanelOfBlocks(const PanelArgs& a) {
+  const int64_t num_blocks = a.in_features / a.group_size / a.block_groups;
+  const int64_t steps = a.group_size / Operand::kStep;
+  const int64_t of_pass = kMaxExpandedGroups / a.block_groups;
+  ExpandedScales expanded;
+  PanelArgs pass = a;
+  pass.w_scales = expanded.scales;
+  pass.w_offsets = a.w_offset_blocks == nullptr ? nullptr : expanded.offsets;
+  for (int64_t block = 0; block < num_blocks; block += of_pass) {
+    const int64_t end = num_blocks - block < of_pass ? num_blocks : block + of_pass;
+    expanded.Fill(a, block, end);
+    const int64_t first = block * a.block_groups;
+    const int64_t last = end * a.block_groups;
+    const int64_t num_bytes = (last - first) * steps * kPanelColumns * Operand::kStored;
+    if (IsOneTile<Operand>(a))
+      GroupedProduct<Operand, kOffset, /*kAsk=*/true>{pass,  first,          last,
+                                                      steps, kAskAheadBytes, first}
+          .Run();
+    else
+      GroupedProduct<Operand, kOffset, kPassesAsk>{pass, first, last, steps, num_bytes, first}
+          .Run();
+  }
+}
+
 template <typename Operand, int32_t kOffset>
 void GroupedPanel(const PanelArgs& a) {
   for (int i = 0; i < a.num_rows * kPanelColumns; i += 16) Store(a.sums + i, Zero());
+  if (a.w_scale_blocks != nullptr) return PanelOfBlocks<Operand, kOffset>(a);
   const int64_t num_groups = a.in_features / a.group_size;
   const int64_t steps = a.group_size / Operand::kStep;
-  if (a.num_rows <= Operand::kMaxTileRows && ColumnGroups(a.num_rows) == 4) {
-    // A single tile runs through the panel at once.
+  if (IsOneTile<Operand>(a)) {
     GroupedProduct<Operand, kOffset, /*kAsk=*/true>{a, 0, num_groups, steps, kAskAheadBytes}.Run();
     return;
   }

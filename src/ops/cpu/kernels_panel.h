@@ -16,11 +16,6 @@ template <typename Operand>
 constexpr int64_t kStepsPerPass =
     (kPassesAsk ? 16384 : 32768) / (sizeof(typename Operand::W) * Operand::kStored * kPanelColumns);
 
-// How far ahead of its reads a single tile asks memory: a page. The hardware's own prefetchers stop
-// where a page ends; with few rows the panel is read faster than they start again. Measured on an
-// Intel Xeon (bench/results/cpu-llama-3.2-1b.md): 2048 to 8192 all help, 4096 the most.
-constexpr int64_t kAskAheadBytes = 4096;
-
 // Adds steps [step, step + num_steps), the weights of which begin at `panel`.
 template <typename Operand>
 void Pass(const PanelArgs& a, int64_t step, const typename Operand::W* panel, int64_t num_steps) {

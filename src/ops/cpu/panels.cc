@@ -62,6 +62,11 @@ ScaledOperands::ScaledOperands(const Weight& weight, int64_t feature, PanelArgs&
   if (weight.scales != nullptr) args.w_scales = weight.scales + first;
   if (weight.offsets != nullptr) args.w_offsets = weight.offsets + first;
   if (weight.exponents != nullptr) args.w_exponents = weight.exponents + first;
+  const int64_t first_block = feature * weight.block_bytes();
+  if (weight.scale_blocks != nullptr) args.w_scale_blocks = weight.scale_blocks + first_block;
+  if (weight.offset_blocks != nullptr) args.w_offset_blocks = weight.offset_blocks + first_block;
+  args.block_groups = weight.blocks.groups;
+  args.middle = weight.blocks.middle;
   args.group_size = weight.group_size;
   args.num_columns =
       static_cast<int>(std::min<int64_t>(kPanelColumns, weight.out_features - feature));

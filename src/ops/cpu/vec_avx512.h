@@ -18,6 +18,10 @@ constexpr bool kHasFewRegisters = false;
 // Rows and 16-lane column groups of the register tile: 6 x 4 accumulators, 4 weights, 1 broadcast.
 constexpr int kTileRows = 6;
 constexpr int ColumnGroups(int) { return 4; }
+// How far ahead of its reads a single tile asks memory: a page. The hardware's own prefetchers stop
+// where a page ends; with few rows the panel is read faster than they start again. Measured on an
+// Intel Xeon (bench/results/cpu-llama-3.2-1b.md): 2048 to 8192 all help, 4096 the most.
+constexpr int64_t kAskAheadBytes = 4096;
 // Rows whose float32 sums stay in registers beside int32 sums of a group of weights.
 constexpr int kKeptRows = 3;
 
@@ -60,6 +64,16 @@ INFLIGHT_INLINE float Largest(Vec v) { return _mm512_reduce_max_ps(v); }
 
 INFLIGHT_INLINE Vec LoadF16(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+// Float16 whose low and high bytes lie apart.
+INFLIGHT_INLINE Vec LoadF16Bytes(const uint8_t* low, const uint8_t* high) {
+  const __m128i l = _mm_loadu_si128(reinterpret_cast<const __m128i*>(low));
+  const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(high));
+  return _mm512_cvtph_ps(_mm256_set_m128i(_mm_unpackhi_epi8(l, h), _mm_unpacklo_epi8(l, h)));
+}
+INFLIGHT_INLINE Vec LoadInt8(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 INFLIGHT_INLINE Vec LoadF16Half(const uint16_t* p) {  // eight lanes, zeros above
   return _mm512_cvtph_ps(

@@ -18,6 +18,8 @@ constexpr bool kHasFewRegisters = false;
 // Of 32 registers 24 accumulate: a column group takes four, and four its weights.
 constexpr int kTileRows = 6;
 constexpr int ColumnGroups(int rows) { return rows == 1 ? 4 : 1; }
+// How far ahead of its reads a single tile asks memory; not measured on such a processor.
+constexpr int64_t kAskAheadBytes = 4096;
 // Rows whose float32 sums stay in registers beside int32 sums of a group of weights.
 constexpr int kKeptRows = 0;
 
@@ -134,6 +136,22 @@ INFLIGHT_INLINE Vec LoadBf16(const uint16_t* p) {
 }
 INFLIGHT_INLINE Vec LoadF16(const uint16_t* p) {
   return {LoadF16Of4(p), LoadF16Of4(p + 4), LoadF16Of4(p + 8), LoadF16Of4(p + 12)};
+}
+INFLIGHT_INLINE float32x4_t F16Of4(uint8x8_t bytes) {
+  return vcvt_f32_f16(vreinterpret_f16_u8(bytes));
+}
+// Float16 whose low and high bytes lie apart.
+INFLIGHT_INLINE Vec LoadF16Bytes(const uint8_t* low, const uint8_t* high) {
+  const uint8x16x2_t v = vzipq_u8(vld1q_u8(low), vld1q_u8(high));
+  return {F16Of4(vget_low_u8(v.val[0])), F16Of4(vget_high_u8(v.val[0])),
+          F16Of4(vget_low_u8(v.val[1])), F16Of4(vget_high_u8(v.val[1]))};
+}
+INFLIGHT_INLINE Vec LoadInt8(const uint8_t* p) {
+  const int8x16_t v = vreinterpretq_s8_u8(vld1q_u8(p));
+  const int16x8_t low = vmovl_s8(vget_low_s8(v));
+  const int16x8_t high = vmovl_high_s8(v);
+  return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
+          vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
 }
 INFLIGHT_INLINE Vec LoadF16Half(const uint16_t* p) {  // eight lanes, zeros above
   return {LoadF16Of4(p), LoadF16Of4(p + 4), vdupq_n_f32(0), vdupq_n_f32(0)};

@@ -111,8 +111,8 @@ class Sums {
       }
       const int64_t at = ScaleIndex(weight_, n, static_cast<int64_t>(g * size));
       result = std::fma(static_cast<float>(sum), x.scales[g] * ScaleAt(weight_, at), result);
-      if (weight_.offsets != nullptr)
-        result = std::fma(static_cast<float>(x_sum) * x.scales[g], weight_.offsets[at], result);
+      if (weight_.has_offsets())
+        result = std::fma(static_cast<float>(x_sum) * x.scales[g], OffsetAt(weight_, at), result);
     }
     return result;
   }

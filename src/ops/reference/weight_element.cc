@@ -50,8 +50,8 @@ int8_t IntegerAt(const Weight& weight, int64_t n, int64_t k) {
 float ElementAt(const Weight& weight, int64_t n, int64_t k) {
   if (IsInteger(weight.dtype)) {
     const int64_t group = ScaleIndex(weight, n, k);
-    const float offset = weight.offsets == nullptr ? 0.0F : weight.offsets[group];
-    return std::fma(static_cast<float>(IntegerAt(weight, n, k)), ScaleAt(weight, group), offset);
+    return std::fma(static_cast<float>(IntegerAt(weight, n, k)), ScaleAt(weight, group),
+                    OffsetAt(weight, group));
   }
   if (IsGroupedFp8(weight)) {
     Weight codes = weight;
