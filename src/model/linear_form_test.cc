@@ -316,9 +316,9 @@ TEST(LinearForm, ScalesInBlocksAreBytesBehindTheirMatrices) {
   std::vector<std::byte> data(3);
   for (const WeightSlot& slot : WeightSlots(config, weights))
     if (slot.name.starts_with(proj)) {
-      std::byte* const place = slot.kind == WeightSlot::Kind::kMatrix   ? &data[0]
-                               : slot.kind == WeightSlot::Kind::kScales ? &data[1]
-                                                                        : &data[2];
+      std::byte* place = data.data();
+      if (slot.kind != WeightSlot::Kind::kMatrix)
+        place += slot.kind == WeightSlot::Kind::kScales ? 1 : 2;
       Bind(config, slot, DeviceKind::kCpu, place);
       EXPECT_EQ(DataOf(slot), place);
     }
