@@ -50,51 +50,57 @@ def blocks():
     return [(codes, "".join(map(chr, codes))) for codes in parts]
 
 
-def onig(pattern, among=None):
-    """Characters that Oniguruma's `pattern` matches, of all or of those `among` which alone it can."""
+def matches(pattern, parts):
+    """Characters that Oniguruma's `pattern` matches, of codes and the text of these."""
     split = pre_tokenizers.Split(Regex(pattern + "+"), "removed", invert=True)
     found = set()
-    for codes, text in blocks() if among is None else [(among, "".join(map(chr, among)))]:
+    for codes, text in parts:
         for _, (begin, end) in split.pre_tokenize_str(text):
             found.update(codes[begin:end])
     return found
 
 
+@functools.cache
+def classed():
+    """The characters of any class that is asked for, as `blocks`: most of all are of none, as planes 4 to 13 are."""
+    names = "".join(rf"\p{{{name}}}" for name in (*CATEGORIES, *SCRIPTS))
+    codes = sorted(matches(rf"[{names}\s\d\w]", blocks()) | matches(r"\w", blocks()))  # \w alone is another class
+    return [(codes, "".join(map(chr, codes)))]
+
+
+def onig(pattern, among=None):
+    """Characters that Oniguruma's `pattern` matches, of all or of those `among` which alone it can."""
+    return matches(pattern, classed() if among is None else [(among, "".join(map(chr, among)))])
+
+
 def rust_words_and_blanks():
-    """The characters of Rust's \\w, and of its \\s: "aCa" is one piece, or two with nothing between."""
+    """The characters of Rust's \\w, and of its \\s: the pieces of a text are \\w+ or [^\\w\\s]+, and words go on after an "a"."""
     pieces = pre_tokenizers.Whitespace()
-    words, blanks = set(), set()
-    for at in range(0, len(NO_SURROGATES), BLOCK):
-        codes = NO_SURROGATES[at : at + BLOCK]
-        covered = set()
-        starts = set()
-        for _, (begin, end) in pieces.pre_tokenize_str("".join(f" a{chr(c)}a" for c in codes)):
-            covered.update(range(begin, end))
-            starts.add(begin)
-        for i, code in enumerate(codes):
-            middle = 4 * i + 2
-            if middle not in covered:
-                blanks.add(code)
-            elif middle not in starts:
-                words.add(code)
+    words, blanks = set(), set(NO_SURROGATES)
+    for codes, text in blocks():
+        for _, (begin, end) in pieces.pre_tokenize_str(text):
+            blanks.difference_update(codes[begin:end])
+            if len(pieces.pre_tokenize_str("a" + text[begin])) == 1:
+                words.update(codes[begin:end])
     return words, blanks
 
 
 def dropped_by(normalizer):
-    """The characters that a text loses to `normalizer`."""
-    return {code for code in NO_SURROGATES if not normalizer.normalize_str(chr(code))}
+    """The characters that a text loses to `normalizer`: between two bars there is nothing left of them."""
+    found = set()
+    for codes, text in blocks():
+        pieces = normalizer.normalize_str("|".join(text.replace("|", "a"))).split("|")
+        found.update(code for code, piece in zip(codes, pieces, strict=True) if not piece)
+    return found
 
 
 def punctuation():
-    """The characters that the Punctuation pre-tokenizer drops: "aCa" is two pieces."""
+    """The characters that the Punctuation pre-tokenizer drops."""
     pieces = pre_tokenizers.Punctuation("removed")
-    found = set()
-    for at in range(0, len(NO_SURROGATES), BLOCK):
-        codes = NO_SURROGATES[at : at + BLOCK]
-        covered = set()
-        for _, (begin, end) in pieces.pre_tokenize_str("".join(f"a{chr(c)}" for c in codes)):
-            covered.update(range(begin, end))
-        found.update(code for i, code in enumerate(codes) if 2 * i + 1 not in covered)
+    found = set(NO_SURROGATES)
+    for codes, text in blocks():
+        for _, (begin, end) in pieces.pre_tokenize_str(text):
+            found.difference_update(codes[begin:end])
     return found
 
 
