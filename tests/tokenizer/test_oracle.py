@@ -47,7 +47,6 @@ def pair(request, driver, tmp_path_factory):
     return oracle, driver
 
 
-@functools.lru_cache(maxsize=1)  # that of one takes a millisecond to write out
 def unicode_of(oracle):
     """Which characters the package's normalizer knows as ours does; None: all."""
     written = oracle.normalizer.__getstate__().decode() if oracle.normalizer is not None else ""
@@ -56,11 +55,17 @@ def unicode_of(oracle):
     return unicodedata if '"Precompiled"' in written else None  # clusters: of the package by Unicode 17, ours by 15
 
 
-def assert_same_ids(oracle, driver, text, add_special_tokens):
+def ids_of(oracle, texts, add_special_tokens=True):
+    """The package's, which makes no offsets here."""
+    return [encoding.ids for encoding in oracle.encode_batch_fast(texts, add_special_tokens=add_special_tokens)]
+
+
+def assert_same_ids(oracle, driver, texts, add_special_tokens):
     if known := unicode_of(oracle):
-        text = "".join(c for c in text if known.category(c) != "Cn")
-    expected = oracle.encode(text, add_special_tokens=add_special_tokens).ids
-    assert driver.encode(text, add_special_tokens) == expected, ascii(text[:200])
+        texts = ["".join(c for c in text if known.category(c) != "Cn") for text in texts]
+    expected = ids_of(oracle, texts, add_special_tokens)
+    for text, found, wanted in zip(texts, driver.encode_all(texts, add_special_tokens), expected, strict=True):
+        assert found == wanted, ascii(text[:200])
 
 
 def random_ids(oracle, seed, count):
@@ -82,8 +87,7 @@ def chunked(ids, seed):
 @pytest.mark.parametrize("add_special_tokens", [False, True])
 def test_encode_equals_the_package(pair, add_special_tokens):
     oracle, driver = pair
-    for text in SAMPLES + random_texts(seed=1, count=300, inserts=INSERTS):
-        assert_same_ids(oracle, driver, text, add_special_tokens)
+    assert_same_ids(oracle, driver, SAMPLES + random_texts(seed=1, count=300, inserts=INSERTS), add_special_tokens)
 
 
 @functools.cache
@@ -94,40 +98,41 @@ def texts_of_every_character():
     rng.shuffle(characters)
     neighbours = ["", " ", "a", "1", "'s", "\n"]
     return [
-        "".join(c + rng.choice(neighbours) for c in characters[begin : begin + 1000])
-        for begin in range(0, len(characters), 1000)
+        "".join(c + rng.choice(neighbours) for c in characters[begin : begin + 1000]) for begin in range(0, len(characters), 1000)
     ]
 
 
 @pytest.mark.parametrize("pair", CHARACTER_RECIPES, indirect=True)
 def test_every_character_encodes_as_in_the_package(pair):
     oracle, driver = pair
-    for text in texts_of_every_character():
-        assert_same_ids(oracle, driver, text, False)
+    assert_same_ids(oracle, driver, texts_of_every_character(), False)
 
 
 @pytest.mark.parametrize("pair", LONG_TEXT_RECIPES, indirect=True)
 def test_long_lines_are_equal(pair):
     oracle, driver = pair
-    for name, text in long_texts().items():
-        assert driver.encode(text) == oracle.encode(text, add_special_tokens=False).ids, name
+    texts = long_texts()
+    expected = ids_of(oracle, list(texts.values()), False)
+    for name, found, wanted in zip(texts, driver.encode_all(texts.values()), expected, strict=True):
+        assert found == wanted, name
 
 
 @pytest.mark.parametrize("skip_special_tokens", [False, True])
 def test_decode_equals_the_package(pair, skip_special_tokens):
     oracle, driver = pair
     texts = SAMPLES + random_texts(seed=3, count=100, inserts=INSERTS)
-    for ids in [oracle.encode(text).ids for text in texts] + random_ids(oracle, seed=4, count=200):
-        expected = oracle.decode(ids, skip_special_tokens=skip_special_tokens)
-        assert driver.decode(ids, skip_special_tokens) == expected, ids
+    lists = ids_of(oracle, texts) + random_ids(oracle, seed=4, count=200)
+    for ids, found in zip(lists, driver.decode_all(lists, skip_special_tokens), strict=True):
+        assert found == oracle.decode(ids, skip_special_tokens=skip_special_tokens), ids
 
 
 @pytest.mark.parametrize("skip_special_tokens", [False, True])
 def test_chunks_of_any_size_concatenate_to_the_text(pair, skip_special_tokens):
     oracle, driver = pair
     texts = SAMPLES + random_texts(seed=5, count=100, inserts=INSERTS)
-    for i, ids in enumerate([oracle.encode(text).ids for text in texts] + random_ids(oracle, seed=6, count=100)):
-        pieces = driver.detokenize(chunked(ids, seed=i), skip_special_tokens)
+    lists = ids_of(oracle, texts) + random_ids(oracle, seed=6, count=100)
+    answers = driver.detokenize_all([chunked(ids, seed=i) for i, ids in enumerate(lists)], skip_special_tokens)
+    for ids, pieces in zip(lists, answers, strict=True):
         assert "".join(pieces) == oracle.decode(ids, skip_special_tokens=skip_special_tokens), ids
 
 
@@ -162,9 +167,10 @@ def test_the_files_of_deepseek_r1_distillations_open(words, driver, tmp_path):
     assert reply["eos_id"] == reply["pad_id"] == oracle.token_to_id(end)
     inserts = R1_SPECIAL + R1_PLAIN
     question = f"{begin}<｜User｜>What is 12 + 34?<｜Assistant｜><think>\nIt is 46.\n</think>\n\n46{end}"
-    for text in [question, *SAMPLES, *random_texts(seed=7, count=60, inserts=inserts)]:
-        for special in (False, True):
-            assert_same_ids(oracle, driver, text, special)
+    texts = [question, *SAMPLES, *random_texts(seed=7, count=60, inserts=inserts)]
+    for special in (False, True):
+        assert_same_ids(oracle, driver, texts, special)
+    for text in texts:
         ids = oracle.encode(text).ids
         for skip in (False, True):
             assert driver.decode(ids, skip) == oracle.decode(ids, skip_special_tokens=skip)
