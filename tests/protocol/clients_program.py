@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in .venv-clients, which has other packages than the tests: asks a server by one client and prints JSON with what it
-understood: {"chat": text, "stream": [texts], "call": what the client makes of a call or a structured answer}, or of
+"""Runs in .venv-clients, which has other packages than the tests: asks a server by clients and prints JSON with what each
+understood: {client: {"chat": text, "stream": [texts], "call": what it makes of a call or a structured answer}}, or of
 instructor_guided {mode: what it made}.
 
-usage: clients_program.py CLIENT URL
+usage: clients_program.py URL CLIENT...
 """
 
 import json
@@ -122,4 +122,4 @@ CLIENTS = {
 }  # fmt: skip
 
 if __name__ == "__main__":
-    print(json.dumps(CLIENTS[sys.argv[1]](sys.argv[2])))
+    print(json.dumps({client: CLIENTS[client](sys.argv[1]) for client in sys.argv[2:]}))

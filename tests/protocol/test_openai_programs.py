@@ -2,6 +2,7 @@
 """Programs that speak OpenAI's or Anthropic's API, as they are published: a chat, a stream, and a call or a structured
 answer of each. They run in .venv-clients (scripts/install_deps.sh ci)."""
 
+import functools
 import json
 import os
 import pathlib
@@ -39,13 +40,24 @@ needs_clients = pytest.mark.skipif(
 )
 
 
+# Clients of one package are asked by one program: to import a package takes seconds.
+TOGETHER = [("langchain",), ("litellm", "litellm_anthropic"), ("instructor", "instructor_guided"), ("llama_index",)]
+
+
 def told_by(client, server):
     """What the program prints of the client."""
+    clients = next(clients for clients in TOGETHER if client in clients)
+    return told_by_all(clients, f"http://{server.http}/v1", server.log.parent)[client]
+
+
+@functools.cache
+def told_by_all(clients, url, home):
     program = pathlib.Path(__file__).with_name("clients_program.py")
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and not k.startswith("OPENAI")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # the packages come as sources: who imports one first compiles it
     done = subprocess.run(
-        [PYTHON, program, client, f"http://{server.http}/v1"], capture_output=True, text=True, timeout=180, check=False,
-        env=dict(environment, HOME=str(server.log.parent), no_proxy="127.0.0.1"),
+        [PYTHON, program, url, *clients], capture_output=True, text=True, timeout=180, check=False,
+        env=dict(environment, HOME=str(home), no_proxy="127.0.0.1"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
