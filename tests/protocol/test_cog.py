@@ -245,7 +245,7 @@ class Receiver(http.server.ThreadingHTTPServer):
         self.came = threading.Condition()
         self.calls = []
         self.answers = []
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def url(self, scheme="http"):
         return f"{scheme}://127.0.0.1:{self.server_address[1]}/hook"

@@ -170,7 +170,7 @@ def test_a_browser_keeps_the_rules(tmp_path, repository):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as elsewhere:
-        threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
+        threading.Thread(target=elsewhere.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         origin = f"http://127.0.0.1:{elsewhere.server_port}"
         allowed = serve(tmp_path / "allowed", repository, f"--cors-origin={origin}")
         other = serve(tmp_path / "other", repository, "--cors-origin=https://ui.example")

@@ -113,7 +113,7 @@ def test_as_many_requests_are_under_way_as_asked(concurrency, options):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
-        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         report, _ = load(
             f"127.0.0.1:{listener.server_port}",
             "--protocol",
