@@ -64,7 +64,7 @@ def test_report_gives_the_perplexities_of_a_second_implementation():
 @pytest.mark.arithmetic
 def test_report_is_repeatable_and_takes_any_text(tmp_path):
     text = tmp_path / "text.txt"
-    text.write_text("Once upon a time, a curious fox named Luma lived in an old mill. " * 60)
+    text.write_text("Once upon a time, a curious fox named Luma lived in an old mill. " * 15)
     first = report("--checkpoint-dir", DEMO, "--report-text", text)
     assert first == report("--checkpoint-dir", DEMO, "--report-text", text)
     assert "in 1 texts" in first[1]

@@ -31,6 +31,7 @@ from recorded_cases import HERE, read_cases, unpack
 from steps import perform
 
 ARCHIVE = HERE / "recorded.tar.xz"
+PRESET = 9 | lzma.PRESET_EXTREME
 KEPT_HEADERS = {*HEADERS, "content-length"}
 
 
@@ -129,7 +130,7 @@ def add(folder):
         with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
             for path in sorted(root.rglob("*")):
                 archive.add(path, str(path.relative_to(root)), recursive=False, filter=without_owner)
-        ARCHIVE.write_bytes(lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+        ARCHIVE.write_bytes(lzma.compress(packed.getvalue(), preset=PRESET))
 
 
 def without_owner(entry):

@@ -71,6 +71,7 @@ def test_an_archive_has_the_added_cases_and_is_the_same_each_time(tmp_path, monk
     path = tmp_path / "cases/http/new/one.case.json"
     path.write_text(json.dumps(new))
     committed = record.ARCHIVE
+    monkeypatch.setattr(record, "PRESET", 0)  # 20 seconds less, and no more by chance the same
     contents = []
     for name in ("one.tar.xz", "two.tar.xz"):
         monkeypatch.setattr(record, "ARCHIVE", tmp_path / name)
