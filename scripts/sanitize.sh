@@ -5,7 +5,7 @@
 #         instrumented here (tests of operators, golden models), of ranks, which tsan runs, and of small folders that the
 #         server of the Python tests goes through; of the Python tests those of a server that clients talk to. The rest
 #         gives the same commands to the same code, or the fuzzers run it. Of the matrix three roads of 24 see every
-#         parameter.
+#         parameter. Guides judge the drafts of n-grams and of a client; the other proposers run in test_speculation.py.
 #   tsan  ThreadSanitizer, without the client of gRPC (Debian's is not instrumented): what has more than one thread, and the
 #         Python tests with crowds
 set -euo pipefail
@@ -38,7 +38,8 @@ else
   # Half a minute of an automaton that grows to its bound: tests/grammar/test_hostile.py has it, and fuzz_guide_test the
   # code.
   powers="tests/protocol/test_wrong_requests.py::test_a_guide_without_bounds_is_refused[an expression of powers]"
-  export PYTEST_ADDOPTS="-m 'not arithmetic' -k 'not test_matrix or $roads' --ignore=tests/protocol/recorded$others '--deselect=$powers'"
+  drafts="not test_guided_speculation or n-grams or drafts_of_a_client"
+  export PYTEST_ADDOPTS="-m 'not arithmetic' -k '(not test_matrix or $roads) and ($drafts)' --ignore=tests/protocol/recorded$others '--deselect=$powers'"
 fi
 started=$SECONDS
 scripts/build.sh "build/$preset" "${targets[@]}"
