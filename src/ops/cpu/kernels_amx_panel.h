@@ -347,11 +347,12 @@ void MultiplyGroups(const PanelArgs& a) {
   _tile_release();
 }
 
-// Whether tiles multiply integers.
+// Whether tiles multiply integers; not those with scales in blocks, which files have of groups that
+// are shorter than a tile.
 bool HasTiles(const PanelArgs& a) {
   const bool has_steps =
       a.group_size == 0 || (a.group_size % kTileBytes == 0 && kMaxPartBytes % a.group_size == 0);
-  return a.num_rows >= kLeastRowsOfIntegers && has_steps;
+  return a.num_rows >= kLeastRowsOfIntegers && has_steps && a.w_scale_blocks == nullptr;
 }
 
 // By kernels that know no parts of k: all of it with the first.
