@@ -21,9 +21,21 @@ class BlockRows : public artifact::TensorReader {
       : type_(type), data_(data), width_(width) {}
 
  protected:
-  const std::byte* BlockAt(int64_t row, int64_t column) const {
-    const int64_t block = (row * width_ + column) / type_.num_elements;
-    return data_.data() + block * type_.num_bytes;
+  // Calls use(bytes of a block, first, count) for the pieces of `rectangle`, whose columns are
+  // `of_block` for each block of a row: which of a block's it takes.
+  template <typename Use>
+  void ForEachPiece(const artifact::TensorBlock& rectangle, int64_t of_block,
+                    const Use& use) const {
+    const int64_t blocks_of_row = width_ / type_.num_elements;
+    const int64_t end = rectangle.column + rectangle.num_columns;
+    for (int64_t row = rectangle.row; row < rectangle.row + rectangle.num_rows; ++row)
+      for (int64_t column = rectangle.column; column < end;) {
+        const int64_t first = column % of_block;
+        const int64_t count = std::min(end - column, of_block - first);
+        use(data_.data() + (row * blocks_of_row + column / of_block) * type_.num_bytes, first,
+            count);
+        column += count;
+      }
   }
 
   const BlockIntegers& type_;
@@ -40,15 +52,11 @@ class BlockCodeReader final : public BlockRows {
   void Read(const artifact::TensorBlock& block, void* out) const override {
     std::array<int8_t, BlockIntegers::kMaxElements> codes;
     auto* to = static_cast<std::byte*>(out);
-    const int64_t end = block.column + block.num_columns;
-    for (int64_t row = block.row; row < block.row + block.num_rows; ++row)
-      for (int64_t column = block.column; column < end;) {
-        const int64_t skipped = column % type_.num_elements;
-        const int64_t taken = std::min(end - column, type_.num_elements - skipped);
-        type_.decode(BlockAt(row, column), codes.data(), nullptr, nullptr);
-        to = Store(codes.data() + skipped, taken, to);
-        column += taken;
-      }
+    ForEachPiece(block, type_.num_elements,
+                 [&](const std::byte* bytes, int64_t first, int64_t count) {
+                   type_.decode(bytes, codes.data(), nullptr, nullptr);
+                   to = Store(codes.data() + first, count, to);
+                 });
   }
 
  private:
@@ -70,18 +78,12 @@ class BlockGroupReader final : public BlockRows {
   void Read(const artifact::TensorBlock& block, void* out) const override {
     std::array<float, BlockIntegers::kMaxGroups> values;
     auto* to = static_cast<float*>(out);
-    const int64_t num_groups = type_.num_groups();
-    const int64_t end = block.column + block.num_columns;
-    for (int64_t row = block.row; row < block.row + block.num_rows; ++row)
-      for (int64_t group = block.column; group < end;) {
-        const int64_t skipped = group % num_groups;
-        const int64_t taken = std::min(end - group, num_groups - skipped);
-        type_.decode(BlockAt(row, group * type_.group_size), nullptr,
-                     has_offsets_ ? nullptr : values.data(),
-                     has_offsets_ ? values.data() : nullptr);
-        to = std::copy_n(values.data() + skipped, taken, to);
-        group += taken;
-      }
+    ForEachPiece(block, type_.num_groups(),
+                 [&](const std::byte* bytes, int64_t first, int64_t count) {
+                   type_.decode(bytes, nullptr, has_offsets_ ? nullptr : values.data(),
+                                has_offsets_ ? values.data() : nullptr);
+                   to = std::copy_n(values.data() + first, count, to);
+                 });
   }
 
  private:
@@ -98,18 +100,12 @@ class BlockUnitReader final : public BlockRows {
   void Read(const artifact::TensorBlock& block, void* out) const override {
     std::array<std::byte, ScaleBlocks::kUnitBytes + ScaleBlocks::kMaxGroups> values;
     auto* to = static_cast<std::byte*>(out);
-    const int64_t num_bytes = type_.scale_blocks().num_bytes();
-    const int64_t end = block.column + block.num_columns;
-    for (int64_t row = block.row; row < block.row + block.num_rows; ++row)
-      for (int64_t column = block.column; column < end;) {
-        const int64_t skipped = column % num_bytes;
-        const int64_t taken = std::min(end - column, num_bytes - skipped);
-        type_.take_units(BlockAt(row, column / num_bytes * type_.num_elements),
-                         are_offsets_ ? nullptr : values.data(),
-                         are_offsets_ ? values.data() : nullptr);
-        to = std::copy_n(values.data() + skipped, taken, to);
-        column += taken;
-      }
+    ForEachPiece(block, type_.scale_blocks().num_bytes(),
+                 [&](const std::byte* bytes, int64_t first, int64_t count) {
+                   type_.take_units(bytes, are_offsets_ ? nullptr : values.data(),
+                                    are_offsets_ ? values.data() : nullptr);
+                   to = std::copy_n(values.data() + first, count, to);
+                 });
   }
 
  private:

@@ -91,7 +91,7 @@ FormKind KindOf(const NativeForm& form) {
   return {.codes = form.codes.dtype,
           .group_size = form.group_size,
           .has_offsets = form.offsets.has_value(),
-          .blocks = form.scale_blocks ? form.blocks : ScaleBlocks{}};
+          .blocks = form.blocks};
 }
 
 std::optional<FormKind> CommonKind(const FormKind& a, const FormKind& b, int64_t in_features) {

@@ -15,7 +15,9 @@ inline constexpr int kPanelColumns = 64;   // of a packed weight; weight.h
 inline constexpr int kMaxRows = 64;        // rows of one kernel call, but for those of
 inline constexpr int kMaxPanelRows = 256;  // panels where KernelSet::panel_rows says so
 inline constexpr int kMaxHeadDim = 256;
-inline constexpr int kFp8Group = 128;  // columns of a group of e4m3
+inline constexpr int kFp8Group = 128;       // columns of a group of e4m3
+inline constexpr int kMaxBlockGroups = 16;  // of a block of scales, whose unit has so many bytes
+inline constexpr int kBlockUnitBytes = 2;   // (tensor/scale_blocks.h)
 
 // Names one of the two parts of a step of k: the even or the odd of each pair, the first or the
 // second quad.
@@ -55,10 +57,11 @@ struct PanelArgs {
   int64_t group_size = 0;            // 0: none
   const float* w_offsets = nullptr;  // [groups][64], as w_scales then are; null: none
   // In place of both, scales in blocks of `block_groups` (tensor/scale_blocks.h): [groups /
-  // block_groups][bytes of a block][64]; of offsets null: none.
+  // block_groups][block_bytes][64]; of offsets null: none.
   const uint8_t* w_scale_blocks = nullptr;
   const uint8_t* w_offset_blocks = nullptr;
   int block_groups = 0;
+  int64_t block_bytes = 0;
   int middle = 0;
   // panel_fp8 has groups of kFp8Group alone, without offsets, and nothing of x but its rows.
   // panel_fp4 only, in place of scales: [groups][64] e8m0, for integers that are twice the

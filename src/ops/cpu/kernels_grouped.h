@@ -207,12 +207,24 @@ INFLIGHT_INLINE bool IsOneTile(const PanelArgs& a) {
   return a.num_rows <= Operand::kMaxTileRows && ColumnGroups(a.num_rows) == 4;
 }
 
+// Groups [first, end) of a; `first_scale` as of GroupedProduct.
+template <typename Operand, int32_t kOffset>
+INFLIGHT_INLINE void GroupedPass(const PanelArgs& a, int64_t first, int64_t end,
+                                 int64_t first_scale) {
+  const int64_t steps = a.group_size / Operand::kStep;
+  if (IsOneTile<Operand>(a))
+    return GroupedProduct<Operand, kOffset, /*kAsk=*/true>{a,     first,          end,
+                                                           steps, kAskAheadBytes, first_scale}
+        .Run();
+  const int64_t ahead = (end - first) * steps * kPanelColumns * Operand::kStored;
+  GroupedProduct<Operand, kOffset, kPassesAsk>{a, first, end, steps, ahead, first_scale}.Run();
+}
+
 // A pass for as many groups as are expanded at a time.
 template <typename Operand, int32_t kOffset>
-void PanelOfBlocks(const PanelArgs& a) {
-  const int64_t num_blocks = a.in_features / a.group_size / a.block_groups;
-  const int64_t steps = a.group_size / Operand::kStep;
-  const int64_t of_pass = kMaxExpandedGroups / a.block_groups;
+void PanelOfBlocks(const PanelArgs& a, int64_t num_groups) {
+  const int64_t num_blocks = num_groups / a.block_groups;
+  const int64_t of_pass = kMaxBlockGroups / a.block_groups;
   ExpandedScales expanded;
   PanelArgs pass = a;
   pass.w_scales = expanded.scales;
@@ -221,33 +233,21 @@ void PanelOfBlocks(const PanelArgs& a) {
     const int64_t end = num_blocks - block < of_pass ? num_blocks : block + of_pass;
     expanded.Fill(a, block, end);
     const int64_t first = block * a.block_groups;
-    const int64_t last = end * a.block_groups;
-    const int64_t num_bytes = (last - first) * steps * kPanelColumns * Operand::kStored;
-    if (IsOneTile<Operand>(a))
-      GroupedProduct<Operand, kOffset, /*kAsk=*/true>{pass,  first,          last,
-                                                      steps, kAskAheadBytes, first}
-          .Run();
-    else
-      GroupedProduct<Operand, kOffset, kPassesAsk>{pass, first, last, steps, num_bytes, first}
-          .Run();
+    GroupedPass<Operand, kOffset>(pass, first, end * a.block_groups, /*first_scale=*/first);
   }
 }
 
 template <typename Operand, int32_t kOffset>
 void GroupedPanel(const PanelArgs& a) {
   for (int i = 0; i < a.num_rows * kPanelColumns; i += 16) Store(a.sums + i, Zero());
-  if (a.w_scale_blocks != nullptr) return PanelOfBlocks<Operand, kOffset>(a);
   const int64_t num_groups = a.in_features / a.group_size;
+  if (a.w_scale_blocks != nullptr) return PanelOfBlocks<Operand, kOffset>(a, num_groups);
   const int64_t steps = a.group_size / Operand::kStep;
-  if (IsOneTile<Operand>(a)) {
-    GroupedProduct<Operand, kOffset, /*kAsk=*/true>{a, 0, num_groups, steps, kAskAheadBytes}.Run();
-    return;
-  }
-  const int64_t of_pass = steps < kStepsPerPass<Operand> ? kStepsPerPass<Operand> / steps : 1;
-  const int64_t ahead = of_pass * steps * kPanelColumns * Operand::kStored;
+  int64_t of_pass = steps < kStepsPerPass<Operand> ? kStepsPerPass<Operand> / steps : 1;
+  if (IsOneTile<Operand>(a)) of_pass = num_groups;
   for (int64_t group = 0; group < num_groups; group += of_pass) {
     const int64_t end = num_groups - group < of_pass ? num_groups : group + of_pass;
-    GroupedProduct<Operand, kOffset, kPassesAsk>{a, group, end, steps, ahead}.Run();
+    GroupedPass<Operand, kOffset>(a, group, end, /*first_scale=*/0);
   }
 }
 

@@ -7,21 +7,19 @@
 namespace inflight::ops::cpu {
 namespace {
 
-// Groups of a pass, of whole blocks; their scales and offsets stay in the first-level cache.
-constexpr int kMaxExpandedGroups = 16;
-
 INFLIGHT_INLINE void AskForBlock(const uint8_t* block, int64_t num_bytes) {
   for (int64_t i = 0; i < num_bytes; i += 64) __builtin_prefetch(block + i);
 }
 
-// Those of the groups of a pass, [kMaxExpandedGroups][64] each.
+// Those of the groups of a pass, of whole blocks, [kMaxBlockGroups][64] each: they stay in the
+// first-level cache.
 struct ExpandedScales {
-  alignas(64) float scales[kMaxExpandedGroups * kPanelColumns];
-  alignas(64) float offsets[kMaxExpandedGroups * kPanelColumns];
+  alignas(64) float scales[kMaxBlockGroups * kPanelColumns];
+  alignas(64) float offsets[kMaxBlockGroups * kPanelColumns];
 
   // Of blocks [begin, end) of a; asks memory for the next ones.
   void Fill(const PanelArgs& a, int64_t begin, int64_t end) {
-    const int64_t num_bytes = (a.block_groups == 1 ? 2 : 2 + a.block_groups) * kPanelColumns;
+    const int64_t num_bytes = a.block_bytes * kPanelColumns;
     for (int64_t block = begin; block < end; ++block) {
       const int64_t first = (block - begin) * a.block_groups * kPanelColumns;
       const uint8_t* const of_scales = a.w_scale_blocks + block * num_bytes;
@@ -44,7 +42,7 @@ struct ExpandedScales {
  private:
   // unit * int8 of the group `g` of sixteen columns of a block.
   INFLIGHT_INLINE static Vec ValueOf(Vec unit, const uint8_t* block, int groups, int g) {
-    return groups == 1 ? unit : Mul(unit, LoadInt8(block + (2 + g) * kPanelColumns));
+    return groups == 1 ? unit : Mul(unit, LoadInt8(block + (kBlockUnitBytes + g) * kPanelColumns));
   }
 
   INFLIGHT_INLINE void FillScales(const uint8_t* block, int groups, int64_t at) {

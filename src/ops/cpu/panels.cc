@@ -7,6 +7,9 @@
 
 namespace inflight::ops::cpu {
 
+static_assert(kMaxBlockGroups == ScaleBlocks::kMaxGroups);
+static_assert(kBlockUnitBytes == ScaleBlocks::kUnitBytes);
+
 PanelKernel PanelKernelOf(const KernelSet& kernels, DType dtype) {
   if (dtype == DType::kI8) return kernels.panel_int8;
   if (dtype == DType::kI4) return kernels.panel_int4;
@@ -66,6 +69,7 @@ ScaledOperands::ScaledOperands(const Weight& weight, int64_t feature, PanelArgs&
   if (weight.scale_blocks != nullptr) args.w_scale_blocks = weight.scale_blocks + first_block;
   if (weight.offset_blocks != nullptr) args.w_offset_blocks = weight.offset_blocks + first_block;
   args.block_groups = weight.blocks.groups;
+  args.block_bytes = weight.blocks.num_bytes();
   args.middle = weight.blocks.middle;
   args.group_size = weight.group_size;
   args.num_columns =
