@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <type_traits>
 
 #include "artifact/block_layout.h"
 #include "gguf/block_type.h"
@@ -17,40 +18,44 @@ constexpr int kMiddle = 8;  // of the codes of four bits that begin at 0
 constexpr int kNone = -1;
 
 // A type for each name. Of a block: kUnit and kLeast are where the float16 of scales and of offsets
-// stand, Code(i) is that of element i, and where there are several groups, Scale and Offset the
-// int8 of one.
+// stand, Code(i) is that of element i, and Scale and Offset the int8 of a group.
 
-struct Q4_0 {
+struct OneGroup {  // whose scale and offset are the float16 themselves
+  static int Scale(const std::byte*, int) { return 1; }
+  static int Offset(const std::byte*, int) { return 1; }
+};
+
+struct Q4_0 : OneGroup {
   static constexpr std::string_view kName = "Q4_0";
   static constexpr int kBits = 4, kGroup = kSmall, kUnit = 0, kLeast = kNone;
   static int Code(const std::byte* block, int i) { return Nibble(block + 2, i) - kMiddle; }
 };
 
-struct Q4_1 {
+struct Q4_1 : OneGroup {
   static constexpr std::string_view kName = "Q4_1";
   static constexpr int kBits = 4, kGroup = kSmall, kUnit = 0, kLeast = 2;
   static int Code(const std::byte* block, int i) { return Nibble(block + 4, i) - kMiddle; }
 };
 
-struct Q5_0 {
+struct Q5_0 : OneGroup {
   static constexpr std::string_view kName = "Q5_0";
   static constexpr int kBits = 8, kGroup = kSmall, kUnit = 0, kLeast = kNone;
   static int Code(const std::byte* block, int i) { return FiveBits(block + 2, block + 6, i) - 16; }
 };
 
-struct Q5_1 {
+struct Q5_1 : OneGroup {
   static constexpr std::string_view kName = "Q5_1";
   static constexpr int kBits = 8, kGroup = kSmall, kUnit = 0, kLeast = 2;
   static int Code(const std::byte* block, int i) { return FiveBits(block + 4, block + 8, i); }
 };
 
-struct Q8_0 {
+struct Q8_0 : OneGroup {
   static constexpr std::string_view kName = "Q8_0";
   static constexpr int kBits = 8, kGroup = kSmall, kUnit = 0, kLeast = kNone;
   static int Code(const std::byte* block, int i) { return SignedByte(block + 2, i); }
 };
 
-struct Iq4Nl {
+struct Iq4Nl : OneGroup {
   static constexpr std::string_view kName = "IQ4_NL";
   static constexpr int kBits = 8, kGroup = kSmall, kUnit = 0, kLeast = kNone;
   static int Code(const std::byte* block, int i) {
@@ -120,7 +125,7 @@ struct Iq4Xs {
 };
 
 template <typename Type>
-constexpr bool kIsSmall = !requires { &Type::Scale; };
+constexpr bool kIsSmall = std::is_base_of_v<OneGroup, Type>;
 template <typename Type>
 constexpr int kElements = kIsSmall<Type> ? kSmall : kLarge;
 template <typename Type>
@@ -130,21 +135,13 @@ constexpr bool kHasOffsets = Type::kLeast != kNone;
 
 template <typename Type>
 float ScaleOf(const std::byte* block, int group) {
-  const float unit = Half(block + Type::kUnit);
-  if constexpr (kIsSmall<Type>)
-    return unit;
-  else
-    return unit * static_cast<float>(Type::Scale(block, group));
+  return Half(block + Type::kUnit) * static_cast<float>(Type::Scale(block, group));
 }
 
 // Without what a middle adds.
 template <typename Type>
 float LeastOf(const std::byte* block, int group) {
-  const float unit = Half(block + Type::kLeast);
-  if constexpr (kIsSmall<Type>)
-    return unit;
-  else
-    return unit * static_cast<float>(Type::Offset(block, group));
+  return Half(block + Type::kLeast) * static_cast<float>(Type::Offset(block, group));
 }
 
 template <typename Type, int kOwnMiddle>
